@@ -1,0 +1,66 @@
+"""Kernel machines on data larger than memory.
+
+A feature map turns rows into vectors; one pass adds up their moments; every answer is a
+pure function of those moments.
+
+Shapes in all docstrings: n rows, d inputs, R features, T targets, P = R + 1 + T.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Cauchy": "kernels",
+    "FourierFeatures": "features",
+    "Gaussian": "kernels",
+    "KernelRidge": "estimators",
+    "Laplacian": "kernels",
+    "Matern": "kernels",
+    "MomentStore": "store",
+    "Moments": "moments",
+    "collect": "onepass",
+    "load": "estimators",
+    "open_source": "sources",
+    "plan": "planning",
+}
+
+if TYPE_CHECKING:
+    from rff_stream.estimators import KernelRidge, load
+    from rff_stream.features import FourierFeatures
+    from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern
+    from rff_stream.moments import Moments
+    from rff_stream.onepass import collect
+    from rff_stream.planning import plan
+    from rff_stream.sources import open_source
+    from rff_stream.store import MomentStore
+
+__all__ = [
+    "Cauchy",
+    "FourierFeatures",
+    "Gaussian",
+    "KernelRidge",
+    "Laplacian",
+    "Matern",
+    "MomentStore",
+    "Moments",
+    "__version__",
+    "collect",
+    "load",
+    "open_source",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a room on first use: importing the package stays cheap."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"rff_stream.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'rff_stream' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,370 @@
+"""Rows in memory -> Moments: the hot loop, and the only file that calls BLAS updates.
+
+Per batch of 512 rows: map them (one projection, one sweep of cosines), append 1 and
+y − y₀, and add the batch's rank-512 update to one triangle in place. The call releases
+the GIL, so threads of one process run side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import cython_blas
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
+from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, row_start
+from rff_stream.rowsample import RowSample, hash_places
+
+__all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
+
+FLUSH_ROWS = 4096
+"""Rows after which a float32 triangle is added into the float64 one."""
+
+FLOAT64_ROWS = 200_000
+"""``sums="auto"`` keeps float64 sums up to this n."""
+
+FLUSH_BLOCK = 64
+"""Rows of the triangle added at a time: the cast's buffer stays in cache."""
+
+Sums = Literal["auto", "float32", "float64"]
+
+
+def accumulate(
+    features: FeatureMap,
+    X: Array,
+    y: Array | None = None,
+    weights: Array | None = None,
+    *,
+    row: AugmentedRow | None = None,
+    order: int = 2,
+    sums: Sums = "auto",
+    sample_rows: int = 0,
+) -> Moments:
+    """Moments of rows in memory: Σ w a aᵀ (order 2) or Σ w a (order 1).
+
+    Parameters
+    ----------
+    features : FeatureMap
+        d inputs, R features.
+    X : (n, d) array
+        Finite rows.
+    y : (n,) or (n, T) array, optional
+    weights : (n,) array, optional
+        Positive; 1 where absent.
+    row : AugmentedRow, optional
+        Origins and names; zero origins and plain names where absent.
+    order : {2, 1}
+        1 keeps the mean feature vector only: n·R work in place of n·R².
+    sums : {"auto", "float32", "float64"}
+        Precision of the sums; auto is float64 up to n = 2·10⁵, then float32 with the
+        triangle added into float64 every 4,096 rows.
+    sample_rows : int
+        Rows kept in the mergeable sample.
+
+    Returns
+    -------
+    Moments
+
+    Notes
+    -----
+    About n·R² useful flops and n·R cosines; one float32 and one float64 P×P are held.
+    """
+    X = np.asarray(X)
+    y = np.empty((len(X), 0)) if y is None else np.asarray(y).reshape(len(X), -1)
+    row = plain_row(features, y.shape[1]) if row is None else row
+    precision = resolve_sums(sums, len(X))
+    sink = Accumulator(
+        features, row, order=order, sums=precision, sample_rows=sample_rows, n_places=len(X)
+    )
+    sink.add(X, y, weights, np.arange(len(X)))
+    return sink.result()
+
+
+def plain_row(features: FeatureMap, n_targets: int = 0) -> AugmentedRow:
+    """The augmented row of a map with zero origins and names x0, x1, …, y0, y1, …."""
+    return AugmentedRow(
+        map_fingerprint=features.fingerprint,
+        prior=features.prior(),
+        nesting=features.nesting,
+        feature_origin=np.zeros(features.n_components),
+        target_origin=np.zeros(n_targets),
+        target_scale=np.ones(n_targets),
+        inputs=tuple(f"x{i}" for i in range(features.n_inputs)),
+        targets=tuple(f"y{i}" for i in range(n_targets)),
+    )
+
+
+def resolve_sums(sums: Sums, n_rows: int | None) -> Literal["float32", "float64"]:
+    """The precision that "auto" means for n rows (unknown n: float32)."""
+    if sums == "auto":
+        return "float64" if n_rows is not None and n_rows <= FLOAT64_ROWS else "float32"
+    if sums not in ("float32", "float64"):
+        raise ValueError(f"sums={sums!r} but it is one of 'auto', 'float32', 'float64'.")
+    return sums
+
+
+class Accumulator:
+    """Takes rows in any portions and gives their moments; the same rows, the same bits.
+
+    Batches count from the first row taken and are copied into an aligned buffer, so the
+    portions in which rows arrive and their layout in memory change nothing.
+
+    Parameters
+    ----------
+    features, row, order, sums, sample_rows
+        As in :func:`accumulate`; ``sums`` is resolved.
+    n_places : int
+        Places of the whole data set; order 1 cuts them into 32 contiguous parts.
+    """
+
+    def __init__(
+        self,
+        features: FeatureMap,
+        row: AugmentedRow,
+        *,
+        order: int = 2,
+        sums: Literal["float32", "float64"] = "float64",
+        sample_rows: int = 0,
+        n_places: int = 1,
+    ) -> None:
+        self._row = row
+        self._n_places = max(n_places, 1)
+        self._order = order
+        self._sums: _SecondMoments | _FirstMoments
+        if order == 2:
+            self._sums = _SecondMoments(features, row, np.dtype(sums))
+        elif order == 1:
+            self._sums = _FirstMoments(features, row)
+        else:
+            raise ValueError(f"order={order!r} but moments are of order 1 or 2.")
+        self._x = np.zeros((BATCH_ROWS, features.n_inputs))
+        self._y = np.zeros((BATCH_ROWS, row.n_targets))
+        self._w = np.ones(BATCH_ROWS)
+        self._weighted = False
+        self._filled = 0
+        self._part = 0
+        self._n = 0
+        self._squared_weight = 0.0
+        self._log_weight = 0.0
+        self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
+
+    def add(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
+        """Take rows x (m, d), y (m, T) of weights w (m,) that stood at ``places`` (m,)."""
+        self._n += len(x)
+        if w is None:
+            self._squared_weight += len(x)
+        else:
+            self._squared_weight += float(w @ w)
+            self._log_weight += float(np.log(w).sum())
+        if self._sample.size:
+            self._take_sample(x, y, w, places)
+        for lo, hi, part in self._runs(places):
+            self._take(x[lo:hi], y[lo:hi], None if w is None else w[lo:hi], part)
+
+    def result(self) -> Moments:
+        """The moments of all rows taken so far."""
+        self._flush()
+        sums, parts = self._sums.result()
+        return Moments(
+            self._row,
+            self._order,
+            sums,
+            self._n,
+            self._squared_weight,
+            self._log_weight,
+            parts,
+            self._sample,
+        )
+
+    def _runs(self, places: Array) -> Iterable[tuple[int, int, int]]:
+        """Runs of rows that belong to one of the 32 parts: (lo, hi, part)."""
+        if self._order == 2 or not len(places):
+            return [(0, len(places), 0)]
+        part = np.minimum(places * N_PARTS // self._n_places, N_PARTS - 1)
+        cuts = np.r_[0, np.flatnonzero(np.diff(part)) + 1, len(part)]
+        return [(lo, hi, int(part[lo])) for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
+
+    def _take(self, x: Array, y: Array, w: Array | None, part: int) -> None:
+        if part != self._part:
+            self._flush()
+            self._part = part
+        start = 0
+        while start < len(x):
+            lo = self._filled
+            hi = min(BATCH_ROWS, lo + len(x) - start)
+            stop = start + hi - lo
+            self._x[lo:hi] = x[start:stop]
+            self._y[lo:hi] = y[start:stop]
+            self._w[lo:hi] = 1.0 if w is None else w[start:stop]
+            self._weighted |= w is not None
+            self._filled, start = hi, stop
+            if hi == BATCH_ROWS:
+                self._flush()
+
+    def _flush(self) -> None:
+        """Add the rows waiting in the buffer."""
+        m, self._filled = self._filled, 0
+        if m:
+            weights = self._w[:m] if self._weighted else None
+            self._sums.update(self._x[:m], self._y[:m], weights, self._part)
+
+    def _take_sample(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
+        keys = hash_places(places)
+        full = len(self._sample.keys) == self._sample.size
+        chosen = np.flatnonzero(keys < self._sample.keys[-1]) if full else np.arange(len(keys))
+        if len(chosen) > self._sample.size:
+            smallest = np.argpartition(keys[chosen], self._sample.size)[: self._sample.size]
+            chosen = chosen[smallest]
+        weight = np.ones(len(chosen)) if w is None else w[chosen]
+        rows = np.column_stack([x[chosen], y[chosen], weight]).astype(np.float64)
+        self._sample = self._sample + RowSample.of(self._sample.size, keys[chosen], rows)
+
+
+class _SecondMoments:
+    """Σ w a aᵀ by rank-k updates of one triangle, batch by batch."""
+
+    def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype) -> None:  # type: ignore[type-arg]
+        r, width = row.n_features, row.width
+        self._features, self._row = features, row
+        self._batch = _aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)[:, :width]
+        self._origin = row.feature_origin.astype(dtype)
+        self._centred = bool(self._origin.any())
+        self._border = np.ones((BATCH_ROWS, width - r))  # [1, (y − y₀)/scale] in float64
+        self._border_sums = np.zeros((width - r, width - r))
+        self._triangle = np.zeros((width, width), dtype)
+        self._fresh = True  # the triangle holds nothing yet: overwrite it
+        self._rows = 0
+        own = dtype == np.float64
+        self._total = self._triangle if own else np.zeros((width, width))
+
+    def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
+        """Add m ≤ 512 rows."""
+        m, r = len(x), self._row.n_features
+        batch, border = self._batch[:m], self._border[:m]
+        for lo in range(0, m, MAP_ROWS):  # centred while still in cache
+            z = self._features(x[lo : lo + MAP_ROWS], out=batch[lo : lo + MAP_ROWS, :r])
+            if self._centred:
+                np.subtract(z, self._origin, out=z)
+        border[:, 0] = 1.0
+        np.subtract(y, self._row.target_origin, out=border[:, 1:])
+        border[:, 1:] /= self._row.target_scale
+        batch[:, r:] = border
+        if w is not None:
+            root = np.sqrt(w)[:, None]
+            batch *= root.astype(batch.dtype)
+            border *= root
+        self._border_sums += border.T @ border
+        _rank_update(batch, self._triangle, beta=0.0 if self._fresh else 1.0)
+        self._fresh = False
+        self._rows += m
+        if self._rows >= FLUSH_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Add the float32 triangle into the float64 one."""
+        self._rows = 0
+        if self._total is self._triangle or self._fresh:
+            return
+        for i in range(0, len(self._total), FLUSH_BLOCK):
+            stop = i + FLUSH_BLOCK
+            self._total[i:stop, i:] += self._triangle[i:stop, i:]
+        self._fresh = True
+
+    def result(self) -> tuple[Float64, None]:
+        """Packed upper triangle in units of y; border and counts from float64 values."""
+        self._flush()
+        scale = np.concatenate([[1.0], self._row.target_scale])
+        block = self._border_sums * scale[:, None] * scale
+        return _packed(self._total, scale, block), None
+
+
+class _FirstMoments:
+    """Σ w a, in 32 parts: no Z is kept and no rank-k update made."""
+
+    def __init__(self, features: FeatureMap, row: AugmentedRow) -> None:
+        self._features, self._row = features, row
+        self._z = _aligned(BATCH_ROWS, row.n_features, np.dtype(features.dtype))
+        self._ones = np.ones(BATCH_ROWS, self._z.dtype)
+        self._parts = np.zeros((N_PARTS, row.width))
+
+    def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
+        """Add m ≤ 512 rows to one part."""
+        m, r = len(x), self._row.n_features
+        z = self._features(x, out=self._z[:m])
+        weights = self._ones[:m] if w is None else w.astype(z.dtype)
+        weight = float(m) if w is None else float(w.sum())
+        sums = self._parts[part]
+        sums[:r] += (weights @ z).astype(np.float64) - weight * self._row.feature_origin
+        sums[r] += weight
+        centred = y - self._row.target_origin
+        sums[r + 1 :] += centred.sum(axis=0) if w is None else w @ centred
+
+    def result(self) -> tuple[Float64, Float64]:
+        """m and its parts."""
+        return self._parts.sum(axis=0), self._parts.copy()
+
+
+def _packed(matrix: Float64, scale: Float64, block: Float64) -> Float64:
+    """Packed upper triangle: border columns times ``scale``, last diagonal block replaced."""
+    width, border = len(matrix), len(block)
+    r = width - border
+    packed = pack(matrix)
+    rows = np.arange(r)[:, None]
+    packed[row_start(rows, width) + np.arange(r, width) - rows] *= scale
+    packed[row_start(r, width) :] = pack(block)
+    return packed
+
+
+def _aligned(rows: int, columns: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+    """Zeros (rows, columns), C order, that start on a 64-byte boundary."""
+    size = rows * columns * dtype.itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(rows, columns)
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_name = ctypes.pythonapi.PyCapsule_GetName
+_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+
+
+def _blas(name: str) -> Callable[..., None]:
+    """A BLAS routine as a C function: calling it releases the GIL, unlike SciPy's f2py."""
+    capsule = cython_blas.__pyx_capi__[name]
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(_pointer(capsule, _name(capsule)))
+
+
+_SYRK = {
+    np.dtype(np.float32): (_blas("ssyrk"), ctypes.c_float),
+    np.dtype(np.float64): (_blas("dsyrk"), ctypes.c_double),
+}
+
+
+def _rank_update(rows: Array, matrix: Array, beta: float) -> None:
+    """matrix ← rowsᵀ rows + beta·matrix in its upper triangle (C order), in place.
+
+    BLAS reads C order as the transpose: its "lower" is our upper triangle.
+    """
+    syrk, scalar = _SYRK[rows.dtype]
+    k, n = rows.shape
+    integers = [ctypes.c_int(v) for v in (n, k, rows.strides[0] // rows.itemsize, len(matrix))]
+    one, factor = scalar(1.0), scalar(beta)
+    order, depth, lda, ldc = (ctypes.byref(i) for i in integers)
+    uplo, trans = ctypes.c_char_p(b"L"), ctypes.c_char_p(b"N")
+    syrk(
+        ctypes.cast(uplo, ctypes.c_void_p),
+        ctypes.cast(trans, ctypes.c_void_p),
+        order,
+        depth,
+        ctypes.byref(one),
+        rows.ctypes.data,
+        lda,
+        ctypes.byref(factor),
+        matrix.ctypes.data,
+        ldc,
+    )

@@ -1,0 +1,346 @@
+"""Moments: the mergeable state that one pass over the data leaves behind.
+
+Shapes: n rows, d inputs, R features, T targets, P = R + 1 + T. One row contributes the
+augmented row a = [z − z₀, 1, y − y₀] (P,); order 2 keeps M = Σ w a aᵀ, order 1 keeps
+m = Σ w a. Everything else is a pure function of these.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64, digest
+from rff_stream.errors import ModelError
+from rff_stream.features.base import Nesting
+from rff_stream.rowsample import RowSample
+
+__all__ = ["N_PARTS", "AugmentedRow", "Moments", "pack", "packed_size", "row_start", "total", "unpack"]
+
+N_PARTS = 32
+"""Sub-sums that order-1 moments keep: contiguous runs of the data."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AugmentedRow:
+    """What the numbers of a = [z − z₀, 1, y − y₀] mean; equal specs may be summed.
+
+    Parameters
+    ----------
+    map_fingerprint : str
+        sha256 of the feature map's spec.
+    prior : (R,) float64
+        s, so that K ≈ Z diag(s) Zᵀ.
+    nesting : {"average", "prefix", "none"}
+        How s follows for the first R' columns; see :data:`~rff_stream.features.base.Nesting`.
+    feature_origin : (R,) float64
+        z₀, from the pilot.
+    target_origin, target_scale : (T,) float64
+        y₀ from the pilot, in units of y; a power of two that y − y₀ is divided by before a
+        cast to float32. The sums themselves are in units of y.
+    inputs, targets : tuple of str
+        Names of the columns.
+    units : tuple of str
+        Units (or encodings) of inputs, then targets; "" where unknown.
+    """
+
+    map_fingerprint: str
+    prior: Float64
+    nesting: Nesting
+    feature_origin: Float64
+    target_origin: Float64
+    target_scale: Float64
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        plain = [self.map_fingerprint, self.nesting, self.inputs, self.targets, self.units]
+        arrays = {
+            "prior": self.prior,
+            "feature_origin": self.feature_origin,
+            "target_origin": self.target_origin,
+            "target_scale": self.target_scale,
+        }
+        object.__setattr__(self, "fingerprint", digest(plain, arrays))
+
+    @property
+    def n_features(self) -> int:
+        """R."""
+        return len(self.prior)
+
+    @property
+    def n_targets(self) -> int:
+        """T."""
+        return len(self.target_origin)
+
+    @property
+    def width(self) -> int:
+        """P = R + 1 + T."""
+        return self.n_features + 1 + self.n_targets
+
+    def leading(self, n_components: int) -> Self:
+        """The row of the map's first R' columns; refuses where they are not a map."""
+        if not 1 <= n_components <= self.n_features:
+            raise ValueError(
+                f"n_components={n_components} but these moments have 1 to {self.n_features} "
+                "feature columns. Ask for a number in this range."
+            )
+        if n_components == self.n_features:
+            return self
+        if self.nesting == "none":
+            raise ValueError(
+                f"The first {n_components} of {self.n_features} columns of this feature map are "
+                "not a map by themselves. Fit the smaller map, or use one that nests (Fourier)."
+            )
+        share = self.n_features / n_components if self.nesting == "average" else 1.0
+        return replace(
+            self,
+            map_fingerprint=f"{self.map_fingerprint}[:{n_components}]",
+            prior=self.prior[:n_components] * share,
+            feature_origin=self.feature_origin[:n_components],
+        )
+
+    def difference(self, other: Self) -> str:
+        """Name the first thing in which two specs differ, with both values."""
+        pairs: list[tuple[str, object, object]] = [
+            ("feature map", self.map_fingerprint[:12], other.map_fingerprint[:12]),
+            ("names of inputs", self.inputs, other.inputs),
+            ("names of targets", self.targets, other.targets),
+            ("units", self.units, other.units),
+            ("number of features", self.n_features, other.n_features),
+            ("target origin", self.target_origin.tolist(), other.target_origin.tolist()),
+            ("target scale", self.target_scale.tolist(), other.target_scale.tolist()),
+        ]
+        for what, mine, theirs in pairs:
+            if mine != theirs:
+                return f"{what} ({mine} and {theirs})"
+        return "feature origin z₀ or prior"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Σ w a aᵀ (order 2, one packed triangle) or Σ w a (order 1) with their counts.
+
+    An abelian group under ``+``: exact in ``n``, to rounding in the sums.
+
+    Parameters
+    ----------
+    row : AugmentedRow
+        What the sums mean. Only moments of equal rows add.
+    order : {1, 2}
+    sums : (P(P+1)/2,) or (P,) float64
+        Upper triangle of M, row by row, or m.
+    n : int
+        Rows, exactly.
+    squared_weight, log_weight : float
+        Σ w² and Σ log w. Σ w is an entry of ``sums``.
+    parts : (32, P) float64, optional
+        Order 1 only: m of 32 contiguous runs of the data; they add up to ``sums``.
+    sample : RowSample
+        A mergeable uniform sample of rows, for thresholds, calibration and plots.
+    """
+
+    row: AugmentedRow
+    order: int
+    sums: Float64
+    n: int
+    squared_weight: float
+    log_weight: float
+    parts: Float64 | None
+    sample: RowSample
+
+    @classmethod
+    def zero(cls, row: AugmentedRow, order: int = 2, sample_rows: int = 0) -> Self:
+        """No rows: the neutral element of ``+``."""
+        size = packed_size(row.width) if order == 2 else row.width
+        parts = np.zeros((N_PARTS, row.width)) if order == 1 else None
+        width = len(row.inputs) + row.n_targets + 1
+        sample = RowSample.empty(sample_rows, width)
+        return cls(row, order, np.zeros(size), 0, 0.0, 0.0, parts, sample)
+
+    def __add__(self, other: Self) -> Self:
+        self._require_same(other, "added")
+        return replace(
+            self,
+            sums=self.sums + other.sums,
+            n=self.n + other.n,
+            squared_weight=self.squared_weight + other.squared_weight,
+            log_weight=self.log_weight + other.log_weight,
+            parts=None if self.parts is None else self.parts + other.parts,
+            sample=self.sample + other.sample,
+        )
+
+    def __neg__(self) -> Self:
+        return replace(
+            self,
+            sums=-self.sums,
+            n=-self.n,
+            squared_weight=-self.squared_weight,
+            log_weight=-self.log_weight,
+            parts=None if self.parts is None else -self.parts,
+        )
+
+    def __sub__(self, other: Self) -> Self:
+        difference = self + -other
+        return replace(difference, sample=self.sample - other.sample)
+
+    def scale(self, factor: float) -> Self:
+        """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+        return replace(
+            self,
+            sums=self.sums * factor,
+            squared_weight=self.squared_weight * factor**2,
+            log_weight=self.log_weight + self.n * float(np.log(factor)),
+            parts=None if self.parts is None else self.parts * factor,
+            sample=self.sample.scale(factor),
+        )
+
+    def leading(self, n_components: int) -> Self:
+        """Moments of the map's first R' columns, prior re-scaled: no second read."""
+        keep = np.r_[0:n_components, self.row.n_features : self.row.width]
+        return self._select(self.row.leading(n_components), keep)
+
+    def with_targets(self, targets: Sequence[int]) -> Self:
+        """Moments of some of the targets, by position; the sample keeps all columns out."""
+        chosen = list(targets)
+        row = replace(
+            self.row,
+            target_origin=self.row.target_origin[chosen],
+            target_scale=self.row.target_scale[chosen],
+            targets=tuple(self.row.targets[i] for i in chosen),
+            units=self.row.units[: len(self.row.inputs)]
+            + tuple(self.row.units[len(self.row.inputs) + i] for i in chosen if self.row.units),
+        )
+        first = self.row.n_features + 1
+        keep = np.r_[0:first, first + np.asarray(chosen, dtype=int)]
+        d = len(self.row.inputs)
+        columns = np.r_[0:d, d + np.asarray(chosen, dtype=int), d + self.row.n_targets]
+        return replace(self._select(row, keep), sample=self.sample.columns(columns))
+
+    def matrix(self) -> Float64:
+        """M (P, P), symmetric, both triangles; order 2 only."""
+        if self.order != 2:
+            raise ValueError(
+                "order=1 moments hold a mean and no ZᵀZ. Collect them with order=2 for this answer."
+            )
+        return unpack(self.sums, self.row.width)
+
+    @property
+    def weight(self) -> float:
+        """Σ w."""
+        r = self.row.n_features
+        return float(self._border()[r])
+
+    def feature_mean(self) -> Float64:
+        """Weighted mean feature vector z̄ (R,), about the origin 0 of the raw map."""
+        r = self.row.n_features
+        return np.asarray(self.row.feature_origin + self._border()[:r] / self._positive_weight())
+
+    def target_mean(self) -> Float64:
+        """Weighted mean of y (T,), in units of y."""
+        r = self.row.n_features
+        mean = self._border()[r + 1 :] / self._positive_weight()
+        return np.asarray(self.row.target_origin + mean)
+
+    def _border(self) -> Float64:
+        """Σ w a (P,): the row of the 1 in M, or m itself."""
+        if self.order == 1:
+            return self.sums
+        width, r = self.row.width, self.row.n_features
+        rows = np.arange(r + 1)
+        above = self.sums[row_start(rows, width) + (r - rows)]
+        start = row_start(r, width)
+        return np.concatenate([above, self.sums[start + 1 : start + width - r]])
+
+    def _positive_weight(self) -> float:
+        if self.n < 1 or not self.weight > 0:
+            raise ValueError(
+                f"These moments hold {self.n} rows with total weight {self.weight}. "
+                "A mean needs at least one row of positive weight."
+            )
+        return self.weight
+
+    def _require_same(self, other: Self, verb: str) -> None:
+        if not isinstance(other, Moments):
+            raise TypeError(f"Moments cannot be {verb} to {type(other).__name__}.")
+        if self.row.fingerprint != other.row.fingerprint:
+            raise ModelError(
+                f"Moments that differ in {self.row.difference(other.row)} cannot be {verb}. "
+                "Collect both with the same feature map, origins, names and units."
+            )
+        if self.order != other.order:
+            raise ModelError(
+                f"Moments of order {self.order} and {other.order} cannot be {verb}. "
+                "Collect both with the same order."
+            )
+
+    def _select(self, row: AugmentedRow, keep: Array) -> Self:
+        if self.order == 2:
+            return replace(self, row=row, sums=_select_packed(self.sums, self.row.width, keep))
+        parts = None if self.parts is None else self.parts[:, keep]
+        return replace(self, row=row, sums=self.sums[keep], parts=parts)
+
+    def __sizeof__(self) -> int:
+        parts = 0 if self.parts is None else self.parts.nbytes
+        spec = 3 * self.row.prior.nbytes
+        return int(self.sums.nbytes + parts + spec + self.sample.nbytes + 256)
+
+    def __repr__(self) -> str:
+        row = self.row
+        return (
+            f"<Moments of order {self.order}: {self.n:,} rows, R={row.n_features}, "
+            f"T={row.n_targets}, {self.__sizeof__() / 1e6:.1f} MB, map {row.map_fingerprint[:8]}>"
+        )
+
+
+def total(parts: Iterable[Moments]) -> Moments:
+    """Sum of at least one Moments, from left to right."""
+    return functools.reduce(lambda a, b: a + b, parts)
+
+
+def packed_size(width: int) -> int:
+    """P(P+1)/2."""
+    return width * (width + 1) // 2
+
+
+def pack(matrix: Float64) -> Float64:
+    """Upper triangle of M (P, P), row by row, as (P(P+1)/2,). Reads nothing below it."""
+    width = len(matrix)
+    packed = np.empty(packed_size(width))
+    for i in range(width):
+        start = row_start(i, width)
+        packed[start : start + width - i] = matrix[i, i:]
+    return packed
+
+
+def unpack(packed: Float64, width: int) -> Float64:
+    """Symmetric M (P, P) of its packed upper triangle."""
+    matrix = np.empty((width, width))
+    for i in range(width):
+        start = row_start(i, width)
+        matrix[i, i:] = packed[start : start + width - i]
+        matrix[i + 1 :, i] = matrix[i, i + 1 :]
+    return matrix
+
+
+def row_start(i: Any, width: int) -> Any:
+    """Where row i of the upper triangle starts in the packed array."""
+    return i * width - i * (i - 1) // 2
+
+
+def _select_packed(packed: Float64, width: int, keep: Array) -> Float64:
+    """Packed triangle of the rows and columns ``keep`` (increasing)."""
+    size = len(keep)
+    chosen = np.empty(packed_size(size))
+    for i, old in enumerate(keep):
+        start = row_start(i, size)
+        chosen[start : start + size - i] = packed[row_start(int(old), width) + keep[i:] - old]
+    return chosen

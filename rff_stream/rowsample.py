@@ -1,0 +1,84 @@
+"""A uniform sample of rows that merges: bottom-k by a hash of the row's place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rff_stream._array import Array, Float64
+
+__all__ = ["RowSample", "hash_places"]
+
+Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSample:
+    """The ``size`` rows of smallest hash; merging keeps the smallest of both.
+
+    Parameters
+    ----------
+    size : int
+        k, the most rows kept; 0 keeps none.
+    keys : (m,) uint64
+        Hashes of the rows' places, increasing; m ≤ k.
+    rows : (m, d + T + 1) float64
+        [x, y, w] of each row, in input units.
+    """
+
+    size: int
+    keys: Keys
+    rows: Float64
+
+    @classmethod
+    def empty(cls, size: int, width: int) -> Self:
+        """No rows of ``width`` columns."""
+        return cls(size, np.empty(0, np.uint64), np.empty((0, width)))
+
+    @classmethod
+    def of(cls, size: int, keys: Keys, rows: Float64) -> Self:
+        """The sample of these rows, which may be more than ``size``."""
+        order = np.argsort(keys, kind="stable")[:size]
+        return cls(size, keys[order], rows[order])
+
+    def __add__(self, other: Self) -> Self:
+        size = max(self.size, other.size)
+        if not len(other.keys):
+            return replace(self, size=size)
+        keys = np.concatenate([self.keys, other.keys])
+        return self.of(size, keys, np.concatenate([self.rows, other.rows]))
+
+    def __sub__(self, other: Self) -> Self:
+        keep = ~np.isin(self.keys, other.keys)
+        return replace(self, keys=self.keys[keep], rows=self.rows[keep])
+
+    def scale(self, factor: float) -> Self:
+        """Weights of the rows times ``factor``."""
+        rows = self.rows.copy()
+        rows[:, -1] *= factor
+        return replace(self, rows=rows)
+
+    def columns(self, keep: Array) -> Self:
+        """Some of the columns of [x, y, w]."""
+        return replace(self, rows=self.rows[:, keep])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and rows."""
+        return int(self.keys.nbytes + self.rows.nbytes)
+
+
+def hash_places(places: Array, seed: int = 0) -> Keys:
+    """A 64-bit hash of row places (integers), uniform whatever their order.
+
+    The finaliser of SplitMix64 (Steele, Lea & Flood 2014): a bijection, so distinct
+    places never collide.
+    """
+    offset = (0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64
+    z = places.astype(np.uint64) + np.uint64(offset)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
