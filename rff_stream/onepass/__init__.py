@@ -1,0 +1,260 @@
+"""The one pass: leaves of many chunks -> fixed tree -> moments.
+
+The only room that builds a Dask graph. One task reads a box, masks it, maps its rows and
+adds up all statistics; nothing of size n is ever held.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream.accumulate import Sums
+from rff_stream.errors import DataError
+from rff_stream.features.base import FeatureMap
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.onepass.leaf import Groups, Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
+from rff_stream.onepass.run import Pass, active_client, thread_count
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
+from rff_stream.planning import Layout, Plan, check_memory, fits, lay_out, pilot_boxes
+from rff_stream.planning import plan as make_plan
+from rff_stream.sources import open_source
+from rff_stream.sources.base import Source
+
+__all__ = ["Reading", "collect", "leaves_of"]
+
+UNKNOWN_PLACES = 32
+"""Bits of a place within a leaf where lengths are unknown."""
+
+
+class Reading:
+    """One source and everything that is read from it: pilot, moments, scores.
+
+    Parameters
+    ----------
+    source : Source
+    progress : bool
+        Show bars on reads longer than two seconds.
+    """
+
+    def __init__(self, source: Source, *, progress: bool = True) -> None:
+        self.source = source
+        self._pass = Pass(source, token=uuid.uuid4().hex[:12], progress=progress)
+        self._settled = False
+
+    def plan(self, n_features: int, *, memory: int | None = None, **choices: Any) -> Plan:
+        """The plan of a pass over this source; refuses what cannot fit."""
+        workers, threads = _size()
+        found = make_plan(
+            self.source, n_features=n_features, threads=threads, workers=workers, **choices
+        )
+        spare = found.threads
+        while spare > 1 and not fits(found, memory):
+            spare -= 1
+            found = replace(found, threads=spare)
+        check_memory(found, memory)
+        return found
+
+    def pilot(self, seed: int = 0) -> Pilot:
+        """At most 32 blocks of at most 512 valid rows; all rows of small data.
+
+        Raises
+        ------
+        DataError
+            If there is no valid row.
+        """
+        boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, PILOT_ROWS, seed)
+        found = np.empty((0, 0))
+        for start in range(0, len(boxes), PILOT_BLOCKS):
+            some = boxes[start : start + PILOT_BLOCKS]
+            leaves = [Leaf(box, (start + i) << UNKNOWN_PLACES) for i, box in enumerate(some)]
+            tally = self.fold(PilotStatistic(rows, seed), leaves, words="pilot")
+            more = tally.value.rows
+            found = more if not found.size else np.concatenate([found, more]) if more.size else found
+            if len(found) >= PILOT_ROWS:
+                break
+        if not len(found):
+            raise no_rows(self.source)
+        d = len(self.source.columns.inputs)
+        return Pilot(found[:, :d], found[:, d:-1], found[:, -1])
+
+    def moments(
+        self,
+        features: FeatureMap,
+        row: AugmentedRow,
+        found: Plan,
+        *,
+        sample_rows: int = 2000,
+        grouped: bool = False,
+    ) -> tuple[Any, int]:
+        """Moments (or Groups) of all rows, and how many rows were looked at."""
+        leaves, n_places = leaves_of(self.source, found.layout)
+        statistic = MomentStatistic(
+            features, row, found.order, found.sums, sample_rows, n_places, grouped
+        )
+        tally = self.fold(
+            statistic, leaves, segment_leaves=found.layout.segment_leaves, words="reading"
+        )
+        return tally.value, tally.seen
+
+    def fold(
+        self,
+        statistic: Statistic,
+        leaves: Sequence[Leaf],
+        *,
+        segment_leaves: int = 1,
+        words: str = "reading",
+    ) -> Tally:
+        """Sum of any statistic over leaves of this source."""
+        if not self._settled:
+            self._pass.settle(_grid_leaves(self.source))
+            self._settled = True
+        return self._pass.fold(
+            statistic,
+            leaves,
+            segment_leaves=segment_leaves,
+            n_rows=self.source.n_rows if words != "pilot" else None,
+            words=words,
+        )
+
+
+def collect(
+    features: FeatureMap,
+    X: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    by: Any = None,
+    order: int = 2,
+    sums: Sums = "auto",
+    inputs: Sequence[str] | None = None,
+    dim: Any = None,
+    missing_rows: str = "error",
+    missing_chunks: str = "auto",
+    sample_rows: int = 2000,
+    n_groups: int = 1,
+    row: AugmentedRow | None = None,
+    plan: Plan | None = None,
+    memory: int | None = None,
+    progress: bool = True,
+) -> Any:
+    """Moments of all rows, from one read: eager, same bits on any scheduler.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        d inputs, R features.
+    X, y, sample_weight, inputs, dim
+        Data, as in :meth:`rff_stream.KernelRidge.fit`.
+    by : str or array, optional
+        Label of each row: moments are then kept per label in the same read.
+    order : {2, 1}
+        1 keeps mean feature vectors only.
+    sums : {"auto", "float32", "float64"}
+        Precision of the sums.
+    missing_rows : {"error", "drop"}
+    missing_chunks : {"auto", "error", "fill"}
+    sample_rows : int
+        Rows of the mergeable sample; 0 turns it off.
+    n_groups : int
+        Groups expected, for the plan's memory.
+    row : AugmentedRow, optional
+        Origins and names to sum with; from the pilot where absent.
+    plan : Plan, optional
+        A layout to keep; same plan, same bits.
+    memory : int, optional
+        Bytes that a computing process may use.
+    progress : bool
+
+    Returns
+    -------
+    Moments, or dict of label -> Moments if ``by`` is given.
+
+    Raises
+    ------
+    DataError
+        Naming store, array, chunk or rows.
+    PlanError
+        If the pass cannot fit; nothing was read.
+    """
+    source = open_source(
+        X,
+        y,
+        sample_weight,
+        inputs=inputs,
+        dim=dim,
+        by=by,
+        missing_rows=missing_rows,
+        missing_chunks=missing_chunks,
+    )
+    reading = Reading(source, progress=progress)
+    if plan is None:
+        plan = reading.plan(
+            features.n_components,
+            order=order,
+            sums=sums,
+            dtype=features.dtype,
+            n_groups=n_groups,
+            memory=memory,
+        )
+    if row is None:
+        columns = source.columns
+        row = augmented_row(
+            features, reading.pilot(), columns.inputs, columns.targets, columns.units
+        )
+    value, _ = reading.moments(
+        features, row, plan, sample_rows=sample_rows, grouped=by is not None
+    )
+    if isinstance(value, Groups):
+        return dict(sorted(value.by_label.items()))
+    if not value.n:
+        raise no_rows(source)
+    moments: Moments = value
+    return moments
+
+
+def leaves_of(source: Source, layout: Layout) -> tuple[list[Leaf], int]:
+    """Leaves in the order of the tree, and the number of places in the whole data."""
+    starts = layout.starts()
+    known = source.n_rows is not None
+    leaves = []
+    for coarse in layout.order().tolist():
+        start = int(starts[coarse]) if known else coarse << UNKNOWN_PLACES
+        for part in range(layout.parts):
+            box = layout.box(coarse, part)
+            leaves.append(Leaf(box, start))
+            if known:
+                start += int(np.prod([hi - lo for lo, hi in box]))
+    places = int(starts[-1]) if known else layout.n_boxes << UNKNOWN_PLACES
+    return leaves, places
+
+
+def no_rows(source: Source) -> DataError:
+    """The error of data without a single usable row."""
+    return DataError(
+        f"Found 0 sample(s) (grid {dict(zip(source.dims, source.shape, strict=True))}, inputs "
+        f"{', '.join(source.columns.inputs)}) while a minimum of 1 is required: every row is "
+        "missing, filtered out or of weight 0. Look at the inputs named, or at missing_rows."
+    )
+
+
+def _grid_leaves(source: Source) -> list[Leaf]:
+    """Leaves spread over the grid, to see what they share."""
+    if source.graph is None:
+        return []
+    layout = lay_out(source, 1e-5)
+    return leaves_of(source, layout)[0]
+
+
+def _size() -> tuple[int, int]:
+    """Computing processes, and threads in each."""
+    client = active_client()
+    if client is None:
+        return 1, thread_count()
+    threads = list(client.nthreads().values()) or [1]
+    return len(threads), max(threads)
+

@@ -1,0 +1,114 @@
+"""The Dask graph of a pass: leaves, their fixed tree, and what all leaves share."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dask._task_spec import convert_legacy_graph  # no public name yet
+from dask.task_spec import Task, TaskRef
+
+from rff_stream.onepass.leaf import Job, Leaf
+from rff_stream.sources.base import Source
+
+__all__ = ["Graph", "as_tasks", "keys_of", "needed", "segment_tasks", "waist"]
+
+Graph = dict[Any, Any]
+WAIST_LEAVES = 16
+"""Leaves looked at, spread over the data, to find what every leaf depends on."""
+
+
+def segment_tasks(
+    source: Source,
+    job: Any,
+    leaves: Sequence[Leaf],
+    first: int,
+    token: str,
+) -> tuple[str, Graph]:
+    """Tasks of one segment and the key of its sum.
+
+    Neighbours are added pairwise, a lone one moves up: the same tree as
+    :class:`~rff_stream.treesum.TreeSum`, so segments cut nothing.
+
+    Parameters
+    ----------
+    job : Job, TaskRef or Future
+        Where the worker finds reader and statistic.
+    first : int
+        Number of the segment's first leaf; keys carry it and the box in words.
+    """
+    tasks: Graph = {}
+    level = []
+    for number, leaf in enumerate(leaves, start=first):
+        key = f"rff_leaf-{number} [{source.describe(leaf.box)}] {token}"
+        tasks[key] = Task(key, run_leaf, job, leaf, *source.arguments(leaf.box))
+        level.append(key)
+    height = 0
+    while len(level) > 1:
+        height += 1
+        above = []
+        for i in range(0, len(level) - 1, 2):
+            key = f"rff_add-{height}-{first + (i << (height - 1))} {token}"
+            tasks[key] = Task(key, operator.add, TaskRef(level[i]), TaskRef(level[i + 1]))
+            above.append(key)
+        level = above + level[len(level) - len(level) % 2 :]
+    return level[0], tasks
+
+
+def run_leaf(job: Job, leaf: Leaf, *values: Any) -> Any:
+    """One leaf, as a task."""
+    return job.run(leaf, *values)
+
+
+def needed(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:
+    """Keys of ``graph`` that these depend on, themselves included."""
+    found: set[Any] = set()
+    waiting = [key for key in keys if key in graph]
+    while waiting:
+        key = waiting.pop()
+        if key not in found:
+            found.add(key)
+            waiting.extend(k for k in graph[key].dependencies if k in graph)
+    return found
+
+
+def waist(graph: Mapping[Any, Any], leaves: Sequence[Sequence[Any]]) -> list[Any]:
+    """Nodes to compute first: shared by all leaves and used directly by most of them.
+
+    A lazily standardised input ``(x - x.mean()) / x.std()`` makes every leaf depend on
+    all of the data through two small values. Those two are the waist; the raw chunks
+    behind them are shared too, but each is used directly by one leaf only.
+
+    Parameters
+    ----------
+    leaves : sequence of sequences of keys
+        What each leaf takes as arguments; these are never part of the waist.
+    """
+    step = max(1, len(leaves) // WAIST_LEAVES)
+    chosen = leaves[::step][:WAIST_LEAVES]
+    if len(chosen) < 2:
+        return []
+    reach = [needed(graph, keys) for keys in chosen]
+    shared = set.intersection(*reach)
+    direct = {key for keys in chosen for key in keys}
+    users: dict[Any, int] = {}
+    for found in reach:
+        outside = found - shared
+        touched = {k for key in outside for k in graph[key].dependencies if k in shared}
+        for key in touched:
+            users[key] = users.get(key, 0) + 1
+    often = [k for k, count in users.items() if count > len(chosen) / 2 and k not in direct]
+    return [k for k in often if graph[k].dependencies]
+
+
+def as_tasks(graph: Mapping[Any, Any]) -> Graph:
+    """The graph in Dask's task form."""
+    converted: Graph = convert_legacy_graph(graph)
+    return converted
+
+
+def keys_of(arguments: Iterable[Any]) -> list[Any]:
+    """Graph keys among a leaf's arguments."""
+    return [a.key for a in arguments if isinstance(a, TaskRef)]
+

@@ -1,0 +1,199 @@
+"""Running a pass: threads of this process, or any ``distributed`` cluster.
+
+Whatever runs it, segments are summed by their index along one fixed tree, never by
+arrival, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dask
+from dask.task_spec import Task, TaskRef
+
+from rff_stream.errors import ClusterError, PlanError
+from rff_stream.onepass.graph import Graph, as_tasks, keys_of, needed, segment_tasks, waist
+from rff_stream.onepass.leaf import Job, Leaf, Statistic, Tally
+from rff_stream.onepass.progress import Progress
+from rff_stream.onepass.watch import Watch
+from rff_stream.sources.base import Source
+from rff_stream.treesum import TreeSum
+
+__all__ = ["Pass", "active_client", "thread_count"]
+
+MOST_GRAPH_TASKS = 200_000
+
+
+class Pass:
+    """Reads one source, as often as asked, with the scheduler that Dask would use.
+
+    What every leaf of a Dask graph depends on (a mean over all data, say) is computed
+    once, when the pass is made, and put back as a constant.
+
+    Parameters
+    ----------
+    source : Source
+    token : str
+        Part of every task's key: same token, same values.
+    progress : bool
+        Show a bar when a read lasts longer than two seconds.
+    """
+
+    def __init__(self, source: Source, *, token: str, progress: bool = True) -> None:
+        self._source, self._token, self._progress = source, token, progress
+        self._client = active_client()
+        self._graph: Graph = {} if source.graph is None else as_tasks(source.graph)
+
+    def settle(self, leaves: Sequence[Leaf]) -> None:
+        """Compute what all leaves depend on and put it back as constants."""
+        if not self._graph:
+            return
+        if len(self._graph) > MOST_GRAPH_TASKS:
+            raise PlanError(
+                f"The Dask graph of the data has {len(self._graph):,} tasks; at most "
+                f"{MOST_GRAPH_TASKS:,} are handled. Open the data without chunks (chunks=None): "
+                "leaves then read their own slices and the graph is not needed."
+            )
+        keys = [keys_of(self._source.arguments(leaf.box)) for leaf in leaves]
+        shared = waist(self._graph, keys)
+        if not shared:
+            return
+        tasks = {key: self._graph[key] for key in needed(self._graph, shared)}
+        values = self._get(tasks, shared)
+        from dask.task_spec import DataNode
+
+        self._graph |= {k: DataNode(k, v) for k, v in zip(shared, values, strict=True)}
+
+    def fold(
+        self,
+        statistic: Statistic,
+        leaves: Sequence[Leaf],
+        *,
+        segment_leaves: int = 1,
+        n_rows: int | None = None,
+        words: str = "reading",
+    ) -> Tally:
+        """Sum of a statistic over all leaves.
+
+        Parameters
+        ----------
+        leaves : sequence of Leaf
+            In the order of the tree; at least one.
+        segment_leaves : int
+            A power of two: leaves summed before the driver sees them.
+        n_rows : int, optional
+            For the progress bar.
+        """
+        job = Job(self._source.reader, statistic)
+        segments = range(0, len(leaves), segment_leaves)
+        total: TreeSum[Tally] = TreeSum()
+        with Progress(words, n_rows, shown=self._progress) as progress:
+
+            def commit(index: int, value: Tally) -> None:
+                total.add(index, value)
+                progress.advance(value.seen)
+
+            chunks = (leaves[start : start + segment_leaves] for start in segments)
+            if self._client is None:
+                self._in_threads(job, chunks, segment_leaves, commit)
+            else:
+                self._on_cluster(job, chunks, segment_leaves, commit)
+        found = total.total()
+        assert found is not None
+        return found
+
+    def _in_threads(
+        self,
+        job: Job,
+        segments: Iterator[Sequence[Leaf]],
+        size: int,
+        commit: Callable[[int, Tally], None],
+    ) -> None:
+        """One graph in which every segment ends in a task that hands its sum over."""
+        import threading
+
+        lock = threading.Lock()
+
+        def hand_over(index: int, value: Tally) -> None:
+            with lock:
+                commit(index, value)
+
+        tasks, ends = dict(self._graph), []
+        for index, leaves in enumerate(segments):
+            key, found = segment_tasks(self._source, job, leaves, index * size, self._token)
+            end = f"rff_commit-{index} {self._token}"
+            tasks |= found | {end: Task(end, hand_over, index, TaskRef(key))}
+            ends.append(end)
+        keep = needed(tasks, ends)
+        with Watch(f"{len(ends)} segments in threads of this process"):
+            self._get({key: tasks[key] for key in keep}, ends)
+
+    def _on_cluster(
+        self,
+        job: Job,
+        segments: Iterator[Sequence[Leaf]],
+        size: int,
+        commit: Callable[[int, Tally], None],
+    ) -> None:
+        """A window of segments for sources read by slices; one submission for graphs."""
+        from rff_stream.onepass.cluster import Flight
+
+        with Flight(self._client, self._token) as flight:
+            ship = flight.ship(job)
+            numbered = enumerate(segments)
+            window = flight.window(size) if not self._graph else 2**31
+            while True:
+                for index, leaves in numbered:
+                    key, tasks = segment_tasks(
+                        self._source, ship, leaves, index * size, self._token
+                    )
+                    flight.submit(index, key, self._with_graph(tasks))
+                    if flight.waiting >= window:
+                        break
+                if not flight.waiting:
+                    return
+                commit(*flight.next())
+
+    def _with_graph(self, tasks: Graph) -> Graph:
+        """Tasks and what they need of the data's own graph."""
+        if not self._graph:
+            return tasks
+        wanted = {k for task in tasks.values() for k in task.dependencies}
+        return tasks | {key: self._graph[key] for key in needed(self._graph, wanted)}
+
+    def _get(self, tasks: Mapping[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
+        """Values of keys, by the client or by Dask's scheduler for this process."""
+        if self._client is not None:
+            return list(self._client.get(dict(tasks), list(keys)))
+        get = dask.base.get_scheduler() or dask.threaded.get
+        return list(get(dict(tasks), list(keys)))
+
+
+def active_client() -> Any:
+    """The ``distributed.Client`` that Dask would use here; None for threads."""
+    get = dask.base.get_scheduler()
+    owner = getattr(get, "__self__", None)
+    if owner is not None and hasattr(owner, "scheduler_info"):
+        return owner
+    if get is not None and getattr(get, "__module__", "") == "dask.multiprocessing":
+        raise ClusterError(
+            "Dask's scheduler is set to 'processes', which ships every result through the "
+            "driver. Start distributed.Client() for processes, or use 'threads'."
+        )
+    return None
+
+
+def thread_count() -> int:
+    """Leaves that run at a time: of this process, or of all workers."""
+    client = active_client()
+    if client is not None:
+        return max(1, sum(client.nthreads().values()))
+    from dask.system import CPU_COUNT
+
+    pool = dask.config.get("pool", None)
+    size = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None)
+    synchronous = dask.base.get_scheduler() is dask.local.get_sync
+    return 1 if synchronous else int(size or CPU_COUNT)
+
+
