@@ -1,0 +1,1 @@
+"""Answers: pure functions Moments -> frozen result values, in NumPy and SciPy alone."""

@@ -1,0 +1,78 @@
+"""The smallest α that means anything: what rounding in the sums leaves of G.
+
+Rounded sums move the eigenvalues of G by up to −λ_min(G) > 0; an α below three times that
+fits the rounding. Cholesky's success at G + αI proves nothing about it, and clipping the
+eigenvalues is no cure: the eigenvectors are wrong too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import ModelError, NumericalWarning
+
+__all__ = ["Floor", "alpha_of_targets", "raised_to_floor", "require_rank", "rounding_floor"]
+
+Floor = Literal["raise_alpha", "refuse"]
+"""What happens to α < η: it is raised to η with a warning, or refused."""
+
+
+def alpha_of_targets(alpha: Array | float, n_targets: int) -> Float64:
+    """α (T,) from one number or one for each target; refuses what no penalty can be."""
+    given = np.asarray(alpha, dtype=np.float64)
+    if given.shape not in ((), (n_targets,)):
+        raise ValueError(
+            f"alpha has shape {given.shape} but there are {n_targets} targets. "
+            "Give one number, or one for each target."
+        )
+    if not (np.isfinite(given).all() and (given >= 0).all()):
+        raise ValueError(f"alpha={alpha!r} but a penalty is finite and ≥ 0. Use e.g. alpha=1.0.")
+    return np.broadcast_to(given, (n_targets,)).copy()
+
+
+def rounding_floor(eigenvalues: Float64) -> float:
+    """η = 3·max(0, −λ_min(G)), and at least R·ε·λ_max where G is singular to that.
+
+    The second part is the rounding of float64 itself: it matters only for sums that were
+    exact, where λ_min may come out as +1e-17 by luck.
+    """
+    smallest, resolution = float(eigenvalues.min()), _resolution(eigenvalues)
+    return max(-3 * smallest, resolution if smallest <= resolution else 0.0)
+
+
+def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:
+    """max(α, η), with a warning that gives both, or a refusal."""
+    if floor not in ("raise_alpha", "refuse"):
+        raise ValueError(f"floor={floor!r} but it is 'raise_alpha' or 'refuse'.")
+    if (alpha >= eta).all():
+        return alpha
+    fact = (
+        f"alpha={alpha.min():.3g} is below η={eta:.3g}, the rounding in the sums. "
+        "A smaller alpha would fit that rounding."
+    )
+    if floor == "refuse":
+        raise ModelError(f'{fact} Use alpha ≥ η, or collect the moments with sums="float64".')
+    warnings.warn(
+        f'{fact} alpha was raised to η; sums="float64" lowers η.', NumericalWarning, stacklevel=3
+    )
+    return np.maximum(alpha, eta)
+
+
+def require_rank(alpha: Float64, eigenvalues: Float64) -> None:
+    """Refuse α = 0 where G has not full rank: β is then not determined."""
+    rank = int((eigenvalues > max(rounding_floor(eigenvalues), _resolution(eigenvalues))).sum())
+    if (alpha == 0).any() and rank < len(eigenvalues):
+        raise np.linalg.LinAlgError(
+            f"alpha=0 but the {len(eigenvalues)} feature columns have rank {rank}. "
+            "Without a penalty the rank must be full. "
+            f"Use alpha ≥ {rounding_floor(eigenvalues):.2g}, or fewer components."
+        )
+
+
+def _resolution(eigenvalues: Float64) -> float:
+    """R·ε·λ_max: eigenvalues below it are zero in float64."""
+    return float(len(eigenvalues) * np.finfo(np.float64).eps * max(eigenvalues.max(), 0.0))

@@ -1,0 +1,175 @@
+"""Ridge regression on random features, from moments alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+from scipy.linalg import lapack
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.floor import (
+    Floor,
+    alpha_of_targets,
+    raised_to_floor,
+    require_rank,
+    rounding_floor,
+)
+from rff_stream.answers.spectrum import Spectrum, decompose
+from rff_stream.answers.system import System, mirror_lower, ridge_system
+from rff_stream.moments import Moments
+
+__all__ = ["Ridge", "ridge", "ridge_at"]
+
+MANY_ALPHAS = 8
+"""Distinct α from which one eigen-decomposition is cheaper than a factor for each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ridge:
+    """A linear model of raw feature columns: y ≈ intercept + Z coef.
+
+    Parameters
+    ----------
+    coef : (R, T) float64
+        β, in units of y.
+    intercept : (T,) float64
+        μ, in units of y; zeros where none was fitted.
+    alpha : (T,) float64
+        The penalty used, in units of w; at least η.
+    df : (T,) float64
+        Effective degrees of freedom, 1 + tr G(G + αI)⁻¹; no 1 without an intercept.
+    eta : float or None
+        η, the rounding in the sums; None where a test showed η ≤ α without computing it.
+    """
+
+    coef: Float64
+    intercept: Float64
+    alpha: Float64
+    df: Float64
+    eta: float | None
+
+    def predict(self, Z: Array) -> Float64:
+        """Predicted y (n, T) of feature rows Z (n, R)."""
+        return np.asarray(Z @ self.coef + self.intercept)
+
+
+def ridge(
+    moments: Moments,
+    alpha: Array | float = 1.0,
+    *,
+    fit_intercept: bool = True,
+    floor: Floor = "raise_alpha",
+) -> Ridge:
+    """Ridge regression of every target on the feature columns, from moments alone.
+
+    Minimises Σ w (y − μ − zβ)² + α βᵀ diag(1/s) β, so that ``alpha`` is on the scale of
+    ``sklearn.kernel_ridge.KernelRidge`` with K = Z diag(s) Zᵀ.
+
+    Parameters
+    ----------
+    moments : Moments
+        Order 2, at least one row and one target.
+    alpha : float or (T,) array
+        Penalty α ≥ 0, in units of w.
+    fit_intercept : bool
+        Fit an unpenalised μ; the same moments serve both.
+    floor : {"raise_alpha", "refuse"}
+        What to do with α below η, the rounding in the sums. Refuse where a model with
+        another α than asked is worse than none.
+
+    Returns
+    -------
+    Ridge
+
+    Raises
+    ------
+    ValueError
+        alpha negative, not finite or of a wrong shape; moments without rows or targets.
+    ModelError
+        α < η where that is refused; sums that are not finite.
+    numpy.linalg.LinAlgError
+        α = 0 and fewer independent columns than R.
+
+    Notes
+    -----
+    R³ flops for one α (a test of the floor, a factor, its inverse for df), in place in one
+    R×R float64.
+    α ≥ η ⟺ λ_min(G) ≥ −α/3 ⟺ G + (α/3)I has a Cholesky factor, so eigenvalues are computed
+    only where that fails, where α is at the level of float64 rounding, or for more than
+    8 distinct α.
+    """
+    system = ridge_system(moments, fit_intercept=fit_intercept)
+    asked = alpha_of_targets(alpha, system.n_targets)
+    if len(np.unique(asked)) > MANY_ALPHAS:
+        return ridge_at(decompose(system), asked, floor=floor)
+    if not _clear_of_floor(system, float(asked.min())):
+        return _ridge_near_floor(system, asked, floor)
+    return _ridge_by_factor(system, asked, None)
+
+
+def ridge_at(spectrum: Spectrum, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
+    """The ridge regression at α from a spectrum; 2R²T flops. As :func:`ridge` otherwise."""
+    asked = alpha_of_targets(alpha, spectrum.system.n_targets)
+    require_rank(asked, spectrum.eigenvalues)
+    used = raised_to_floor(asked, spectrum.eta, floor)
+    coef = spectrum.coef(used)
+    return Ridge(coef, spectrum.system.intercept(coef), used, spectrum.df(used), spectrum.eta)
+
+
+def _ridge_near_floor(system: System, asked: Float64, floor: Floor) -> Ridge:
+    """Where the test failed: eigenvalues, then the factor at α raised to η."""
+    eigenvalues = linalg.eigvalsh(system.matrix, check_finite=False)
+    eta = rounding_floor(eigenvalues)
+    require_rank(asked, eigenvalues)
+    return _ridge_by_factor(system, raised_to_floor(asked, eta, floor), eta)
+
+
+def _ridge_by_factor(system: System, alpha: Float64, eta: float | None) -> Ridge:
+    """One factor for each distinct α; ``system.matrix`` keeps only one triangle."""
+    coef, df = np.empty_like(system.rhs), np.empty(system.n_targets)
+    diagonal = system.matrix.diagonal().copy()
+    for value in np.unique(alpha):
+        chosen = alpha == value
+        factor = _factor(system.matrix, diagonal + value)
+        if factor is None:
+            raise np.linalg.LinAlgError(
+                f"G + αI is not positive definite at alpha={value:.3g}. "
+                "The penalty must exceed the rounding in the sums. Use a larger alpha."
+            )
+        gamma, _ = lapack.dpotrs(factor, system.rhs[:, chosen], lower=1)
+        coef[:, chosen] = gamma * system.root_prior[:, None]
+        df[chosen] = _df_of_factor(factor, value) + float(system.fit_intercept)
+    return Ridge(coef, system.intercept(coef), alpha, df, eta)
+
+
+def _clear_of_floor(system: System, alpha: float) -> bool:
+    """Whether α ≥ η without doubt: well above float64 rounding, and G + (α/3)I factors."""
+    diagonal = system.matrix.diagonal().copy()
+    rounding = system.n_features * np.finfo(np.float64).eps * diagonal.sum()
+    if alpha <= rounding:
+        return False
+    clear = _factor(system.matrix, diagonal + alpha / 3) is not None
+    mirror_lower(system.matrix)
+    np.fill_diagonal(system.matrix, diagonal)
+    return clear
+
+
+def _factor(matrix: Float64, diagonal: Float64) -> Float64 | None:
+    """Lower factor L (R, R) of G with another diagonal, or None where there is none.
+
+    L takes the place of G's upper triangle (the lower one of its transpose, which LAPACK
+    sees); the triangle below the diagonal is kept, and read again by the next call.
+    """
+    mirror_lower(matrix)
+    np.fill_diagonal(matrix, diagonal)
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
+    return factor if info == 0 else None
+
+
+def _df_of_factor(factor: Float64, alpha: float) -> float:
+    """Trace of G(G + αI)⁻¹ = R − α‖L⁻¹‖², overwriting L; R³/3 flops."""
+    inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    squared = sum(float(inverse[i:, i] @ inverse[i:, i]) for i in range(len(inverse)))
+    return len(inverse) - alpha * squared

@@ -1,0 +1,375 @@
+"""Every α for every target, R' and fold from one read: paths, cross-validation, GCV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.choice import Rule, Selection
+from rff_stream.answers.floor import Floor, rounding_floor
+from rff_stream.answers.ridge import Ridge, ridge_at
+from rff_stream.answers.spectrum import Spectrum, degrees_of_freedom, spectrum
+from rff_stream.answers.system import ridge_system, scatter_about
+from rff_stream.moments import Moments, total
+from rff_stream.rowsample import RowSample
+
+__all__ = [
+    "RidgePath",
+    "aic",
+    "alpha_grid",
+    "bic",
+    "cross_validate",
+    "gcv",
+    "nested_sizes",
+    "ridge_path",
+]
+
+N_ALPHAS = 66
+"""Points of the default grid: five for each of thirteen decades."""
+
+LOWEST, HIGHEST = 1e-12, 10.0
+"""Ends of the default grid over λ_max; η is the lower one where it is above that."""
+
+TINY = 1e-200
+"""λ_max of features that are all constant: any grid does."""
+
+BLOCK_COLUMNS = 1024
+"""Coefficient columns (α × targets) held at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgePath:
+    """Ridge regression at every α, from one decomposition.
+
+    Parameters
+    ----------
+    alphas : (A,) float64
+        Increasing; none below η.
+    df : (A,) float64
+        Effective degrees of freedom.
+    residual_scatter : (A, T) float64
+        Σ w (y − μ − zβ)², in units of w·y².
+    spectrum : Spectrum
+        What :meth:`at` solves from.
+    """
+
+    alphas: Float64
+    df: Float64
+    residual_scatter: Float64
+    spectrum: Spectrum
+
+    def at(self, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
+        """The regression at any α, one or one for each target; 2R²T flops."""
+        return ridge_at(self.spectrum, alpha, floor=floor)
+
+
+def ridge_path(
+    moments: Moments, alphas: Array | None = None, *, fit_intercept: bool = True
+) -> RidgePath:
+    """Ridge regressions over a grid of α for all targets: O(R) each after one decomposition.
+
+    Parameters
+    ----------
+    moments : Moments
+        Order 2, with targets.
+    alphas : (A,) array, optional
+        Penalties > 0; 66 from the spectrum where absent. Those below η are left out.
+    fit_intercept : bool
+        Fit an unpenalised μ.
+
+    Returns
+    -------
+    RidgePath
+    """
+    found = spectrum(moments, fit_intercept=fit_intercept)
+    grid = alpha_grid(found.eigenvalues) if alphas is None else _checked_alphas(alphas)
+    grid = grid[grid >= found.eta]
+    if not len(grid):
+        raise ValueError(
+            f"Every alpha is below η={found.eta:.3g}, the rounding in the sums. "
+            'Give larger ones, or collect the moments with sums="float64".'
+        )
+    return RidgePath(grid, found.df(grid), _residual_scatter(found, grid), found)
+
+
+def cross_validate(
+    groups: Mapping[Hashable, Moments],
+    alphas: Array | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    folds: int | None = None,
+    fit_intercept: bool = True,
+    rule: Rule = "best",
+) -> Selection:
+    """Exact cross-validation over α × R' × targets from the moments of groups of rows.
+
+    Each fold is scored with the model of the *other* groups, whose moments are summed and
+    never subtracted; its squared error is a quadratic form in its own moments.
+
+    Parameters
+    ----------
+    groups : mapping of label to Moments
+        At least two, each with rows; of one feature map.
+    alphas : (A,) array, optional
+        Penalties > 0; 66 from the spectrum where absent.
+    sizes : sequence of int, optional
+        R' to compare; R/16, R/8, R/4, R/2, R where absent and the map nests.
+    folds : int, optional
+        Join neighbouring groups into this many folds. By default each group is a fold:
+        leave-one-group-out.
+    fit_intercept : bool
+        Fit an unpenalised μ, in each fold from its training groups.
+    rule : {"best", "one_standard_error"}
+        The second takes the smallest R', then the largest α, within one standard error
+        of the best: where a simpler model is worth that loss.
+
+    Returns
+    -------
+    Selection
+        Mean squared errors (weighted in a fold, plain over folds) with standard errors
+        over folds.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two groups, fewer groups than folds, a group without rows, an α that is
+        no penalty.
+
+    Notes
+    -----
+    One decomposition for each fold and R', and 4R'²·A·T flops; 2 log₂(groups) sums of
+    moments are held. Equal to scikit-learn's ``PredefinedSplit`` with
+    ``Ridge(alpha=α/s)`` on the same features.
+    """
+    labels, parts = _as_folds(groups, folds)
+    whole = total(parts)
+    sizes = nested_sizes(whole) if sizes is None else tuple(sizes)
+    eigenvalues, scatter = _eigenvalues(whole, sizes, fit_intercept)
+    grid = alpha_grid(eigenvalues[-1]) if alphas is None else _checked_alphas(alphas)
+    scores = np.empty((len(parts), len(sizes), len(grid), whole.row.n_targets))
+    eta = np.array([rounding_floor(values) for values in eigenvalues])
+    for k, others in _sums_of_others(parts):
+        for j, size in enumerate(sizes):
+            found = spectrum(others.leading(size), fit_intercept=fit_intercept)
+            scores[k, j] = _held_out_error(found, parts[k].leading(size), grid)
+            eta[j] = max(eta[j], found.eta)
+    return Selection(
+        criterion="cross-validated mean squared error",
+        targets=whole.row.targets,
+        folds=labels,
+        sizes=sizes,
+        alphas=grid,
+        scores=scores,
+        scale=_positive(scatter / whole.weight),
+        df=np.array([degrees_of_freedom(v, grid, fit_intercept) for v in eigenvalues]),
+        eta=eta,
+        rule=rule,
+    )
+
+
+def gcv(
+    moments: Moments,
+    alphas: Array | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    fit_intercept: bool = True,
+) -> Selection:
+    """Generalised cross-validation over α × R': (RSS/Σw) / (1 − df/n)², in units of y².
+
+    It assumes independent rows: duplicated or correlated rows make it choose α far too
+    small. Use :func:`cross_validate` on whole runs of rows there.
+    """
+    return _in_sample(moments, alphas, sizes, fit_intercept, _gcv, "GCV", relative=True)
+
+
+def aic(
+    moments: Moments,
+    alphas: Array | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    fit_intercept: bool = True,
+) -> Selection:
+    """Akaike's criterion over α × R': n log(RSS/n) + 2 df. Assumes independent rows."""
+    return _in_sample(moments, alphas, sizes, fit_intercept, _aic, "AIC")
+
+
+def bic(
+    moments: Moments,
+    alphas: Array | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    fit_intercept: bool = True,
+) -> Selection:
+    """Schwarz's criterion over α × R': n log(RSS/n) + log(n) df. Assumes independent rows."""
+    return _in_sample(moments, alphas, sizes, fit_intercept, _bic, "BIC")
+
+
+def alpha_grid(eigenvalues: Float64) -> Float64:
+    """66 α, log-spaced from max(η, 10⁻¹²λ_max) to 10λ_max: df from near R to a few."""
+    largest = max(float(eigenvalues.max()), TINY)
+    lowest = max(rounding_floor(eigenvalues), largest * LOWEST)
+    return np.geomspace(lowest, max(largest * HIGHEST, 10 * lowest), N_ALPHAS)
+
+
+def nested_sizes(moments: Moments) -> tuple[int, ...]:
+    """R/16, R/8, R/4, R/2, R, even (whole pairs), without repeats; R alone if not nested."""
+    r = moments.row.n_features
+    if moments.row.nesting == "none":
+        return (r,)
+    smaller = {2 * round(r / 2 ** (k + 1)) for k in range(1, 5)}
+    return (*sorted(size for size in smaller if 2 <= size < r), r)
+
+
+Criterion = Callable[[Float64, Float64, Moments], Float64]
+"""(RSS (A, T), df (A, 1), moments) -> (A, T), smaller is better."""
+
+
+def _in_sample(
+    moments: Moments,
+    alphas: Array | None,
+    sizes: Sequence[int] | None,
+    fit_intercept: bool,
+    criterion: Criterion,
+    name: str,
+    *,
+    relative: bool = False,
+) -> Selection:
+    """A selection from one number for each α, R' and target; no folds, no standard errors."""
+    sizes = nested_sizes(moments) if sizes is None else tuple(sizes)
+    spectra = [spectrum(moments.leading(m), fit_intercept=fit_intercept) for m in sizes]
+    grid = alpha_grid(spectra[-1].eigenvalues) if alphas is None else _checked_alphas(alphas)
+    df = np.array([found.df(np.maximum(grid, found.eta)) for found in spectra])
+    scores = [
+        criterion(_residual_scatter(found, grid), freedom[:, None], moments)
+        for found, freedom in zip(spectra, df, strict=True)
+    ]
+    variance = spectra[-1].system.target_scatter / moments.weight
+    return Selection(
+        criterion=name,
+        targets=moments.row.targets,
+        folds=(),
+        sizes=sizes,
+        alphas=grid,
+        scores=np.array(scores)[None],
+        scale=_positive(variance) if relative else np.ones_like(variance),
+        df=df,
+        eta=np.array([found.eta for found in spectra]),
+        rule="best",
+    )
+
+
+def _gcv(scatter: Float64, df: Float64, moments: Moments) -> Float64:
+    held = np.maximum(1 - df / moments.n, 1 / moments.n)
+    return np.asarray(scatter / moments.weight / held**2)
+
+
+def _aic(scatter: Float64, df: Float64, moments: Moments) -> Float64:
+    return np.asarray(moments.n * np.log(_positive(scatter) / moments.n) + 2 * df)
+
+
+def _bic(scatter: Float64, df: Float64, moments: Moments) -> Float64:
+    return np.asarray(_aic(scatter, df, moments) + (np.log(moments.n) - 2) * df)
+
+
+def _residual_scatter(found: Spectrum, alphas: Float64) -> Float64:
+    """Σ w r² (A, T) for each α, which is η where it is below."""
+    ones = np.ones(found.system.n_targets)
+    return np.array([found.residual_scatter(max(a, found.eta) * ones) for a in alphas])
+
+
+def _held_out_error(found: Spectrum, held: Moments, alphas: Float64) -> Float64:
+    """Weighted mean squared error (A, T) on held-out rows, from their moments alone.
+
+    Σ w (y − μ − zβ)² = βᵀAβ − 2βᵀB + C with the scatter of the held-out rows about the
+    *training* means. α below η counts as η.
+    """
+    system = found.system
+    scatter = scatter_about(held, system.feature_mean, system.target_mean)
+    used = np.maximum(alphas, found.eta)
+    step = max(1, BLOCK_COLUMNS // len(used))
+    blocks = [slice(t, t + step) for t in range(0, system.n_targets, step)]
+    errors = [_squared_error(found, used, scatter, block) for block in blocks]
+    return np.asarray(np.concatenate(errors, axis=1) / held.weight)
+
+
+def _squared_error(
+    found: Spectrum, alphas: Float64, scatter: tuple[Float64, Float64, Float64], block: slice
+) -> Float64:
+    """βᵀAβ − 2βᵀB + C (A, targets of the block), not below 0."""
+    matrix, cross, squares = scatter
+    gamma = found.rhs[:, None, block] / (found.eigenvalues[:, None] + alphas)[..., None]
+    flat = found.rotation @ gamma.reshape(len(gamma), -1)  # (R, A·t)
+    quadratic = np.einsum("ij,ij->j", flat, matrix @ flat).reshape(gamma.shape[1:])
+    linear = np.einsum("rat,rt->at", flat.reshape(gamma.shape), cross[:, block])
+    return np.asarray(np.maximum(quadratic - 2 * linear + squares[block], 0.0))
+
+
+def _eigenvalues(
+    moments: Moments, sizes: Sequence[int], fit_intercept: bool
+) -> tuple[list[Float64], Float64]:
+    """Eigenvalues of G for each R', and the target scatter, of all rows."""
+    values = []
+    for size in sizes:
+        system = ridge_system(moments.leading(size), fit_intercept=fit_intercept)
+        found = linalg.eigvalsh(system.matrix.T, overwrite_a=True, check_finite=False)
+        values.append(np.asarray(found))
+    return values, system.target_scatter
+
+
+def _sums_of_others(parts: Sequence[Moments]) -> Iterator[tuple[int, Moments]]:
+    """(k, Σ of all parts but k), by halving: log₂ sums are held, nothing is subtracted."""
+
+    def walk(lo: int, hi: int, outside: Moments | None) -> Iterator[tuple[int, Moments]]:
+        if hi - lo == 1:
+            assert outside is not None
+            yield lo, outside
+            return
+        middle = (lo + hi) // 2
+        for start, stop, rest in [(lo, middle, (middle, hi)), (middle, hi, (lo, middle))]:
+            sibling = total(parts[slice(*rest)])
+            yield from walk(start, stop, sibling if outside is None else outside + sibling)
+
+    return walk(0, len(parts), None)
+
+
+def _as_folds(
+    groups: Mapping[Hashable, Moments], folds: int | None
+) -> tuple[tuple[str, ...], list[Moments]]:
+    """Names and moments of the folds, without row samples; refuses what cannot be scored."""
+    wanted = len(groups) if folds is None else folds
+    if not 2 <= wanted <= len(groups):
+        raise ValueError(
+            f"{wanted} folds from {len(groups)} groups of rows. Cross-validation needs at least "
+            "two folds and a group for each. Collect with by= labels that tell rows apart."
+        )
+    for label, moments in groups.items():
+        if moments.n < 1 or not moments.weight > 0:
+            raise ValueError(
+                f"Group {label!r} holds {moments.n} rows of total weight {moments.weight}. "
+                "A fold needs rows to be scored on. Leave the group out, or join it to another."
+            )
+    bare = [replace(m, sample=RowSample.empty(0, m.sample.rows.shape[1])) for m in groups.values()]
+    runs = np.array_split(np.arange(len(bare)), wanted)
+    labels = [str(label) for label in groups]
+    names = [labels[run[0]] + (f" … {labels[run[-1]]}" if len(run) > 1 else "") for run in runs]
+    return tuple(names), [total(bare[i] for i in run) for run in runs]
+
+
+def _checked_alphas(alphas: Array) -> Float64:
+    """A sorted grid of penalties > 0, or a refusal."""
+    grid = np.unique(np.asarray(alphas, dtype=np.float64))
+    if not grid.size or not (np.isfinite(grid).all() and (grid > 0).all()):
+        raise ValueError(
+            f"alphas={alphas!r} but a grid holds at least one α, each finite and > 0. "
+            "Leave alphas out for a grid from the spectrum."
+        )
+    return grid
+
+
+def _positive(value: Float64) -> Float64:
+    """Values with 0 (a constant target) as 1: such a target must not decide anything."""
+    return np.where(value > 0, value, 1.0)
