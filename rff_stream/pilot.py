@@ -19,8 +19,8 @@ __all__ = ["PILOT_BLOCKS", "PILOT_ROWS", "Pilot", "augmented_row", "weighted_med
 
 PILOT_BLOCKS = 32
 PILOT_ROWS = 512
-MEDIAN_ROWS = 2048
-"""Rows whose pairs the median looks at: 2 million distances."""
+MEDIAN_ROWS = 1024
+"""Rows whose pairs the median looks at: half a million distances."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

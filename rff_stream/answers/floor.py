@@ -15,10 +15,20 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError, NumericalWarning
 
-__all__ = ["Floor", "alpha_of_targets", "raised_to_floor", "require_rank", "rounding_floor"]
+__all__ = [
+    "Floor",
+    "alpha_of_targets",
+    "largest_eigenvalue",
+    "raised_to_floor",
+    "require_rank",
+    "rounding_floor",
+]
 
 Floor = Literal["raise_alpha", "refuse"]
 """What happens to α < η: it is raised to η with a warning, or refused."""
+
+TINY = 1e-100
+"""λ_max of features that are all constant: any α does, and its square is a number."""
 
 
 def alpha_of_targets(alpha: Array | float, n_targets: int) -> Float64:
@@ -42,6 +52,11 @@ def rounding_floor(eigenvalues: Float64) -> float:
     """
     smallest, resolution = float(eigenvalues.min()), _resolution(eigenvalues)
     return max(-3 * smallest, resolution if smallest <= resolution else 0.0)
+
+
+def largest_eigenvalue(eigenvalues: Float64) -> float:
+    """λ_max, and never 0: features that are all constant have some scale too."""
+    return max(float(eigenvalues.max()), TINY)
 
 
 def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:

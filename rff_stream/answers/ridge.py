@@ -20,7 +20,7 @@ from rff_stream.answers.spectrum import Spectrum, decompose
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
-__all__ = ["Ridge", "ridge", "ridge_at"]
+__all__ = ["Ridge", "ridge", "ridge_at", "ridge_of"]
 
 MANY_ALPHAS = 8
 """Distinct α from which one eigen-decomposition is cheaper than a factor for each."""
@@ -100,7 +100,15 @@ def ridge(
     only where that fails, where α is at the level of float64 rounding, or for more than
     8 distinct α.
     """
-    system = ridge_system(moments, fit_intercept=fit_intercept)
+    return ridge_of(ridge_system(moments, fit_intercept=fit_intercept), alpha, floor=floor)
+
+
+def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
+    """The ridge regression of a system, whose matrix it overwrites. As :func:`ridge`.
+
+    Where the system is the row space's (:func:`~rff_stream.answers.dual.dual`), ``coef``
+    holds its unknowns.
+    """
     asked = alpha_of_targets(alpha, system.n_targets)
     if len(np.unique(asked)) > MANY_ALPHAS:
         return ridge_at(decompose(system), asked, floor=floor)

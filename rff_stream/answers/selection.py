@@ -10,7 +10,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Rule, Selection
-from rff_stream.answers.floor import Floor, rounding_floor
+from rff_stream.answers.floor import Floor, largest_eigenvalue, rounding_floor
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.spectrum import Spectrum, degrees_of_freedom, spectrum
 from rff_stream.answers.system import ridge_system, scatter_about
@@ -33,9 +33,6 @@ N_ALPHAS = 66
 
 LOWEST, HIGHEST = 1e-12, 10.0
 """Ends of the default grid over λ_max; η is the lower one where it is above that."""
-
-TINY = 1e-200
-"""λ_max of features that are all constant: any grid does."""
 
 BLOCK_COLUMNS = 1024
 """Coefficient columns (α × targets) held at a time."""
@@ -210,7 +207,7 @@ def bic(
 
 def alpha_grid(eigenvalues: Float64) -> Float64:
     """66 α, log-spaced from max(η, 10⁻¹²λ_max) to 10λ_max: df from near R to a few."""
-    largest = max(float(eigenvalues.max()), TINY)
+    largest = largest_eigenvalue(eigenvalues)
     lowest = max(rounding_floor(eigenvalues), largest * LOWEST)
     return np.geomspace(lowest, max(largest * HIGHEST, 10 * lowest), N_ALPHAS)
 

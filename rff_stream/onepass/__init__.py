@@ -25,7 +25,7 @@ from rff_stream.planning import plan as make_plan
 from rff_stream.sources import open_source
 from rff_stream.sources.base import Source
 
-__all__ = ["Reading", "collect", "leaves_of"]
+__all__ = ["Reading", "collect", "leaves_of", "no_rows"]
 
 UNKNOWN_PLACES = 32
 """Bits of a place within a leaf where lengths are unknown."""
@@ -92,14 +92,17 @@ class Reading:
         grouped: bool = False,
     ) -> tuple[Any, int]:
         """Moments (or Groups) of all rows, and how many rows were looked at."""
-        leaves, n_places = leaves_of(self.source, found.layout)
+        places = _places(self.source, found.layout)
         statistic = MomentStatistic(
-            features, row, found.order, found.sums, sample_rows, n_places, grouped
+            features, row, found.order, found.sums, sample_rows, places, grouped
         )
-        tally = self.fold(
-            statistic, leaves, segment_leaves=found.layout.segment_leaves, words="reading"
-        )
+        tally = self.sums(statistic, found.layout)
         return tally.value, tally.seen
+
+    def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> Tally:
+        """Sum of any statistic over all rows."""
+        leaves = leaves_of(self.source, layout)
+        return self.fold(statistic, leaves, segment_leaves=layout.segment_leaves, words=words)
 
     def fold(
         self,
@@ -217,8 +220,8 @@ def collect(
     return moments
 
 
-def leaves_of(source: Source, layout: Layout) -> tuple[list[Leaf], int]:
-    """Leaves in the order of the tree, and the number of places in the whole data."""
+def leaves_of(source: Source, layout: Layout) -> list[Leaf]:
+    """Leaves in the order of the tree, with the place of their first row."""
     starts = layout.starts()
     known = source.n_rows is not None
     leaves = []
@@ -229,8 +232,12 @@ def leaves_of(source: Source, layout: Layout) -> tuple[list[Leaf], int]:
             leaves.append(Leaf(box, start))
             if known:
                 start += int(np.prod([hi - lo for lo, hi in box]))
-    places = int(starts[-1]) if known else layout.n_boxes << UNKNOWN_PLACES
-    return leaves, places
+    return leaves
+
+
+def _places(source: Source, layout: Layout) -> int:
+    """Places of the whole data: rows, or room for them where lengths are unknown."""
+    return layout.n_boxes << UNKNOWN_PLACES if source.n_rows is None else source.n_rows
 
 
 def no_rows(source: Source) -> DataError:
@@ -247,7 +254,7 @@ def _grid_leaves(source: Source) -> list[Leaf]:
     if source.graph is None:
         return []
     layout = lay_out(source, 1e-5)
-    return leaves_of(source, layout)[0]
+    return leaves_of(source, layout)
 
 
 def _size() -> tuple[int, int]:

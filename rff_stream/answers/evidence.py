@@ -1,0 +1,255 @@
+"""Noise and signal variance by maximising the marginal likelihood, from eigenvalues.
+
+    y ~ N(μ1, σ_f² Z diag(s) Zᵀ + σₙ² W⁻¹),  μ flat,  α = σₙ²/σ_f²
+
+In the eigenbasis of G every evaluation costs O(R), and for given α both variances have a
+closed form: one search over log α is left.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.floor import Floor, alpha_of_targets, largest_eigenvalue, raised_to_floor
+from rff_stream.answers.posterior import Posterior, posterior
+from rff_stream.answers.spectrum import Spectrum, spectrum
+from rff_stream.errors import NumericalWarning
+from rff_stream.moments import Moments
+
+__all__ = ["Evidence", "evidence", "evidence_at", "log_evidence"]
+
+LOWEST, HIGHEST = 1e-14, 1e4
+"""Ends of the search over α/λ_max; η is the lower one where it is above that."""
+
+GRID = 128
+"""First look at log α: steps of 0.33, while every term of log p moves on a scale of 1."""
+
+HALVINGS = 50
+"""Bisections of the best step: log α to 1e-15."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Variances that explain the data best, and how well they do.
+
+    Parameters
+    ----------
+    alpha : (T,) float64
+        σₙ²/σ_f², in units of w; at least η.
+    noise_variance : (T,) float64
+        σₙ² of a row of weight 1, in units of y².
+    signal_variance : (T,) float64
+        σ_f², in units of y²; multiplies the map's prior.
+    log_evidence : (T,) float64
+        log p(y | α, σₙ²), natural logarithm.
+    df : (T,) float64
+        Effective degrees of freedom.
+    eta : float
+        η, the rounding in the sums.
+    spectrum : Spectrum
+        What it was computed from; serves predictions and other α.
+    """
+
+    alpha: Float64
+    noise_variance: Float64
+    signal_variance: Float64
+    log_evidence: Float64
+    df: Float64
+    eta: float
+    spectrum: Spectrum
+
+    def posterior(self) -> Posterior:
+        """The Gaussian process given the data, at these variances."""
+        return posterior(self.spectrum, self.alpha, self.noise_variance)
+
+
+def evidence(
+    moments: Moments | Spectrum, *, shared: bool = False, fit_intercept: bool = True
+) -> Evidence:
+    """Noise and signal variance of each target by maximal marginal likelihood.
+
+    log p = −½[(n−1)log 2π + (n−1)log σₙ² + Σ log(1 + λ/α) + (ỹᵀWỹ − cᵀβ)/σₙ² + log Σw − Σ log w]
+
+    Parameters
+    ----------
+    moments : Moments or Spectrum
+        Order 2, with targets and at least two rows; a spectrum saves its decomposition.
+    shared : bool
+        One α for all targets, each with its own variances: for outputs of one kind, where
+        single targets say too little.
+    fit_intercept : bool
+        μ flat, or 0. A spectrum has it already.
+
+    Returns
+    -------
+    Evidence
+
+    Raises
+    ------
+    ValueError
+        Fewer than two rows, or no targets.
+
+    Notes
+    -----
+    One decomposition, then about 180·R·T flops. λ < 0 (rounded sums) counts as 0 in
+    logarithms only, and no α below η is tried: without that floor, float32 sums chose α that
+    gave an RMSE of 6,597 where .367 is right. A constant target has no noise and no signal;
+    a NumericalWarning names it. Checked against dense universal kriging.
+    """
+    found = _as_spectrum(moments, fit_intercept)
+    profile = _Profile.of(found)
+    _warn_constant(found)
+    alpha = _maximiser(profile, _bounds(found), shared)
+    return _evidence(found, profile, alpha)
+
+
+def evidence_at(
+    moments: Moments | Spectrum,
+    alpha: Array | float,
+    *,
+    fit_intercept: bool = True,
+    floor: Floor = "raise_alpha",
+) -> Evidence:
+    """The variances at a given α: σₙ² = (ỹᵀWỹ − cᵀβ)/(n − 1), σ_f² = σₙ²/α."""
+    found = _as_spectrum(moments, fit_intercept)
+    asked = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
+    if (asked == 0).any():
+        raise ValueError("alpha=0 has no signal variance. A Gaussian process needs alpha > 0.")
+    return _evidence(found, _Profile.of(found), asked)
+
+
+def log_evidence(
+    moments: Moments | Spectrum,
+    alpha: Array | float,
+    noise_variance: Array | float,
+    *,
+    fit_intercept: bool = True,
+) -> Float64:
+    """Log p(y) (T,) at any α ≥ η and σₙ²; see :func:`evidence` for the formula."""
+    found = _as_spectrum(moments, fit_intercept)
+    wanted = alpha_of_targets(alpha, found.system.n_targets)
+    used = raised_to_floor(wanted, found.eta, "raise_alpha")
+    return _Profile.of(found).log_evidence(used, np.asarray(noise_variance, dtype=np.float64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Profile:
+    """log p as a function of α (T,), in the eigenbasis."""
+
+    eigenvalues: Float64  # (R, 1), as computed
+    squared_rhs: Float64  # c² (R, T)
+    scatter: Float64  # ỹᵀWỹ (T,)
+    least: Float64  # (T,), what rounding leaves of Q
+    freedom: int  # n − 1, or n without μ
+    constant: float  # (n − 1) log 2π + log Σw − Σ log w
+
+    @classmethod
+    def of(cls, found: Spectrum) -> _Profile:
+        system = found.system
+        freedom = system.n - int(system.fit_intercept)
+        if freedom < 1:
+            raise ValueError(
+                f"These moments hold {system.n} rows. Variances need at least "
+                f"{1 + int(system.fit_intercept)}. Collect more rows."
+            )
+        # What η says of a feature column of unit variance, for a target of unit variance.
+        rounding = found.eta / (3 * np.mean(system.root_prior**2) * system.weight)
+        border = np.log(system.weight) if system.fit_intercept else 0.0
+        return cls(
+            eigenvalues=found.eigenvalues[:, None],
+            squared_rhs=found.rhs**2,
+            scatter=system.target_scatter,
+            least=system.target_scatter * max(rounding, np.finfo(np.float64).eps),
+            freedom=freedom,
+            constant=float(freedom * np.log(2 * np.pi) + border - system.log_weight),
+        )
+
+    def objective(self, alpha: Float64) -> Float64:
+        """Q = ỹᵀWỹ − cᵀ(Λ + α)⁻¹c (T,), the least squares objective, and not below rounding."""
+        explained = (self.squared_rhs / (self.eigenvalues + alpha)).sum(axis=0)
+        return np.asarray(np.maximum(self.scatter - explained, self.least))
+
+    def noise(self, alpha: Float64) -> Float64:
+        """σₙ² (T,) that maximises log p at α."""
+        return self.objective(alpha) / self.freedom
+
+    def log_evidence(self, alpha: Float64, noise: Float64) -> Float64:
+        """Log p (T,); +∞ for a constant target without noise."""
+        log_det = np.log1p(np.maximum(self.eigenvalues, 0.0) / alpha).sum(axis=0)
+        known = noise > 0
+        safe = np.where(known, noise, 1.0)
+        fit = self.freedom * np.log(safe) + self.objective(alpha) / safe
+        return np.where(known, -0.5 * (self.constant + log_det + fit), np.inf)
+
+    def slope(self, alpha: Float64) -> Float64:
+        """∂ log p/∂ log α (T,) with σₙ² at its maximum; 0 for a constant target."""
+        shifted = self.eigenvalues + alpha
+        change = (self.squared_rhs / shifted**2).sum(axis=0)  # ∂Q/∂α
+        clipped = np.maximum(self.eigenvalues, 0.0)
+        share = (clipped / (clipped + alpha)).sum(axis=0)
+        gain = self.freedom * alpha * change / _positive(self.objective(alpha))
+        return np.where(self.scatter > 0, 0.5 * (share - gain), 0.0)
+
+
+def _maximiser(profile: _Profile, bounds: tuple[float, float], shared: bool) -> Float64:
+    """α (T,) of the highest log p: a grid over log α, then bisection of its slope.
+
+    Safe where log p is not concave, and at the ends; of equals, the largest α.
+    """
+    grid = np.linspace(np.log(bounds[0]), np.log(bounds[1]), GRID)[::-1]
+    ones = np.ones(len(profile.scatter))
+    varies = profile.scatter > 0
+
+    def joined(values: Float64) -> Float64:
+        return ones * values[varies].sum() if shared else values
+
+    def value(log_alpha: float) -> Float64:
+        alpha = np.exp(log_alpha) * ones
+        return joined(np.where(varies, profile.log_evidence(alpha, profile.noise(alpha)), 0.0))
+
+    best = np.argmax([value(log_alpha) for log_alpha in grid], axis=0)
+    high, low = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, GRID - 1)]
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        rising = joined(profile.slope(np.exp(middle))) > 0
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    return np.asarray(np.clip(np.exp((low + high) / 2), *bounds))
+
+
+def _bounds(found: Spectrum) -> tuple[float, float]:
+    """Where α is looked for: from η or 1e-14 λ_max to 1e4 λ_max."""
+    largest = largest_eigenvalue(found.eigenvalues)
+    lowest = max(found.eta, LOWEST * largest)
+    return lowest, max(HIGHEST * largest, 10 * lowest)
+
+
+def _evidence(found: Spectrum, profile: _Profile, alpha: Float64) -> Evidence:
+    noise = profile.noise(alpha)
+    value = profile.log_evidence(alpha, noise)
+    return Evidence(alpha, noise, noise / alpha, value, found.df(alpha), found.eta, found)
+
+
+def _as_spectrum(moments: Moments | Spectrum, fit_intercept: bool) -> Spectrum:
+    if isinstance(moments, Spectrum):
+        return moments
+    return spectrum(moments, fit_intercept=fit_intercept)
+
+
+def _warn_constant(found: Spectrum) -> None:
+    constant = np.flatnonzero(found.system.target_scatter == 0)
+    if len(constant):
+        names = ", ".join(found.system.targets[t] for t in constant)
+        warnings.warn(
+            f"Target {names} is constant: its noise and signal variance are 0. "
+            "Predictions are that constant; leave it out if that is not meant.",
+            NumericalWarning,
+            stacklevel=3,
+        )
+
+
+def _positive(value: Float64) -> Float64:
+    return np.where(value > 0, value, 1.0)

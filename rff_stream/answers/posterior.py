@@ -1,0 +1,211 @@
+"""The Gaussian process given the data: means, standard deviations, densities, functions.
+
+    f(z) | y ~ N(ȳ + (z − z̄)ᵀβ, σₙ²[(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw])
+
+Row by row from feature rows Z, in float64; the data are not read again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.spectrum import Spectrum
+from rff_stream.errors import NumericalWarning
+
+__all__ = ["Functions", "Posterior", "conformal_quantile", "posterior"]
+
+BLOCK_ROWS = 1024
+"""Rows rotated at a time."""
+
+STARVED = 0.8
+"""Share of R above which the map has too few features for the variance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Functions:
+    """S functions drawn from a posterior: the same ones at whatever rows they are asked.
+
+    Parameters
+    ----------
+    coef : (S, R, T) float64
+    intercept : (S, T) float64
+    """
+
+    coef: Float64
+    intercept: Float64
+
+    def __call__(self, Z: Array) -> Float64:
+        """Values (S, n, T) at feature rows Z (n, R)."""
+        return np.asarray(Z @ self.coef + self.intercept[:, None])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """A Gaussian process in feature space, given the data.
+
+    Parameters
+    ----------
+    coef, intercept : (R, T), (T,) float64
+        Its mean: intercept + Z coef, in units of y.
+    alpha, noise_variance : (T,) float64
+        σₙ²/σ_f² and σₙ² (of a row of weight 1).
+    rotation, eigenvalues : (R, R), (R,) float64
+        S^½U and λ of G = UΛUᵀ.
+    feature_mean : (R,) float64
+        z̄.
+    weight : float
+        Σw; infinite without an intercept, which then adds no variance.
+    """
+
+    coef: Float64
+    intercept: Float64
+    alpha: Float64
+    noise_variance: Float64
+    rotation: Float64
+    eigenvalues: Float64
+    feature_mean: Float64
+    weight: float
+
+    def mean(self, Z: Array) -> Float64:
+        """E f (n, T) at feature rows Z (n, R)."""
+        return np.asarray(Z @ self.coef + self.intercept)
+
+    def variance(self, Z: Array, *, noise: bool = False, weights: Array | None = None) -> Float64:
+        """Var f (n, T), or Var y = Var f + σₙ²/w with noise; 2R² flops a row."""
+        spread = self._spread(Z) * self.noise_variance
+        return spread + self._noise(len(spread), weights) if noise else spread
+
+    def std(self, Z: Array, *, noise: bool = False, weights: Array | None = None) -> Float64:
+        """Standard deviation (n, T) of f, or of y with noise, in units of y."""
+        return np.sqrt(self.variance(Z, noise=noise, weights=weights))
+
+    def log_density(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
+        """log p(y | data) (n, T) of each row by itself, noise included.
+
+        +∞ or −∞ for a target without noise and signal.
+        """
+        variance = self.variance(Z, noise=True, weights=weights)
+        residual = np.asarray(y).reshape(variance.shape) - self.mean(Z)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            misfit = np.where(residual == 0, 0.0, residual**2 / variance)
+            return np.asarray(-0.5 * (np.log(2 * np.pi * variance) + misfit))
+
+    def functions(self, size: int, rng: Generator) -> Functions:
+        """``size`` functions drawn from the posterior: coefficients, not values.
+
+        β + S^½U(Λ + α)^{−½}σₙξ, and the uncertainty of ȳ in the intercept. 2R²·size·T flops.
+        """
+        count, (r, t) = size, self.coef.shape
+        scale = np.sqrt(self.noise_variance / (self.eigenvalues[:, None] + self.alpha))
+        coef = self.coef + self.rotation @ (scale * rng.standard_normal((count, r, t)))
+        centre = np.sqrt(self.noise_variance / self.weight) * rng.standard_normal((count, t))
+        shift = np.einsum("r,srt->st", self.feature_mean, coef - self.coef)
+        return Functions(coef, self.intercept - shift + centre)
+
+    def leave_one_out(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
+        """Residuals (n, T) of training rows under the fit without each of them: r/(1 − h).
+
+        Exact: h = w Var f/σₙ² is the row's leverage. Rows that were no part of the data are
+        not helped by this: their plain residual is already honest.
+        """
+        leverage = self._spread(Z) / self._inverse_weight(len(Z), weights)
+        residual = np.asarray(y).reshape(leverage.shape) - self.mean(Z)
+        return np.asarray(residual / np.maximum(1 - leverage, np.finfo(np.float64).eps))
+
+    def _spread(self, Z: Array) -> Float64:
+        """(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw (n, T), blocks of rows at a time."""
+        inverse = 1 / (self.eigenvalues[:, None] + self.alpha)  # (R, T)
+        blocks = [Z[i : i + BLOCK_ROWS] for i in range(0, len(Z), BLOCK_ROWS)]
+        rotated = (((block - self.feature_mean) @ self.rotation) ** 2 for block in blocks)
+        spreads = [block @ inverse for block in rotated] or [np.empty((0, len(self.alpha)))]
+        return np.concatenate(spreads) + 1 / self.weight
+
+    def _noise(self, n: int, weights: Array | None) -> Float64:
+        return self.noise_variance * self._inverse_weight(n, weights)
+
+    @staticmethod
+    def _inverse_weight(n: int, weights: Array | None) -> Float64:
+        """1/w (n, 1)."""
+        return np.ones((n, 1)) if weights is None else 1 / np.asarray(weights, float)[:, None]
+
+
+def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Posterior:
+    """The Gaussian process given the data, at variances that are known.
+
+    Parameters
+    ----------
+    spectrum : Spectrum
+        Of the moments.
+    alpha : (T,) float64
+        σₙ²/σ_f² ≥ η.
+    noise_variance : (T,) float64
+        σₙ² of a row of weight 1, in units of y².
+
+    Warns
+    -----
+    NumericalWarning
+        Where df > 0.8 R: the map starves the variance.
+    """
+    system, coef = spectrum.system, spectrum.coef(alpha)
+    _warn_starved(spectrum.df(alpha), system.n_features)
+    return Posterior(
+        coef=coef,
+        intercept=system.intercept(coef),
+        alpha=alpha,
+        noise_variance=noise_variance,
+        rotation=spectrum.rotation,
+        eigenvalues=spectrum.eigenvalues,
+        feature_mean=system.feature_mean,
+        weight=system.weight if system.fit_intercept else np.inf,
+    )
+
+
+def conformal_quantile(residuals: Array, coverage: float = 0.95) -> Float64:
+    """Half width q (T,) of intervals ŷ ± q that cover a new row with this probability.
+
+    The ⌈(m + 1)·coverage⌉-th smallest of m |residuals|: exact for exchangeable rows that
+    the fit did not see, whatever the model.
+
+    Parameters
+    ----------
+    residuals : (m,) or (m, T) array
+        Of held-out rows, or of training rows by :meth:`Posterior.leave_one_out`. Divided by
+        each row's standard deviation they give intervals ŷ ± q·std of varying width.
+    coverage : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    (T,) float64
+        Infinite where m is too small for that coverage.
+
+    References
+    ----------
+    Lei, G'Sell, Rinaldo, Tibshirani & Wasserman 2018, algorithm 2 (split conformal).
+    """
+    sizes = np.abs(np.asarray(residuals, dtype=np.float64))
+    sizes = sizes.reshape(len(sizes), -1)
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage={coverage!r} but a probability lies between 0 and 1.")
+    if not np.isfinite(sizes).all():
+        raise ValueError("residuals hold NaN or inf. Give residuals of finite rows only.")
+    rank = int(np.ceil((len(sizes) + 1) * coverage * (1 - 1e-12)))
+    if rank > len(sizes):
+        return np.full(sizes.shape[1], np.inf)
+    return np.asarray(np.partition(sizes, rank - 1, axis=0)[rank - 1])
+
+
+def _warn_starved(df: Float64, n_features: int) -> None:
+    if (df > STARVED * n_features).any():
+        warnings.warn(
+            f"The fit uses {df.max():.0f} degrees of freedom of R={n_features} features, above "
+            f"{STARVED} R: the map starves the variance, and far from data a standard deviation "
+            "is too small. Use more components, or conformal intervals.",
+            NumericalWarning,
+            stacklevel=4,
+        )

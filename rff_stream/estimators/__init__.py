@@ -1,0 +1,8 @@
+"""scikit-learn shells around the core: validate -> core -> attributes; no maths."""
+
+from __future__ import annotations
+
+from rff_stream.estimators.kernel_ridge import KernelRidge
+from rff_stream.estimators.persistence import load
+
+__all__ = ["KernelRidge", "load"]

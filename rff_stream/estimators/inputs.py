@@ -1,0 +1,132 @@
+"""Telling arrays in memory from everything else, and checking the former as scikit-learn does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from rff_stream.errors import DataError
+
+__all__ = ["checked_fit", "checked_rows", "in_memory", "names_of", "unchanged_on_error"]
+
+LAZY_OR_LABELLED = ("xarray", "dask", "dask_expr", "zarr", "pathlib")
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def in_memory(X: Any) -> bool:
+    """Whether X is an array, list or DataFrame in memory, without named dimensions."""
+    home = type(X).__module__.partition(".")[0]
+    return home not in LAZY_OR_LABELLED and not isinstance(X, str)
+
+
+def names_of(X: Any) -> tuple[str, ...] | None:
+    """Column names of a DataFrame; None for arrays."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None else tuple(columns)
+
+
+def unchanged_on_error(method: Callable[P, Result]) -> Callable[P, Result]:
+    """A method that leaves the estimator as it was when it raises."""
+
+    @functools.wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> Result:
+        state = vars(args[0])
+        before = dict(state)
+        try:
+            return method(*args, **kwargs)
+        except BaseException:
+            state.clear()
+            state.update(before)
+            raise
+
+    return guarded
+
+
+def checked_fit(
+    estimator: Any, X: Any, y: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
+) -> tuple[Any, Any, Any]:
+    """X (n, d), y and weights of data in memory, as arrays; sets ``n_features_in_``.
+
+    Raises
+    ------
+    ValueError
+        In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
+    """
+    from sklearn.utils.validation import _check_sample_weight, validate_data
+
+    X, y, weight = _by_name(X, y, weight, inputs)
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    X, y = validate_data(
+        estimator,
+        X,
+        y,
+        multi_output=True,
+        y_numeric=True,
+        ensure_all_finite=_finite(missing_rows),
+        dtype="numeric",
+    )
+    if weight is not None:
+        weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not (weight > 0).any():
+            raise ValueError(
+                "Sample weights must contain at least one non-zero number: all are zero. "
+                "Give the rows that should count a positive weight."
+            )
+    return X, y, weight
+
+
+def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
+    """Rows in memory for prediction (n, d)."""
+    from sklearn.utils.validation import validate_data
+
+    return validate_data(
+        estimator,
+        X,
+        reset=False,
+        ensure_all_finite=_finite(missing_rows),
+        dtype="numeric",
+    )
+
+
+def _finite(missing_rows: str) -> bool | str:
+    return True if missing_rows == "error" else "allow-nan"
+
+
+def _by_name(X: Any, y: Any, weight: Any, inputs: Sequence[str] | None) -> tuple[Any, Any, Any]:
+    """Columns of a DataFrame that were given by name, and the inputs that are left."""
+    names = names_of(X)
+    if inputs is None and not (isinstance(y, str) or _is_names(y) or isinstance(weight, str)):
+        return X, y, weight
+    if names is None:
+        if not _is_names(y):
+            raise DataError(
+                f"Columns were given by name but X is a {type(X).__name__} without names. "
+                "Give arrays, or X as a DataFrame, Dataset or Zarr store."
+            )
+        return X, y, weight
+    targets = [y] if isinstance(y, str) else y if _is_names(y) else []
+    used = [*targets, *([weight] if isinstance(weight, str) else [])]
+    wanted = list(inputs) if inputs is not None else [n for n in names if n not in used]
+    unknown = [n for n in (*wanted, *used) if n not in names]
+    if unknown:
+        raise DataError(
+            f"X has no column {unknown[0]!r}; its columns are {', '.join(map(str, names))}. "
+            "Give names from this list."
+        )
+    if isinstance(weight, str):
+        weight = X[weight]
+    if targets:
+        y = X[y] if isinstance(y, str) else X[list(targets)]
+    return X[wanted], y, weight
+
+
+def _is_names(y: Any) -> bool:
+    return isinstance(y, (list, tuple)) and len(y) > 0 and all(isinstance(n, str) for n in y)

@@ -1,0 +1,133 @@
+"""From an estimator's parameters and the pilot to a feature map."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.features import FeatureMap, FourierFeatures
+from rff_stream.kernels import Kernel, kernel_named
+from rff_stream.pilot import Pilot
+
+__all__ = ["check_n_components", "make_features", "resolve_kernel", "seed_of"]
+
+LengthScale = float | str | Array
+
+
+def resolve_kernel(kernel: Kernel | str, length_scale: LengthScale, pilot: Pilot) -> Kernel:
+    """The kernel with its length-scale in input units.
+
+    A kernel given with its own length-scale is used as it is; a numeric ``length_scale``
+    is in input units; "median" is the median distance between rows of standardised inputs.
+
+    Raises
+    ------
+    ValueError
+        If both say a length-scale, or the name is unknown.
+    """
+    named = kernel_named(kernel) if isinstance(kernel, str) else kernel
+    own = getattr(named, "length_scale", None)
+    if own is not None:
+        if not (isinstance(length_scale, str) and length_scale == "median"):
+            raise ValueError(
+                f"length_scale={length_scale!r} but the kernel {named!r} brings its own. "
+                "Give one of the two."
+            )
+        return named
+    if isinstance(length_scale, str):
+        if length_scale != "median":
+            raise ValueError(
+                f"length_scale={length_scale!r} but it is a number, one number per input, "
+                "or 'median'."
+            )
+        return named.with_length_scale(tuple(pilot.median_length_scale().tolist()))
+    values = np.asarray(length_scale, dtype=np.float64)
+    if values.ndim > 1 or not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(
+            f"length_scale={length_scale!r} but length-scales are finite and positive: "
+            "one number, or one per input."
+        )
+    if values.ndim == 1 and len(values) != pilot.x.shape[1]:
+        raise ValueError(
+            f"length_scale has {len(values)} values but there are {pilot.x.shape[1]} inputs. "
+            "Give one number, or one per input."
+        )
+    return named.with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
+
+
+def make_features(
+    features: FeatureMap | str,
+    kernel: Kernel,
+    n_components: int,
+    pilot: Pilot,
+    *,
+    seed: int,
+    dtype: str,
+) -> FeatureMap:
+    """A map given as a value, or the Fourier map drawn for this kernel about the pilot's mean."""
+    if not isinstance(features, str):
+        if features.n_inputs != pilot.x.shape[1]:
+            raise ValueError(
+                f"features maps {features.n_inputs} inputs but the data have "
+                f"{pilot.x.shape[1]}. Make the map for these columns."
+            )
+        return features
+    sampling: dict[str, tuple[bool, Literal["orthogonal", "iid"] | None]] = {
+        "auto": (n_components % 2 == 0, None),
+        "orthogonal": (True, "orthogonal"),
+        "fourier": (True, "iid"),
+        "phase": (False, "iid"),
+    }
+    if features not in sampling:
+        raise ValueError(
+            f"features={features!r} but it is one of {', '.join(map(repr, sampling))} or a map."
+        )
+    paired, frequencies = sampling[features]
+    return FourierFeatures.sample(
+        kernel,
+        pilot.x.shape[1],
+        n_components,
+        paired=paired,
+        frequencies=frequencies,
+        origin=pilot.origin,
+        rng=np.random.default_rng(seed),
+        dtype=cast(Any, dtype),
+    )
+
+
+def check_n_components(n_components: Any, features: Any) -> None:
+    """R is an integer ≥ 1, even where cosines and sines come in pairs."""
+    if not isinstance(n_components, (int, np.integer)) or isinstance(n_components, bool):
+        raise TypeError(f"n_components={n_components!r} but it is a whole number.")
+    if n_components < 1:
+        raise ValueError(f"n_components={n_components} but a map has at least 1 column.")
+    if n_components % 2 and features in ("orthogonal", "fourier"):
+        raise ValueError(
+            f"n_components={n_components} but cosines and sines come in pairs: it must be even. "
+            f"Use n_components={n_components + 1}."
+        )
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed that is stored with the model; drawn afresh for None."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**32))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**32, dtype=np.uint64))
+    raise ValueError(
+        f"random_state={random_state!r} but it is None, an integer ≥ 0, a Generator or a "
+        "RandomState."
+    )
+
+
+def length_scale_of(kernel: Kernel, d: int) -> Float64 | float:
+    """The kernel's length-scale in input units: a number, or one per input."""
+    own = getattr(kernel, "length_scale", None)
+    values = np.asarray(1.0 if own is None else own, dtype=np.float64)
+    return float(values) if values.ndim == 0 else values

@@ -1,0 +1,137 @@
+"""numpy and dask arrays: the first axis counts rows, the second inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rff_stream.errors import DataError
+from rff_stream.sources.chain import rechecked
+from rff_stream.sources.draft import Find, Found, Request, draft_of
+from rff_stream.sources.grid import GridSource
+from rff_stream.sources.values import suggestion
+from rff_stream.sources.variable import Variable, is_from, variable_of
+
+__all__ = ["array_like", "named_like", "numbered", "open_arrays", "target_names"]
+
+
+def open_arrays(X: Any, y: Any, request: Request) -> GridSource:
+    """A source of the rows of X (n, d), y (n,) or (n, T) and weights (n,)."""
+    X = array_like(X, request.missing_chunks)
+    if len(X.shape) != 2:
+        raise DataError(
+            f"Expected 2D array, got {len(X.shape)}D array instead: X has shape {X.shape}. X is "
+            f"(rows, inputs). Reshape your data: X.reshape(-1, 1) for one input, "
+            f"X.reshape(1, -1) for one row."
+        )
+    variable = variable_of("X", ("rows", "columns"), X)
+    every = numbered("x", variable)
+    table = ArrayTable(every, None if y is None else targets_of(y, request))
+    return table.source(request)
+
+
+class ArrayTable:
+    """X and y under the names x0, x1, … and y or y0, y1, …."""
+
+    def __init__(self, inputs: Found, targets: Found | None) -> None:
+        self.inputs = inputs
+        self.targets = targets
+
+    def find(self, name: str) -> Found:
+        """A column of X or y."""
+        for every in (self.inputs, self.targets):
+            names = () if every is None or every.columns is None else every.columns
+            if every is not None and name in names:
+                extra = len(every.variable.dims) > 1
+                picks = ((names.index(name),),) if extra else None
+                return Found(name, every.variable, picks=picks)
+        known = (*(self.inputs.columns or ()), *((self.targets and self.targets.columns) or ()))
+        raise DataError(f"There is no column {name!r} in the arrays. {suggestion(name, known)}")
+
+    def chosen(self, request: Request) -> list[Found]:
+        """The inputs asked for; all columns of X by default."""
+        if request.inputs is not None:
+            return [self.find(f"x{i}" if isinstance(i, int) else i) for i in request.inputs]
+        check_count(self.inputs.variable.shape[1], request)
+        return [self.inputs]
+
+    def source(self, request: Request) -> GridSource:
+        """The source of these arrays."""
+        targets = [] if self.targets is None else [self.targets]
+        weight = named_like("sample_weight", request.sample_weight, self.find, request)
+        label = named_like("by", request.by, self.find, request)
+        rows = {"rows": self.inputs.variable.shape[0]}
+        draft = draft_of(("rows",), rows, self.chosen(request), targets, weight, label)
+        for condition in request.where:
+            draft.where(condition, self.find)
+        return draft.source(as_it_is, request)
+
+
+def check_count(found: int, request: Request) -> None:
+    """As many columns as the model was fitted on."""
+    if request.columns is not None and len(request.columns.inputs) != found:
+        wanted = len(request.columns.inputs)
+        raise DataError(
+            f"X has {found} features, but the model is expecting {wanted} features as input: "
+            f"an array is taken by the number of its columns. Give the columns of the fit."
+        )
+
+
+def array_like(values: Any, missing_chunks: str = "auto") -> Any:
+    """Arrays as they are, stored ones on the checked store; lists and the like in numpy."""
+    if is_from(values, "zarr"):
+        return rechecked(values, (), missing_chunks)
+    if is_from(values, "dask.array") or is_from(values, "numpy") or is_from(values, "rff_stream"):
+        return values
+    if is_from(values, "scipy.sparse"):
+        raise DataError(
+            f"X is a sparse {type(values).__name__} of shape {values.shape}, but rows are dense. "
+            f"Convert it with .toarray(), or map it in dense chunks with dask."
+        )
+    if is_from(values, "xarray"):
+        return values.data
+    return np.asarray(values)
+
+
+def numbered(stem: str, variable: Variable) -> Found:
+    """A two-dimensional variable whose columns are named x0, x1, …."""
+    names = tuple(f"{stem}{i}" for i in range(variable.shape[1]))
+    return Found(variable.name, variable, columns=names)
+
+
+def target_names(count: int) -> tuple[str, ...]:
+    """ "y", or "y0", "y1", … for several."""
+    return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
+
+
+def targets_of(y: Any, request: Request) -> Found:
+    """y (n,) or (n, T), named y or y0, y1, …."""
+    y = array_like(y, request.missing_chunks)
+    if len(y.shape) not in (1, 2):
+        raise DataError(
+            f"y has shape {y.shape}, but rows of an array have targets (n,) or (n, T). "
+            f"Reshape y, or give X and y as xarray objects with named dimensions."
+        )
+    variable = variable_of("y", ("rows", "targets")[: len(y.shape)], y)
+    return Found("y", variable, columns=target_names(1 if y.ndim == 1 else y.shape[1]))
+
+
+def named_like(name: str, values: Any, find: Find, request: Request) -> Found | None:
+    """A weight or label: a name that is looked up, or an array with a value a row."""
+    if values is None:
+        return None
+    if isinstance(values, str):
+        return find(values)
+    values = array_like(values, request.missing_chunks)
+    if len(values.shape) != 1:
+        raise DataError(
+            f"{name} has shape {values.shape}, but Sample weights must be 1D array or scalar: "
+            f"one value a row. Reshape it."
+        )
+    return Found(name, variable_of(name, ("rows",), values))
+
+
+def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+    """Arrays in, arrays out."""
+    return values

@@ -1,0 +1,147 @@
+"""The contract between data and the pass: a grid of samples, read box by box.
+
+A source is a grid of samples (one or more named dimensions) with natural boundaries
+(its chunks). A box is one slice per dimension; its rows come in C order. What a worker
+needs to turn a box into rows is the small picklable ``reader``; what only the driver
+knows (dask graphs, containers, coordinates) stays in the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rff_stream._array import Array, Float64
+
+__all__ = ["SLAB_ROWS", "Box", "BoxCost", "Columns", "Reader", "Rows", "Source"]
+
+SLAB_ROWS = 8192
+"""Most rows that a reader turns into float64 at a time."""
+
+Box = tuple[tuple[int, int], ...]
+"""(lo, hi) along every sample dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names and units of what a row holds.
+
+    Parameters
+    ----------
+    inputs, targets : tuple of str
+        Column names: ``"t"``, ``"u[level=500]"``, ``"time.dayofyear"``; "x0", "x1", …
+        and "y" (or "y0", "y1", …) for unnamed arrays.
+    units : tuple of str
+        Units of inputs, then targets: the ``units`` attribute, "days since 1970-01-01"
+        (with " (calendar)" for others than the standard one) for times, "" if unknown.
+    weight : str
+        Name of the weight column, "" if rows have no weights.
+    """
+
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    weight: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A slab of rows in float64, only the valid ones, and where they stood.
+
+    Parameters
+    ----------
+    x : (m, d) float64
+    y : (m, T) float64
+    w : (m,) float64 or None
+        None: every row weighs 1.
+    keep : (slab rows,) bool or None
+        Which rows of the slab are in x; None: all of them.
+    start : int
+        Place of the slab's first row in its box (C order), dropped rows counted.
+    label : (m,) array or None
+        Group label of each row, where asked for.
+    """
+
+    x: Float64
+    y: Float64
+    w: Float64 | None
+    keep: Array | None
+    start: int
+    label: Array | None = None
+
+    @property
+    def n_slab(self) -> int:
+        """Rows of the slab, dropped ones included."""
+        return len(self.x) if self.keep is None else len(self.keep)
+
+
+@dataclass(frozen=True, slots=True)
+class BoxCost:
+    """What reading one box takes, known before it is read.
+
+    Parameters
+    ----------
+    rows : int
+        Rows, valid or not; an estimate where lengths are unknown.
+    needed_bytes : int
+        Native bytes of the box's own values.
+    decoded_bytes : int
+        Native bytes of the chunks that must be decoded for it (≥ needed_bytes).
+    chunks : int
+        Chunks touched.
+    """
+
+    rows: int
+    needed_bytes: int
+    decoded_bytes: int
+    chunks: int
+
+
+class Reader(Protocol):
+    """Worker side: picklable, a few kB, no data of size n."""
+
+    def read(self, box: Box, *values: Any) -> Iterator[Rows]:
+        """Rows of the box in slabs of at most ``SLAB_ROWS``, in C order.
+
+        ``values`` are what ``Source.arguments(box)`` named, now as arrays or frames.
+        Every error names store, array, chunk or rows.
+        """
+        ...
+
+
+class Source(Protocol):
+    """Driver side: the grid, its boundaries and how to label what comes out."""
+
+    columns: Columns
+    dims: tuple[str, ...]
+    """Names of the sample dimensions."""
+    shape: tuple[int, ...]
+    """Size of the grid; partitions, not rows, where lengths are unknown."""
+    bounds: tuple[tuple[int, ...], ...]
+    """Natural boundaries of each dimension, from 0 to its size: those of the costliest variable."""
+    n_rows: int | None
+    """Rows of the grid; None where lengths are unknown."""
+    reader: Reader
+    graph: Mapping[Any, Any] | None
+    """Optimised dask graph that ``arguments`` refer to; None for sources read by slices."""
+
+    def arguments(self, box: Box) -> tuple[Any, ...]:
+        """What the reader needs besides the box: graph keys, or views of arrays in memory."""
+        ...
+
+    def cost(self, box: Box) -> BoxCost:
+        """Bytes, rows and chunks of a box; touches metadata only."""
+        ...
+
+    def generation(self) -> str:
+        """Hash that changes when the data change: looked at again before a commit."""
+        ...
+
+    def describe(self, box: Box) -> str:
+        """The box in words: "time 0:100 lat 0:180"."""
+        ...
+
+    def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+        """Values (grid shape, or grid shape + (T,)) in the container the user gave."""
+        ...

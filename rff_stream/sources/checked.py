@@ -1,0 +1,239 @@
+"""The store that every Zarr read passes: an absent chunk is an error, not zeros.
+
+Zarr reads an absent chunk, a directory in its place or an empty shard as fill values,
+silently. Here a chunk that is not there raises with its name, as it is read; the same
+place retries, gives up on a read that hangs, and counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, WrapperStore
+
+from rff_stream.errors import DataError
+
+if TYPE_CHECKING:
+    from zarr.abc.store import ByteRequest
+    from zarr.core.buffer import Buffer, BufferPrototype
+
+__all__ = ["READ_TIMEOUT", "CheckedStore", "ChunkError", "ChunkRule", "redacted", "store_name"]
+
+READ_TIMEOUT = 600.0
+"""Seconds after which one read of a chunk is given up."""
+
+RETRIES = 3
+
+BACKOFF = 0.1
+"""Seconds before the first retry; four times as long before each next one."""
+
+METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+
+FINAL = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    TimeoutError,
+)
+"""Errors that another attempt does not cure."""
+
+
+class ChunkError(DataError):
+    """A chunk is absent, empty or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRule:
+    """What an absent chunk of one array means.
+
+    Parameters
+    ----------
+    absent : bool
+        Whether chunks may be absent: they read as the fill value.
+    fill : str
+        The fill value, for messages.
+    """
+
+    absent: bool = False
+    fill: str = "the fill value"
+
+
+class CheckedStore(WrapperStore[Store]):
+    """A read-only store whose chunks are there, or raise.
+
+    Parameters
+    ----------
+    store : Store
+    name : str
+        For messages; holds no secrets.
+    rules : mapping of array path to ChunkRule
+        Shared by copies of the store; arrays without a rule take ``default``.
+    default : ChunkRule
+    timeout : float
+        Seconds for one read.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str = "",
+        rules: MutableMapping[str, ChunkRule] | None = None,
+        default: ChunkRule = ChunkRule(),  # noqa: B008  (a frozen value)
+        timeout: float = READ_TIMEOUT,
+    ) -> None:
+        super().__init__(store)
+        self.name = name or store_name(store)
+        self.rules = {} if rules is None else rules
+        self.default = default
+        self.timeout = timeout
+        self.counts: Counter[str] = Counter()
+        self.trace: set[str] | None = None
+
+    def _with_store(self, store: Store) -> Self:
+        return type(self)(store, self.name, self.rules, self.default, self.timeout)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"counts": Counter(), "trace": None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CheckedStore) and bool(self._store == other._store)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """The bytes of a key; a chunk that is absent or empty raises ChunkError."""
+        if key.rpartition("/")[2] in METADATA:
+            return await self.attempts(key, prototype, byte_range)
+        if self.trace is not None:
+            self.trace.add(key)
+        self.check_regular(key)
+        found = await self.attempts(key, prototype, byte_range)
+        if found is None:
+            self.check_absent(key)
+            self.counts["absent"] += 1
+            return None
+        if len(found) == 0:
+            raise ChunkError(self.message(key, "is empty (0 bytes)", REWRITE))
+        self.counts["chunks"] += 1
+        self.counts["bytes"] += len(found)
+        return found
+
+    async def get_partial_values(
+        self,
+        prototype: BufferPrototype,
+        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+    ) -> list[Buffer | None]:
+        """Each of them by :meth:`get`."""
+        reads = (self.get(key, prototype, part) for key, part in key_ranges)
+        return list(await asyncio.gather(*reads))
+
+    async def _get_many(
+        self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
+    ) -> AsyncGenerator[tuple[str, Buffer | None], None]:
+        for key, prototype, part in requests:
+            yield key, await self.get(key, prototype, part)
+
+    async def attempts(
+        self, key: str, prototype: BufferPrototype, part: ByteRequest | None
+    ) -> Buffer | None:
+        """The read, tried again after errors that may pass."""
+        for attempt in range(RETRIES + 1):
+            try:
+                read = self._store.get(key, prototype, part)
+                return await asyncio.wait_for(read, self.timeout)
+            except OSError as cause:
+                if isinstance(cause, FINAL) or attempt == RETRIES:
+                    raise ChunkError(self.unreadable(key, cause)) from cause
+                self.counts["retries"] += 1
+                await asyncio.sleep(BACKOFF * 4**attempt)
+        return None
+
+    def check_regular(self, key: str) -> None:
+        """On a local disk, what stands in a chunk's place is a file."""
+        root = local_root(self._store)
+        if root is None:
+            return
+        try:
+            mode = os.stat(root / key).st_mode
+        except OSError:
+            return
+        if not stat.S_ISREG(mode):
+            kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            raise ChunkError(self.message(key, f"is {kind}", REWRITE))
+
+    def check_absent(self, key: str) -> None:
+        """An absent chunk is allowed by the rule of its array."""
+        rule = self.rules.get(self.array_of(key), self.default)
+        if not rule.absent:
+            why = f"is absent and would read as {rule.fill}, silently"
+            raise ChunkError(self.message(key, why, ABSENT))
+
+    def unreadable(self, key: str, cause: OSError) -> str:
+        """Why a chunk could not be read."""
+        if isinstance(cause, TimeoutError):
+            return self.message(key, f"was not read within {self.timeout:g} s", HANGS)
+        why = f"could not be read: {type(cause).__name__}: {cause.strerror or cause}"
+        return self.message(key, why, REWRITE)
+
+    def message(self, key: str, why: str, remedy: str) -> str:
+        """Fact with the names of store, array and chunk; rule; remedy."""
+        array = self.array_of(key)
+        chunk = key[len(array) :].lstrip("/")
+        what = f"chunk {chunk} of array {array or '/'!r}"
+        if chunk in METADATA:
+            what = f"metadata {key}"
+        return f"{self.name}: {what} {why}. {remedy}"
+
+    def array_of(self, key: str) -> str:
+        """Path of the array that a chunk key belongs to: "t" of "t/c/0/1" and of "t/0.1"."""
+        parts = key.split("/")
+        for end in range(len(parts) - 1, -1, -1):
+            path = "/".join(parts[:end])
+            if path in self.rules:
+                return path
+        match = re.fullmatch(r"(?:(.*?)/)?(?:c(?:/\d+)*|c(?:\.\d+)*|\d+(?:[./]\d+)*)", key)
+        return (match[1] or "") if match else key.rpartition("/")[0]
+
+
+REWRITE = "Every chunk must be readable and whole. Write it again from its source."
+
+HANGS = "A read that takes so long is given up. Look at the storage, then run again."
+
+ABSENT = (
+    "A chunk must be there unless its fill value means missing. Write it, or pass "
+    'missing_chunks="fill" if it was left out because all its values are the fill value.'
+)
+
+
+def local_root(store: Store) -> Path | None:
+    """Directory of a store on a local disk; None for others."""
+    if isinstance(store, LocalStore):
+        return Path(store.root)
+    if isinstance(store, FsspecStore) and "file" in store.fs.protocol:
+        return Path(store.path)
+    return None
+
+
+def store_name(store: Store) -> str:
+    """A store in messages: its path or URL, without credentials."""
+    root = local_root(store)
+    if root is not None:
+        return str(root)
+    return redacted(str(store))
+
+
+def redacted(url: str) -> str:
+    """A URL without user, password and query."""
+    return re.sub(r"\?.*$", "?…", re.sub(r"://[^/@]*@", "://…@", url))

@@ -1,0 +1,157 @@
+"""Which rows are asked for: comparisons with a value, and hold-outs by hash."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.rowsample import hash_places
+from rff_stream.sources.values import Convert, Labels, listed
+
+__all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut"]
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Truth of ``values op value``, elementwise.
+
+    Times compare at the precision of the value: ``time <= "2015"`` takes all of 2015.
+
+    Parameters
+    ----------
+    name : str
+        Column, for messages.
+    op : {"<", "<=", ">", ">=", "==", "!="}
+    value : str or number
+        Times as ISO text.
+    then : Convert
+        Applied first: the accessor of a virtual name.
+    """
+
+    name: str
+    op: str
+    value: Any
+    then: Convert
+
+    def __call__(self, values: Array) -> Array:
+        values = self.then(values)
+        if values.dtype.kind == "M":
+            value = np.datetime64(self.value)
+            values = values.astype(f"datetime64[{np.datetime_data(value)[0]}]")
+        else:
+            values, value = self.alike(values)
+        found: Array = np.asarray(OPERATORS[self.op](values, value), dtype=bool)
+        return found
+
+    def alike(self, values: Array) -> tuple[Array, Any]:
+        """Values and value in one kind: text of cftime objects, strings, numbers."""
+        if values.dtype.kind == "O":
+            texts = [iso(value)[: len(str(self.value))] for value in values.ravel()]
+            return np.array(texts, dtype=str).reshape(values.shape), str(self.value)
+        if values.dtype.kind in "SUT":
+            return values.astype(str), str(self.value)
+        return values, float(self.value)
+
+
+def iso(value: Any) -> str:
+    """ISO text of a time; other objects as text."""
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+
+
+def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[Any]) -> Comparison:
+    """A comparison that is known to be possible for values of this dtype.
+
+    Raises
+    ------
+    DataError
+        The operator is not known, or the value is no number or no time.
+    """
+    if op not in OPERATORS:
+        raise DataError(f"where {name!r} {op!r}: the operator is one of {listed(OPERATORS, 'or')}.")
+    made = Comparison(name, op, value, then)
+    try:
+        made(np.zeros(1, dtype))
+    except (TypeError, ValueError) as cause:
+        raise DataError(
+            f"where {name} {op} {value!r} cannot be compared: {name!r} has dtype {dtype}. Give "
+            f'a number, or a time as ISO text such as "2015-06-01" ({cause}).'
+        ) from cause
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """A part of the rows chosen by hash: train and test are exact complements.
+
+    A row's share is decided by its place in the whole grid, or by its label, so boxes,
+    chunks and workers change nothing.
+
+    Parameters
+    ----------
+    fraction : float
+        Expected share of the test part, 0 < fraction < 1.
+    seed : int
+        Another seed, another choice.
+    part : {"train", "test"}
+        Which part is read.
+    by : str, optional
+        Hold out whole labels: "time.year" keeps every year on one side.
+    """
+
+    fraction: float
+    seed: int = 0
+    part: Literal["train", "test"] = "train"
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise DataError(
+                f"HoldOut(fraction={self.fraction!r}): the fraction that is held out lies "
+                f"strictly between 0 and 1. Give 0.1 to hold out a tenth."
+            )
+        if self.part not in ("train", "test"):
+            raise DataError(f'HoldOut(part={self.part!r}): the part is "train" or "test".')
+
+    def of_places(self, places: Array) -> Array:
+        """Which of these rows (places in the grid, integers) belong to the part."""
+        limit = np.uint64(min(2**64 - 1, int(self.fraction * 2**64)))
+        test = hash_places(places, self.seed) < limit
+        return test if self.part == "test" else ~test
+
+    def of_labels(self, labels: Array) -> Array:
+        """Which rows belong to the part, by their labels; equal labels stay together."""
+        distinct, inverse = np.unique(labels.ravel(), return_inverse=True)
+        found = self.of_places(np.array([place_of(label) for label in distinct], np.uint64))
+        return found[inverse].reshape(labels.shape)
+
+
+def place_of(label: Any) -> int:
+    """A 64-bit integer of a label: that of its text, so 2015 and int32 2015 agree."""
+    return int.from_bytes(hashlib.sha256(str(label).encode()).digest()[:8], "little")
+
+
+@dataclass(frozen=True, slots=True)
+class InHoldOut:
+    """Truth of "this label belongs to the part", elementwise."""
+
+    holdout: HoldOut
+    then: Convert = Labels()
+
+    def __call__(self, values: Array) -> Array:
+        return self.holdout.of_labels(self.then(values))

@@ -1,0 +1,317 @@
+"""From named columns to a grid source: what every container has in common.
+
+A container looks names up (``Found``) and settles the sample dimensions; the draft
+collects what each column is for, checks sizes, and gives the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from rff_stream.errors import DataError
+from rff_stream.sources.base import Columns
+from rff_stream.sources.conditions import HoldOut, InHoldOut, comparison
+from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
+from rff_stream.sources.rows import Filler, Missing, Role, Rules, Use
+from rff_stream.sources.values import (
+    Accessor,
+    Convert,
+    Labels,
+    Numbers,
+    as_numbers,
+    listed,
+    units_of_time,
+)
+from rff_stream.sources.variable import Variable
+
+__all__ = ["Draft", "Find", "Found", "Picks", "Request", "Where", "column_names", "draft_of"]
+
+Picks = tuple[tuple[int, ...], ...]
+"""Places along the extra dimensions, one tuple a column."""
+
+Where = tuple[str, str, Any] | HoldOut
+"""(name, op, value), or a hold-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What :func:`open_source` was asked for, without X and y.
+
+    Parameters
+    ----------
+    inputs : tuple of names or None
+    dim : tuple of str or None
+    where : tuple of Where
+    missing_rows : {"error", "drop"}
+    missing_chunks : {"auto", "error", "fill"}
+    columns : Columns or None
+        Fitted columns, at prediction.
+    sample_weight, by : name or array-like, optional
+    """
+
+    inputs: tuple[Any, ...] | None = None
+    dim: tuple[str, ...] | None = None
+    where: tuple[Where, ...] = ()
+    missing_rows: Missing = "error"
+    missing_chunks: Literal["auto", "error", "fill"] = "auto"
+    columns: Columns | None = None
+    sample_weight: Any = None
+    by: Any = None
+
+    def missing(self, in_memory: bool) -> Missing:
+        """What a NaN means: at prediction from anything but memory, NaN in is NaN out."""
+        return self.missing_rows if self.columns is None or in_memory else "drop"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A name that was looked up.
+
+    Parameters
+    ----------
+    name : str
+        As it was asked for: "t", "time.dayofyear", "u[level=500]".
+    variable : Variable
+    field : str
+        Accessor of a virtual name, "" for none.
+    picks : Picks or None
+        Which places of the extra dimensions; None: all.
+    columns : tuple of str or None
+        Names of all columns, where they are not made from the labels of the dimensions.
+    """
+
+    name: str
+    variable: Variable
+    field: str = ""
+    picks: Picks | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def units(self) -> str:
+        """Units of its numbers."""
+        if self.field:
+            return ""
+        return units_of_time(self.variable.dtype, self.variable.calendar) or self.variable.units
+
+    @property
+    def then(self) -> Convert:
+        """The accessor, where there is one."""
+        return Accessor(self.field) if self.field else Numbers()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype after the accessor."""
+        return np.dtype(np.int64) if self.field else self.variable.dtype
+
+    def numbers(self) -> Convert:
+        """The conversion to float64."""
+        if self.field:
+            return self.then
+        variable = self.variable
+        return as_numbers(self.name, variable.dtype, variable.calendar, variable.note)
+
+
+Find = Callable[[str], Found]
+"""Looks a name up in a container; raises with suggestions."""
+
+
+def extra_dims(variable: Variable, dims: Sequence[str]) -> tuple[str, ...]:
+    """Dimensions that become columns."""
+    return tuple(dim for dim in variable.dims if dim not in dims)
+
+
+def all_picks(variable: Variable, dims: Sequence[str]) -> Picks:
+    """Every place of the extra dimensions, in C order."""
+    return tuple(product(*(range(variable.size(dim)) for dim in extra_dims(variable, dims))))
+
+
+def column_names(found: Found, dims: Sequence[str]) -> tuple[str, ...]:
+    """Names of a variable's columns: "t", or "u[level=500]", "u[level=850]", …."""
+    extra = extra_dims(found.variable, dims)
+    if found.columns is not None:
+        return found.columns
+    if not extra or found.picks is not None:
+        return (found.name,)
+    texts = [labels_of(found.variable, dim) for dim in extra]
+    inside = (zip(extra, place, strict=True) for place in product(*texts))
+    return tuple(f"{found.name}[{','.join(f'{d}={v}' for d, v in each)}]" for each in inside)
+
+
+def labels_of(variable: Variable, dim: str) -> Sequence[str]:
+    """Texts of the places along a dimension: coordinate values, or their numbers."""
+    return variable.labels.get(dim) or [str(i) for i in range(variable.size(dim))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """A use whose columns are not yet relative to what is read."""
+
+    variable: int
+    role: Role
+    convert: Convert
+    at: tuple[int, ...]
+    picks: Picks
+
+
+class Draft:
+    """Collects the columns of a row over a grid.
+
+    Parameters
+    ----------
+    dims : sequence of str
+    sizes : mapping of dimension to length
+    """
+
+    def __init__(self, dims: Sequence[str], sizes: Mapping[str, int]) -> None:
+        self.dims = tuple(dims)
+        self.sizes = {dim: int(sizes[dim]) for dim in self.dims}
+        self.variables: list[Variable] = []
+        self.pending: list[Pending] = []
+        self.names: dict[str, list[str]] = {"input": [], "target": []}
+        self.units: dict[str, list[str]] = {"input": [], "target": []}
+        self.weight = ""
+        self.holdouts: list[HoldOut] = []
+
+    def numbers(self, role: Literal["input", "target"], found: Found) -> None:
+        """Add inputs or targets: one column, or one per place of the extra dimensions."""
+        names = column_names(found, self.dims)
+        first = len(self.names[role])
+        self.add(role, found, found.numbers(), tuple(range(first, first + len(names))))
+        self.names[role] += names
+        self.units[role] += [found.units] * len(names)
+
+    def weights(self, found: Found) -> None:
+        """Add the weight of each row."""
+        self.weight = found.name
+        self.add("weight", found, found.numbers())
+
+    def label(self, found: Found) -> None:
+        """Add the group label of each row."""
+        self.add("label", found, Labels(found.then))
+
+    def where(self, condition: Where, find: Find) -> None:
+        """Add a condition that rows must meet."""
+        if isinstance(condition, HoldOut):
+            self.holdout(condition, find)
+            return
+        name, op, value = condition
+        found = find(name)
+        self.add("condition", found, comparison(name, op, value, found.then, found.dtype))
+
+    def holdout(self, holdout: HoldOut, find: Find) -> None:
+        """Add a hold-out: by place in the grid, or by a label."""
+        if holdout.by is None:
+            self.holdouts.append(holdout)
+            return
+        found = find(holdout.by)
+        self.add("condition", found, InHoldOut(holdout, Labels(found.then)))
+
+    def add(self, role: Role, found: Found, convert: Convert, at: tuple[int, ...] = ()) -> None:
+        """Add a use of a variable whose sizes fit the grid."""
+        variable = found.variable
+        self.fits(variable)
+        picks = all_picks(variable, self.dims) if found.picks is None else found.picks
+        if not at and len(picks) != 1:
+            extra = listed(extra_dims(variable, self.dims))
+            raise DataError(
+                f"{found.name!r} is used as {role}, but has the dimensions {extra} besides the "
+                f"sample dimensions {self.dims}. A {role} is one value a row; select one place "
+                f"of them, or make them sample dimensions with dim=."
+            )
+        if not any(variable is other for other in self.variables):
+            self.variables.append(variable)
+        index = next(i for i, other in enumerate(self.variables) if other is variable)
+        self.pending.append(Pending(index, role, convert, at, picks))
+
+    def fits(self, variable: Variable) -> None:
+        """The variable is as long as the grid along every sample dimension."""
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
+            if self.sizes.get(dim, size) != size:
+                raise DataError(
+                    f"{variable.name!r} has {size} {dim}, but the others have "
+                    f"{self.sizes[dim]}. X, y and weights must be equally long along every "
+                    f"sample dimension; select the rows that they share."
+                )
+
+    def window(self, index: int) -> Window:
+        """The part of a variable's extra dimensions that any of its uses needs."""
+        picks = [pick for use in self.pending if use.variable == index for pick in use.picks]
+        extra = extra_dims(self.variables[index], self.dims)
+        if not picks:
+            return {dim: (0, 0) for dim in extra}
+        along = zip(extra, zip(*picks, strict=True), strict=True)
+        return {dim: (min(places), max(places) + 1) for dim, places in along}
+
+    def use(self, pending: Pending, window: Window) -> Use:
+        """A use whose columns count inside the window."""
+        shape = tuple(hi - lo for lo, hi in window.values())
+        origin = [lo for lo, _ in window.values()]
+        places = np.array(pending.picks, dtype=np.intp).reshape(len(pending.picks), len(shape))
+        inside = places - np.array(origin, dtype=np.intp)
+        flat = flat_places(inside, shape)
+        every = flat == tuple(range(int(np.prod(shape))))
+        pick = None if every else flat
+        return Use(pending.variable, pending.role, pending.convert, pending.at, pick)
+
+    def columns(self) -> Columns:
+        """Names and units of what was added."""
+        units = (*self.units["input"], *self.units["target"])
+        return Columns(tuple(self.names["input"]), tuple(self.names["target"]), units, self.weight)
+
+    def windows(self) -> tuple[Window, ...]:
+        """What is read of every variable's extra dimensions."""
+        return tuple(self.window(i) for i in range(len(self.variables)))
+
+    def filler(self) -> Filler:
+        """How rows are filled from the variables."""
+        windows = self.windows()
+        uses = tuple(self.use(each, windows[each.variable]) for each in self.pending)
+        return Filler(uses, len(self.names["input"]), len(self.names["target"]))
+
+    def source(self, wrap: Wrap, request: Request) -> GridSource:
+        """The source of everything that was added."""
+        columns, shape = self.columns(), tuple(self.sizes.values())
+        in_memory = all(variable.kind == "memory" for variable in self.variables)
+        reader = GridReader(
+            self.dims,
+            shape,
+            tuple(variable.part() for variable in self.variables),
+            self.windows(),
+            self.filler(),
+            Rules(columns, request.missing(in_memory)),
+            tuple(self.holdouts),
+        )
+        return GridSource(columns, reader, self.variables, wrap, request.missing_chunks)
+
+
+def flat_places(places: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """C-order places of index rows (m, k) in an array of k dimensions."""
+    if not shape:
+        return (0,) * len(places)
+    return tuple(int(i) for i in np.ravel_multi_index(tuple(places.T), shape))
+
+
+def draft_of(
+    dims: Sequence[str],
+    sizes: Mapping[str, int],
+    inputs: Sequence[Found],
+    targets: Sequence[Found],
+    weight: Found | None,
+    label: Found | None,
+) -> Draft:
+    """A draft with these columns, before its conditions."""
+    draft = Draft(dims, sizes)
+    for found in inputs:
+        draft.numbers("input", found)
+    for found in targets:
+        draft.numbers("target", found)
+    if weight is not None:
+        draft.weights(weight)
+    if label is not None:
+        draft.label(label)
+    return draft

@@ -1,0 +1,102 @@
+"""pandas DataFrames and Series: columns by name, values in memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.sources.draft import Request
+from rff_stream.sources.grid import GridSource
+from rff_stream.sources.tables import Table
+from rff_stream.sources.values import listed
+from rff_stream.sources.variable import Variable, is_from, variable_of
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["column_of", "column_values", "frame_wrap", "open_frame", "text_names"]
+
+
+def open_frame(X: Any, y: Any, request: Request) -> GridSource:
+    """A source of the rows of a DataFrame (or of a Series as its one column)."""
+    frame = X if hasattr(X, "columns") else X.to_frame(X.name if X.name is not None else "x0")
+    names = text_names(frame)
+
+    def column(name: str) -> Variable:
+        return column_of(name, frame.iloc[:, names.index(name)])
+
+    wrap = partial(frame_wrap, frame.index)
+    return Table(names, column, "the DataFrame").source(plain(y), request, wrap)
+
+
+def plain(y: Any) -> Any:
+    """y of pandas as a numpy array: rows are paired by place."""
+    if not is_from(y, "pandas"):
+        return y
+    if y.ndim == 1:
+        return column_values(y)
+    return np.stack([column_values(y.iloc[:, i]) for i in range(y.shape[1])], axis=1)
+
+
+def text_names(frame: Any) -> list[str]:
+    """Names of the columns as text, each once."""
+    names = [str(name) for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"The DataFrame has several columns named {listed(twice)}. Columns are found by "
+            f"name, so each has its own. Rename them."
+        )
+    return names
+
+
+def column_of(name: str, series: pandas.Series[Any]) -> Variable:
+    """A column as a variable, with what it holds where numpy cannot say it."""
+    kind = str(series.dtype)
+    note = ""
+    if kind == "category":
+        note = "categories (dtype category)"
+    elif kind in ("object", "str", "string") or kind.startswith("string"):
+        note = f"{'objects' if kind == 'object' else 'strings'} (dtype {kind})"
+    return variable_of(name, ("rows",), column_values(series), note=note)
+
+
+def column_values(series: pandas.Series[Any]) -> Array:
+    """Values of a column in numpy: views where they are; nullable numbers with NaN."""
+    import pandas
+
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype):
+        return series.to_numpy()
+    if pandas.api.types.is_datetime64_any_dtype(dtype):
+        return moments_in_time(series)
+    if pandas.api.types.is_timedelta64_dtype(dtype):
+        return series.astype("timedelta64[ns]").to_numpy()
+    if dtype != "category" and pandas.api.types.is_numeric_dtype(dtype):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return series.to_numpy(dtype=object)
+
+
+def moments_in_time(series: pandas.Series[Any]) -> Array:
+    """Times with a zone in UTC, without it."""
+    zone = getattr(series.dt, "tz", None)
+    times = series if zone is None else series.dt.tz_convert("UTC").dt.tz_localize(None)
+    return times.astype("datetime64[ns]").to_numpy()
+
+
+def frame_wrap(
+    index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]
+) -> Any:
+    """A Series, or a DataFrame where there are several values a row."""
+    import pandas
+
+    values = np.asarray(values)
+    if values.ndim == 2 and values.shape[1] == 1 and len(names) == 1:
+        values = values[:, 0]
+    if values.ndim == 1:
+        return pandas.Series(values, index=index, name=names[0])
+    return pandas.DataFrame(values, index=index, columns=list(names))

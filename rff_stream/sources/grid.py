@@ -1,0 +1,240 @@
+"""Variables over a grid of samples: one source for numpy, dask, xarray and Zarr.
+
+A variable has some of the sample dimensions and perhaps extra ones, which become
+columns. The worker gets slices of the variables of a box and fills rows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.sources.base import Box, BoxCost, Columns, Reader, Rows
+from rff_stream.sources.conditions import HoldOut
+from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
+from rff_stream.sources.variable import Part, Variable
+
+__all__ = ["GridReader", "GridSource", "Window"]
+
+Window = Mapping[str, tuple[int, int]]
+"""Part of the extra dimensions that is read: (lo, hi) each."""
+
+Wrap = Callable[[Any, tuple[str, ...], tuple[str, ...]], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridReader:
+    """Worker side of a grid.
+
+    Parameters
+    ----------
+    dims, shape : the grid
+    parts : tuple of Part
+        The arrays.
+    windows : tuple of mapping
+        Per part, which of its extra dimensions' places are read.
+    filler : Filler
+    rules : Rules
+    holdouts : tuple of HoldOut
+        Hold-outs by the row's place in the whole grid.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...]
+    windows: tuple[Window, ...]
+    filler: Filler
+    rules: Rules
+    holdouts: tuple[HoldOut, ...] = ()
+
+    def read(self, box: Box, *values: Any) -> Iterator[Rows]:
+        """Rows of the box in slabs, in C order."""
+        arrays = self.arrays(box, values)
+        for slab in self.slabs(box, arrays):
+            rows = self.rules.rows(slab)
+            if rows is None:
+                again = self.slabs(box, arrays)
+                raise self.rules.error(again, in_words(self.dims, box), self.place(box))
+            yield rows
+
+    def arrays(self, box: Box, values: Sequence[Any]) -> list[Array]:
+        """The slices of all parts, one axis per sample dimension."""
+        feed = iter(values)
+        return [
+            self.array(part, window, box, feed)
+            for part, window in zip(self.parts, self.windows, strict=True)
+        ]
+
+    def array(self, part: Part, window: Window, box: Box, feed: Iterator[Any]) -> Array:
+        """One part's slice; a failure names the variable, the box and the cause."""
+        words = in_words(self.dims, box)
+        try:
+            values = part.take(slices_of(part.dims, self.dims, box, window), feed)
+        except DataError as cause:
+            raise DataError(f"{part.name!r} in {words}: {cause}") from cause
+        except Exception as cause:
+            raise DataError(
+                f"{part.name!r} could not be read in {words}: {type(cause).__name__}: {cause}. "
+                f"Every value must be readable; look at the file or the code it comes from."
+            ) from cause
+        return values.transpose(axes(part.dims, self.dims))[spread(part.dims, self.dims)]
+
+    def slabs(self, box: Box, arrays: Sequence[Array]) -> Iterator[Slab]:
+        """Slabs of the box, hold-outs applied."""
+        ready = self.filler.ready(arrays)
+        shape = tuple(hi - lo for lo, hi in box)
+        for start, slices in slab_slices(shape):
+            slab = self.filler.slab(ready, slices, start)
+            for holdout in self.holdouts:
+                chosen = holdout.of_places(places(box, slices, self.shape))
+                slab.selected = chosen if slab.selected is None else slab.selected & chosen
+            yield slab
+
+    def place(self, box: Box) -> Callable[[int], str]:
+        """Words for a row of the box: "time 4 lat 7"."""
+        shape = tuple(hi - lo for lo, hi in box)
+
+        def words(row: int) -> str:
+            found = np.unravel_index(row, shape)
+            pairs = zip(self.dims, found, box, strict=True)
+            return " ".join(f"{singular(dim)} {lo + int(i)}" for dim, i, (lo, _) in pairs)
+
+        return words
+
+
+def singular(dim: str) -> str:
+    """ "row" for "rows": one place along a dimension that we named."""
+    return {"rows": "row", "partitions": "partition"}.get(dim, dim)
+
+
+def in_words(dims: Sequence[str], box: Box) -> str:
+    """The box in words: "time 0:100 lat 0:180"."""
+    return " ".join(f"{dim} {lo}:{hi}" for dim, (lo, hi) in zip(dims, box, strict=True))
+
+
+def slices_of(
+    own: Sequence[str], dims: Sequence[str], box: Box, window: Window
+) -> tuple[slice, ...]:
+    """A box as slices of an array with these dimensions."""
+    ranges = dict(window) | dict(zip(dims, box, strict=True))
+    return tuple(slice(*ranges[dim]) for dim in own)
+
+
+def axes(own: Sequence[str], dims: Sequence[str]) -> tuple[int, ...]:
+    """Order of axes that puts the sample dimensions first, in their order."""
+    extra = [dim for dim in own if dim not in dims]
+    return tuple(own.index(dim) for dim in (*dims, *extra) if dim in own)
+
+
+def spread(own: Sequence[str], dims: Sequence[str]) -> tuple[Any, ...]:
+    """Index that gives sample dimensions an array lacks an axis of length 1."""
+    return (*(slice(None) if dim in own else None for dim in dims), ...)
+
+
+def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
+    """Places in the whole grid (C order) of the rows of a slab."""
+    found = np.zeros((), dtype=np.uint64)
+    for axis, ((lo, _), part) in enumerate(zip(box, slices, strict=True)):
+        along = np.arange(lo + part.start, lo + part.stop, dtype=np.uint64)
+        found = found[..., None] + along * np.uint64(prod(shape[axis + 1 :]))
+    return found.reshape(-1)
+
+
+class GridSource:
+    """Driver side of a grid; see :class:`rff_stream.sources.base.Source`.
+
+    Parameters
+    ----------
+    columns : Columns
+    reader : GridReader
+        Holds the grid's dims and shape.
+    variables : sequence of Variable
+        In the order of the reader's parts.
+    wrap : callable
+        (values, names, units) -> the container that the user gave.
+    missing_chunks : {"auto", "error", "fill"}
+        What an absent chunk of a Zarr array in a dask graph means.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        reader: GridReader,
+        variables: Sequence[Variable],
+        wrap: Wrap,
+        missing_chunks: str = "auto",
+    ) -> None:
+        self.columns = columns
+        self.dims = reader.dims
+        self.shape = reader.shape
+        self.n_rows: int | None = prod(reader.shape)
+        self.reader: Reader = reader
+        self.windows = reader.windows
+        self.variables = tuple(variables)
+        self.bounds = costliest_bounds(variables, reader.dims, reader.shape)
+        self.missing_chunks = missing_chunks
+        self._wrap = wrap
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether anything has to be computed or read for a row."""
+        return any(variable.kind != "memory" for variable in self.variables)
+
+    @cached_property
+    def graph(self) -> Mapping[Any, Any] | None:
+        """One optimised graph of all dask arrays; None without any."""
+        arrays = [variable.data for variable in self.variables if variable.kind == "graph"]
+        if not arrays:
+            return None
+        from rff_stream.sources.graphs import one_graph
+
+        return one_graph(arrays, self.missing_chunks)
+
+    def slices(self, box: Box) -> Iterator[tuple[Variable, tuple[slice, ...]]]:
+        """Every variable with its slice of a box."""
+        for variable, window in zip(self.variables, self.windows, strict=True):
+            yield variable, slices_of(variable.dims, self.dims, box, window)
+
+    def arguments(self, box: Box) -> tuple[Any, ...]:
+        """Views of arrays in memory; layouts and keys of dask blocks."""
+        pairs = self.slices(box)
+        return tuple(value for variable, part in pairs for value in variable.arguments(part))
+
+    def cost(self, box: Box) -> BoxCost:
+        """Bytes, rows and chunks of a box, from metadata."""
+        costs = [variable.cost(part) for variable, part in self.slices(box)]
+        needed, decoded, chunks = (sum(each) for each in zip(*costs, strict=True))
+        return BoxCost(prod(hi - lo for lo, hi in box), needed, decoded, chunks)
+
+    def generation(self) -> str:
+        """Hash that changes when the data change."""
+        from rff_stream.sources.generation import generation_of
+
+        return generation_of(self.variables, self.graph)
+
+    def describe(self, box: Box) -> str:
+        """The box in words."""
+        return in_words(self.dims, box)
+
+    def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+        """Values in grid shape in the user's container."""
+        return self._wrap(values, names, units)
+
+
+def costliest_bounds(
+    variables: Sequence[Variable], dims: Sequence[str], shape: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Chunk boundaries along each dimension, of the largest variable that has it."""
+    found = []
+    order = sorted(variables, key=lambda v: (v.chunked, v.nbytes), reverse=True)
+    for dim, size in zip(dims, shape, strict=True):
+        with_it = (v.bounds[v.dims.index(dim)] for v in order if dim in v.dims)
+        found.append(tuple(sorted({0, size, *next(with_it, ())})))
+    return tuple(found)

@@ -1,0 +1,304 @@
+"""xarray objects: variables, coordinates and virtual names over named dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rff_stream.errors import DataError
+from rff_stream.sources.arrays import array_like, target_names
+from rff_stream.sources.draft import Found, Request, draft_of
+from rff_stream.sources.grid import GridSource
+from rff_stream.sources.lazy import variable_from
+from rff_stream.sources.names import base_of, check_field, plain_names
+from rff_stream.sources.values import listed, suggestion
+from rff_stream.sources.variable import Variable, is_from, variable_of
+from rff_stream.sources.wrapping import labelled_wrap
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Labelled", "open_labelled"]
+
+
+def open_labelled(X: Any, y: Any, request: Request) -> GridSource:
+    """A source of the samples of a Dataset or DataArray."""
+    import xarray
+
+    one = X if isinstance(X, xarray.DataArray) else None
+    data = X if one is None else as_dataset(one, request)
+    table = Labelled(data, None if one is None else str(one.name or "x"), request.missing_chunks)
+    return table.source(y, request)
+
+
+def as_dataset(X: xarray.DataArray, request: Request) -> xarray.Dataset:
+    """A DataArray as the one variable of a Dataset, under the name of the fit."""
+    name = X.name
+    if name is None and request.columns is not None:
+        bases = {base_of(column)[0] for column in request.columns.inputs}
+        name = bases.pop() if len(bases) == 1 else None
+    name = "x" if name is None or name in X.dims else name
+    return X.rename(None).to_dataset(name=str(name))
+
+
+class Labelled:
+    """A Dataset as a table of names.
+
+    Parameters
+    ----------
+    data : Dataset
+    one : str or None
+        Name of the only variable where X is a DataArray.
+    missing_chunks : str
+        What an absent Zarr chunk means.
+    """
+
+    def __init__(self, data: xarray.Dataset, one: str | None, missing_chunks: str) -> None:
+        self.data = data
+        self.one = one
+        self.missing_chunks = missing_chunks
+        self.known: dict[str, Variable] = {}
+
+    # ------------------------------------------------------------------ names
+    def find(self, name: str) -> Found:
+        """A variable, coordinate, dimension, virtual name or column u[level=500]."""
+        if name in self.data.variables or name in self.data.dims:
+            return Found(name, self.variable(name))
+        base, places = base_of(name)
+        if places and (base in self.data.variables):
+            return self.column(name, base, places)
+        stem, _, field = name.rpartition(".")
+        if stem in self.data.variables:
+            variable = self.variable(stem)
+            check_field(name, stem, field, variable)
+            return Found(name, variable, field)
+        known = [str(each) for each in (*self.data.data_vars, *self.data.coords)]
+        raise DataError(
+            f"There is no {name!r} in the data set. A name is a variable, a coordinate or a "
+            f'virtual name such as "time.dayofyear". {suggestion(name, known)}'
+        )
+
+    def column(self, name: str, base: str, places: Mapping[str, str]) -> Found:
+        """One place of the extra dimensions of a variable: u[level=500]."""
+        variable = self.variable(base)
+        extra = [dim for dim in variable.dims if dim in places]
+        if len(extra) != len(places):
+            raise DataError(
+                f"{name!r} names {listed(places)}, but {base!r} has the dimensions "
+                f"{listed(variable.dims)}. Name dimensions that it has."
+            )
+        pick = []
+        for dim in extra:
+            texts = list(self.texts(dim, variable.size(dim)))
+            if places[dim] not in texts:
+                raise DataError(
+                    f"{base!r} has no {dim}={places[dim]} ({name!r} was asked for). "
+                    f"{suggestion(places[dim], texts)}"
+                )
+            pick.append(texts.index(places[dim]))
+        return Found(name, variable, picks=(tuple(pick),))
+
+    def variable(self, name: str) -> Variable:
+        """A variable or coordinate of the data set, looked at once."""
+        if name not in self.known:
+            self.known[name] = self.made(name, self.data[name])
+        return self.known[name]
+
+    def made(self, name: str, array: xarray.DataArray) -> Variable:
+        """A variable with the labels of the dimensions that have coordinates."""
+        labels = {str(d): self.texts(str(d), n) for d, n in array.sizes.items() if n <= 4096}
+        return variable_from(name, array.variable, labels, self.missing_chunks)
+
+    def texts(self, dim: str, size: int) -> Sequence[str]:
+        """How the places along a dimension are named in a column: "500"."""
+        if dim not in self.data.indexes:
+            return [str(i) for i in range(size)]
+        return [text_of(value) for value in np.asarray(self.data[dim])]
+
+    # ------------------------------------------------------------------ roles
+    def source(self, y: Any, request: Request) -> GridSource:
+        """The source of what was asked for."""
+        targets = self.targets(y)
+        weight = self.other("sample_weight", request.sample_weight)
+        label = self.other("by", request.by)
+        inputs = self.inputs(request, targets, weight)
+        dims = self.dims(request, inputs, targets, y)
+        sizes = self.sizes(dims, [*inputs, *targets])
+        if y is not None and not targets:
+            targets = [self.unlabelled("y", y, dims, sizes)]
+        weight = weight or self.plain("sample_weight", request.sample_weight, dims, sizes)
+        label = label or self.plain("by", request.by, dims, sizes)
+        draft = draft_of(dims, sizes, inputs, targets, weight, label)
+        for condition in request.where:
+            draft.where(condition, self.find)
+        return draft.source(labelled_wrap(self.data, dims), request)
+
+    def targets(self, y: Any) -> list[Found]:
+        """Targets by name, or from a labelled array; none yet for a plain array."""
+        if isinstance(y, str):
+            return [self.find(y)]
+        if isinstance(y, (list, tuple)) and y and all(isinstance(name, str) for name in y):
+            return [self.find(name) for name in y]
+        found = self.other("y", y)
+        return [] if found is None else [found]
+
+    def other(self, role: str, values: Any) -> Found | None:
+        """A name in the data, or a labelled array that lies on the same coordinates."""
+        if isinstance(values, str):
+            return self.find(values)
+        if is_from(values, "xarray"):
+            return self.aligned(role, values)
+        return None
+
+    def aligned(self, role: str, array: xarray.DataArray) -> Found:
+        """A DataArray whose coordinates are those of X."""
+        name = str(array.name or role)
+        for dim in array.dims:
+            self.same_index(name, str(dim), array)
+        return Found(name, self.made(name, array))
+
+    def same_index(self, name: str, dim: str, array: xarray.DataArray) -> None:
+        """Both have the same coordinate values along a dimension, or one has none."""
+        sizes = int(array.sizes[dim]), int(self.data.sizes.get(dim, array.sizes[dim]))
+        if sizes[0] != sizes[1]:
+            raise DataError(
+                f"{name!r} has {sizes[0]} {dim}, but X has {sizes[1]}. X, y and weights must be "
+                f"equally long along every sample dimension; align them with xarray.align."
+            )
+        if dim not in array.indexes or dim not in self.data.indexes:
+            return
+        ours, theirs = self.data.indexes[dim], array.indexes[dim]
+        if not ours.equals(theirs):
+            first = next(i for i in range(sizes[0]) if not ours[i : i + 1].equals(theirs[i : i + 1]))
+            raise DataError(
+                f"{name!r} and X have other coordinates along {dim!r}: {theirs[first]} and "
+                f"{ours[first]} at place {first}. Rows are paired by place, so coordinates must "
+                f"agree; align them with xarray.align."
+            )
+
+    def unlabelled(self, role: str, values: Any, dims: Sequence[str], sizes: Any) -> Found:
+        """A plain array of the grid's shape (targets may have one more axis)."""
+        values = array_like(values)
+        shape = tuple(sizes[dim] for dim in dims)
+        extra = values.shape[len(shape) :]
+        if values.shape[: len(shape)] != shape or len(extra) > (role == "y"):
+            raise DataError(
+                f"{role} has shape {values.shape}, but the samples of X are {shape} along "
+                f"{dims}. A plain array must have the shape of the grid; give a DataArray, or "
+                f"the sample dimensions with dim=."
+            )
+        own = (*dims, "targets")[: len(values.shape)]
+        columns = target_names(extra[0] if extra else 1) if role == "y" else None
+        return Found(role, variable_of(role, own, values), columns=columns)
+
+    def plain(self, role: str, values: Any, dims: Sequence[str], sizes: Any) -> Found | None:
+        """A weight or label given as a plain array."""
+        return None if values is None else self.unlabelled(role, values, dims, sizes)
+
+    def inputs(
+        self, request: Request, targets: Sequence[Found], weight: Found | None
+    ) -> list[Found]:
+        """Inputs: those of the fit, those asked for, or all other data variables."""
+        if request.columns is not None:
+            return self.fitted(request.columns.inputs)
+        if request.inputs is not None:
+            return [self.find(str(name)) for name in request.inputs]
+        used = [found.variable for found in (*targets, *((weight,) if weight else ()))]
+        names = [str(name) for name in self.data.data_vars]
+        found = [self.find(name) for name in names if self.known.get(name) not in used]
+        if not found:
+            raise DataError(
+                f"There are no inputs left: the data variables {listed(names)} are all target "
+                f"or weight. Name the inputs, coordinates included: inputs=[…]."
+            )
+        return found
+
+    def fitted(self, names: Sequence[str]) -> list[Found]:
+        """The inputs of the fit, by name; by count for a DataArray after an array."""
+        if self.one is not None and plain_names(names) and self.one not in names:
+            return [self.by_count(names)]
+        return [self.find(name) for name in names]
+
+    def by_count(self, names: Sequence[str]) -> Found:
+        """A DataArray whose last dimension holds the columns of a fit on arrays."""
+        variable = self.variable(next(str(name) for name in self.data.data_vars))
+        if variable.shape[-1:] != (len(names),):
+            raise DataError(
+                f"X has {variable.shape[-1]} features along {variable.dims[-1]!r}, but the model "
+                f"is expecting {len(names)} features as input. Give the columns of the fit."
+            )
+        size = range(len(names))
+        lead = (0,) * 0
+        picks = tuple((*lead, i) for i in size)
+        return Found("x", variable, picks=picks, columns=tuple(names))
+
+    # ------------------------------------------------------------------- dims
+    def dims(
+        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+    ) -> tuple[str, ...]:
+        """Sample dimensions, in the order in which rows are counted."""
+        if request.dim is not None:
+            return self.given(request.dim, [*inputs, *targets])
+        if targets:
+            return union(found.variable.dims for found in targets)
+        if request.columns is not None:
+            return union(sample_dims(found) for found in inputs)
+        if self.one is not None and request.inputs is None:
+            count = 1 if y is None else self.axes_of(y, inputs[0].variable)
+            return inputs[0].variable.dims[:count]
+        largest = sorted(inputs, key=lambda found: found.variable.nbytes, reverse=True)
+        return union(sample_dims(found) for found in largest)
+
+    def axes_of(self, y: Any, variable: Variable) -> int:
+        """How many leading dimensions of X a plain y has."""
+        shape = array_like(y).shape
+        same = [a == b for a, b in zip(shape, variable.shape, strict=False)]
+        return same.index(False) if False in same else len(same)
+
+    def given(self, dim: Sequence[str], found: Sequence[Found]) -> tuple[str, ...]:
+        """The sample dimensions that were asked for, if they are there."""
+        known = union(each.variable.dims for each in found)
+        for name in dim:
+            if name not in known:
+                raise DataError(
+                    f"dim={tuple(dim)!r}, but no column has the dimension {name!r}. "
+                    f"{suggestion(name, known)}"
+                )
+        return tuple(dim)
+
+    def sizes(self, dims: Sequence[str], found: Sequence[Found]) -> dict[str, int]:
+        """Length of each sample dimension."""
+        sizes = {str(dim): int(size) for dim, size in self.data.sizes.items()}
+        for each in found:
+            for dim, size in zip(each.variable.dims, each.variable.shape, strict=True):
+                sizes.setdefault(dim, size)
+        return {dim: sizes[dim] for dim in dims}
+
+
+def sample_dims(found: Found) -> tuple[str, ...]:
+    """Dimensions of a column that are not part of its name."""
+    if found.picks is None:
+        return found.variable.dims
+    if found.columns is not None:
+        return found.variable.dims[:-1]
+    named = base_of(found.name)[1]
+    return tuple(dim for dim in found.variable.dims if dim not in named)
+
+
+def union(several: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """All names, each once, in the order in which they first come."""
+    return tuple(dict.fromkeys(dim for dims in several for dim in dims))
+
+
+def text_of(value: Any) -> str:
+    """A coordinate value in a column name: 500, 0.25, 2000-01-01."""
+    if isinstance(value, np.datetime64):
+        text = str(np.datetime_as_string(value, unit="auto"))
+        return text
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+

@@ -1,0 +1,261 @@
+"""Values of a box -> slabs of rows in float64, and the rules a row must meet.
+
+A use says what one array becomes: inputs, targets, the weight, a group label, or a
+condition that the row must meet. Arrays keep one axis per sample dimension (of length 1
+where they do not have it) and are broadcast as a slab is filled, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError
+from rff_stream.sources.base import SLAB_ROWS, Columns, Rows
+from rff_stream.sources.values import Convert, Numbers
+
+__all__ = ["Filler", "Missing", "Role", "Rules", "Slab", "Use", "slab_slices"]
+
+Role = Literal["input", "target", "weight", "label", "condition"]
+
+Missing = Literal["error", "drop"]
+
+Slices = tuple[slice, ...]
+
+Place = Callable[[int], str]
+"""A row's place in its box (C order) -> its place in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one array becomes in a row.
+
+    Parameters
+    ----------
+    part : int
+        Which array.
+    role : {"input", "target", "weight", "label", "condition"}
+    convert : Convert
+        Stored values to numbers, labels or (conditions) truth values.
+    at : tuple of int
+        Columns of x or y that it fills.
+    pick : tuple of int or None
+        Which of its columns (extra dimensions flattened); None: all, in order.
+    """
+
+    part: int
+    role: Role
+    convert: Convert
+    at: tuple[int, ...] = ()
+    pick: tuple[int, ...] | None = None
+
+    def columns(self, values: Array, n_dims: int) -> Array:
+        """Values with the extra dimensions flattened into one: (sample dims…, columns)."""
+        flat = values.reshape((*values.shape[:n_dims], -1))
+        return flat if self.pick is None else flat[..., list(self.pick)]
+
+    def ready(self, values: Array) -> tuple[Use, Array]:
+        """Small arrays (coordinates) are converted once a box, others once a slab."""
+        if values.size > SLAB_ROWS:
+            return self, values
+        return replace(self, convert=Numbers()), self.convert(values)
+
+
+@dataclass(slots=True, eq=False)
+class Slab:
+    """Rows of one slab before the rules: every row of it is still there."""
+
+    x: Float64
+    y: Float64
+    w: Float64 | None
+    label: Array | None
+    selected: Array | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """Fills slabs of rows from arrays with one axis per sample dimension.
+
+    Parameters
+    ----------
+    uses : tuple of Use
+    n_inputs, n_targets : int
+    """
+
+    uses: tuple[Use, ...]
+    n_inputs: int
+    n_targets: int
+
+    def ready(self, arrays: Sequence[Array]) -> list[tuple[Use, Array]]:
+        """Every use with its array, small ones converted."""
+        return [use.ready(arrays[use.part]) for use in self.uses]
+
+    def slab(self, ready: list[tuple[Use, Array]], slices: Slices, start: int) -> Slab:
+        """The rows of one slab."""
+        shape = tuple(part.stop - part.start for part in slices)
+        x, y = np.empty((*shape, self.n_inputs)), np.empty((*shape, self.n_targets))
+        slab = Slab(x, y, None, None, None, start)
+        for use, array in ready:
+            place(slab, use, part_of(array, slices), shape)
+        rows = prod(shape)
+        slab.x, slab.y = x.reshape(rows, self.n_inputs), y.reshape(rows, self.n_targets)
+        return slab
+
+
+def part_of(array: Array, slices: Slices) -> Array:
+    """The part of an array that belongs to a slab; axes of length 1 stay."""
+    pairs = zip(array.shape, slices, strict=False)
+    return array[tuple(slice(None) if size == 1 else part for size, part in pairs)]
+
+
+def place(slab: Slab, use: Use, values: Array, shape: tuple[int, ...]) -> None:
+    """Put one use's values where they belong in the slab."""
+    found = use.columns(use.convert(values), len(shape))
+    if use.role in ("input", "target"):
+        rows = slab.x if use.role == "input" else slab.y
+        rows[..., as_slice(use.at)] = found
+        return
+    full = np.broadcast_to(found[..., 0], shape).reshape(-1)
+    if use.role == "weight":
+        slab.w = full.astype(np.float64)
+    elif use.role == "label":
+        slab.label = full
+    else:
+        slab.selected = full if slab.selected is None else slab.selected & full
+
+
+def as_slice(places: tuple[int, ...]) -> slice | list[int]:
+    """Consecutive places as a slice, which is faster."""
+    if places == tuple(range(places[0], places[0] + len(places))):
+        return slice(places[0], places[0] + len(places))
+    return list(places)
+
+
+def slab_slices(shape: tuple[int, ...], limit: int = SLAB_ROWS) -> Iterator[tuple[int, Slices]]:
+    """(first row, slices) of runs of at most ``limit`` rows of a box, in C order."""
+    inner = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    cut = next(axis for axis, size in enumerate(inner) if size <= limit)
+    step = max(1, limit // max(1, inner[cut]))
+    tail = tuple(slice(0, size) for size in shape[cut + 1 :])
+    start = 0
+    for outer in product(*(range(size) for size in shape[:cut])):
+        head = tuple(slice(i, i + 1) for i in outer)
+        for lo in range(0, shape[cut], step):
+            hi = min(lo + step, shape[cut])
+            yield start, (*head, slice(lo, hi), *tail)
+            start += (hi - lo) * inner[cut]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which rows count, and which values are an error.
+
+    Rows that a condition leaves out and rows of weight 0 are not looked at; ±inf and
+    negative weights are errors; a NaN makes a missing row: an error or dropped.
+
+    Parameters
+    ----------
+    columns : Columns
+    missing : {"error", "drop"}
+    """
+
+    columns: Columns
+    missing: Missing
+
+    def rows(self, slab: Slab) -> Rows | None:
+        """The valid rows of a slab; None if it holds what is an error."""
+        selected = slab.selected
+        if slab.w is not None:
+            selected = slab.w != 0 if selected is None else selected & (slab.w != 0)
+        if self.plain(slab, selected):
+            return Rows(slab.x, slab.y, slab.w, None, slab.start, slab.label)
+        if selected is None:
+            selected = np.ones(len(slab.x), dtype=bool)
+        nan, bad = faults(slab, selected)
+        if bad.any() or (nan.any() and self.missing == "error"):
+            return None
+        return kept(slab, selected & ~nan)
+
+    def plain(self, slab: Slab, selected: Array | None) -> bool:
+        """Whether every row counts and every value is finite: the usual case."""
+        if selected is not None and not selected.all():
+            return False
+        with np.errstate(all="ignore"):
+            total = slab.x.sum() + slab.y.sum()
+            if slab.w is None:
+                return bool(np.isfinite(total))
+            return bool(np.isfinite(total + slab.w.sum()) and slab.w.min(initial=1) > 0)
+
+    def error(self, slabs: Iterator[Slab], box: str, place: Place) -> DataError:
+        """What is wrong with the rows of a box: counted over all of its slabs."""
+        counts: dict[tuple[str, str], int] = {}
+        first: dict[tuple[str, str], int] = {}
+        for slab in slabs:
+            for fault, rows in self.named_faults(slab):
+                counts[fault] = counts.get(fault, 0) + len(rows)
+                first.setdefault(fault, slab.start + int(rows[0]))
+        order = {"inf": 0, "negative": 1, "NaN": 2}
+        name, kind = fault = min(counts, key=lambda fault: order[fault[1]])
+        return DataError(message(name, kind, counts[fault], box, place(first[fault])))
+
+    def named_faults(self, slab: Slab) -> Iterator[tuple[tuple[str, str], Array]]:
+        """((column, kind), rows) of every fault in a slab."""
+        selected = np.ones(len(slab.x), bool) if slab.selected is None else slab.selected
+        weights = np.empty((len(slab.x), 0)) if slab.w is None else slab.w[:, None]
+        if slab.w is not None:
+            selected = selected & (slab.w != 0)
+        table = np.concatenate([slab.x, slab.y, weights], axis=1)
+        names = (*self.columns.inputs, *self.columns.targets, self.columns.weight)
+        for name, column in zip(names, table.T, strict=False):
+            yield from named(name, "inf", np.isinf(column) & selected)
+            yield from named(name, "NaN", np.isnan(column) & selected)
+        if slab.w is not None:
+            yield from named(self.columns.weight, "negative", (slab.w < 0) & selected)
+
+
+def named(name: str, kind: str, rows: Array) -> Iterator[tuple[tuple[str, str], Array]]:
+    """The rows of one fault, if there are any."""
+    if rows.any():
+        yield (name, kind), np.flatnonzero(rows)
+
+
+def faults(slab: Slab, selected: Array) -> tuple[Array, Array]:
+    """Which selected rows hold NaN, and which hold what is always an error."""
+    with np.errstate(all="ignore"):
+        nan = np.isnan(slab.x).any(axis=1) | np.isnan(slab.y).any(axis=1)
+        bad = np.isinf(slab.x).any(axis=1) | np.isinf(slab.y).any(axis=1)
+        if slab.w is not None:
+            nan |= np.isnan(slab.w)
+            bad |= (slab.w < 0) | np.isinf(slab.w)
+    return nan & selected, bad & selected
+
+
+def kept(slab: Slab, keep: Array) -> Rows:
+    """The rows to keep, and which they were."""
+    if keep.all():
+        return Rows(slab.x, slab.y, slab.w, None, slab.start, slab.label)
+    w = None if slab.w is None else slab.w[keep]
+    label = None if slab.label is None else slab.label[keep]
+    return Rows(slab.x[keep], slab.y[keep], w, keep, slab.start, label)
+
+
+RULES = {
+    "inf": "Infinite values (inf) have no place in a row. Correct them, or leave the rows "
+    "out with `where`.",
+    "negative": "A weight is positive, or 0 to leave its row out. Correct the weights.",
+    "NaN": "A row with a missing value cannot be used. Leave such rows out with "
+    'missing_rows="drop", or fill them before.',
+}
+
+
+def message(name: str, kind: str, count: int, box: str, first: str) -> str:
+    """Fact with its value; rule; remedy."""
+    found = {"inf": "inf", "negative": "negative weights", "NaN": "NaN"}[kind]
+    return f"{name!r} holds {count} {found} in {box}, the first at {first}. {RULES[kind]}"

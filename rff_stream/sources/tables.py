@@ -1,0 +1,154 @@
+"""Named columns of equal length: plain Zarr groups and pandas DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rff_stream.errors import DataError
+from rff_stream.sources.arrays import as_it_is, named_like, targets_of
+from rff_stream.sources.chain import rechecked
+from rff_stream.sources.draft import Found, Request, draft_of
+from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.names import check_field, plain_names
+from rff_stream.sources.values import listed, suggestion
+from rff_stream.sources.variable import Variable, variable_of
+
+__all__ = ["Table", "open_table"]
+
+CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+
+
+def open_table(arrays: Mapping[str, Any], y: Any, request: Request, name: str) -> GridSource:
+    """A source of the arrays of a plain Zarr group, one or two dimensions each."""
+
+    def column(key: str) -> Variable:
+        return stored_column(key, arrays[key], request, name)
+
+    return Table(sorted(arrays), column, name).source(y, request, as_it_is)
+
+
+def stored_column(key: str, array: Any, request: Request, name: str) -> Variable:
+    """A Zarr array as a column, or as several along its second axis."""
+    packed = [attribute for attribute in CF_ATTRIBUTES if attribute in array.attrs]
+    if packed:
+        raise DataError(
+            f"{name}: array {key!r} has the attributes {listed(packed)} but no names of "
+            f"dimensions. Packed values are decoded by xarray, which needs the names; write "
+            f"them (dimension_names, or _ARRAY_DIMENSIONS in Zarr v2), or unpacked values."
+        )
+    if array.ndim not in (1, 2):
+        raise DataError(
+            f"{name}: array {key!r} has shape {array.shape} and no names of dimensions. A plain "
+            f"array holds rows, or rows and columns. Name its dimensions, or leave it out with "
+            f"inputs=[…]."
+        )
+    data = rechecked(array, (), request.missing_chunks)
+    units = str(array.attrs.get("units", ""))
+    return variable_of(key, ("rows", "columns")[: array.ndim], data, units=units)
+
+
+class Table:
+    """Columns by name; a column of two dimensions holds several, t[0], t[1], ….
+
+    Parameters
+    ----------
+    names : sequence of str
+    column : callable
+        Name to Variable, called once a name.
+    what : str
+        The table in messages.
+    """
+
+    def __init__(self, names: Sequence[str], column: Callable[[str], Variable], what: str) -> None:
+        self.names = list(names)
+        self.column = column
+        self.what = what
+        self.known: dict[str, Variable] = {}
+
+    def variable(self, name: str) -> Variable:
+        """A column of the table, looked at once."""
+        if name not in self.known:
+            self.known[name] = self.column(name)
+        return self.known[name]
+
+    def find(self, name: str) -> Found:
+        """A column, one of several t[0], or a virtual name time.dayofyear."""
+        if name in self.names:
+            return self.whole(name)
+        stem, bracket, place = name.removesuffix("]").rpartition("[")
+        if bracket and stem in self.names and place.isdigit():
+            return self.single(name, stem, int(place))
+        stem, _, field = name.rpartition(".")
+        if stem in self.names:
+            variable = self.variable(stem)
+            check_field(name, stem, field, variable)
+            return Found(name, variable, field)
+        raise DataError(f"There is no {name!r} in {self.what}. {suggestion(name, self.names)}")
+
+    def whole(self, name: str) -> Found:
+        """A column, or all the columns of a two-dimensional one."""
+        variable = self.variable(name)
+        if len(variable.dims) == 1:
+            return Found(name, variable)
+        names = tuple(f"{name}[{i}]" for i in range(variable.shape[1]))
+        return Found(name, variable, columns=names)
+
+    def single(self, name: str, stem: str, place: int) -> Found:
+        """One of the columns of a two-dimensional one."""
+        variable = self.variable(stem)
+        if len(variable.dims) == 1 or place >= variable.shape[1]:
+            shape = variable.shape
+            raise DataError(f"There is no {name!r} in {self.what}: {stem!r} has shape {shape}.")
+        return Found(name, variable, picks=((place,),))
+
+    def source(self, y: Any, request: Request, wrap: Wrap) -> GridSource:
+        """The source of what was asked for."""
+        targets = self.targets(y, request)
+        weight = named_like("sample_weight", request.sample_weight, self.find, request)
+        label = named_like("by", request.by, self.find, request)
+        inputs = self.inputs(request, targets, weight)
+        first = (*targets, *inputs)[0].variable
+        draft = draft_of(("rows",), {"rows": first.shape[0]}, inputs, targets, weight, label)
+        for condition in request.where:
+            draft.where(condition, self.find)
+        return draft.source(wrap, request)
+
+    def targets(self, y: Any, request: Request) -> list[Found]:
+        """Targets by name, or an array with a row each."""
+        if y is None:
+            return []
+        names = [y] if isinstance(y, str) else y
+        if isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
+            return [self.find(name) for name in names]
+        return [targets_of(y, request)]
+
+    def inputs(
+        self, request: Request, targets: Sequence[Found], weight: Found | None
+    ) -> list[Found]:
+        """Inputs: those of the fit, those asked for, or all the other columns."""
+        if request.columns is not None:
+            return self.fitted(request.columns.inputs)
+        if request.inputs is not None:
+            return [self.find(str(name)) for name in request.inputs]
+        used = {found.variable.name for found in (*targets, *((weight,) if weight else ()))}
+        found = [self.whole(name) for name in self.names if name not in used]
+        if not found:
+            raise DataError(
+                f"There are no inputs left in {self.what}: {listed(self.names)} are target or "
+                f"weight. A model needs at least one other column."
+            )
+        return found
+
+    def fitted(self, names: Sequence[str]) -> list[Found]:
+        """The inputs of the fit by name; by count where the fit had no names."""
+        if not plain_names(names) or set(names) <= set(self.names):
+            return [self.find(name) for name in names]
+        found = [self.whole(name) for name in self.names]
+        count = sum(len(each.columns or (each.name,)) for each in found)
+        if count != len(names):
+            raise DataError(
+                f"X has {count} features, but the model is expecting {len(names)} features as "
+                f"input: a fit without names takes columns by their number. Give those columns."
+            )
+        return found

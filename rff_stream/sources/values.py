@@ -1,0 +1,214 @@
+"""What a stored value becomes in a row: float64, or a group label.
+
+Every conversion is a small picklable value that is applied in the leaf, to the slice that
+the leaf read. Times become days since 1970-01-01, so that two files in different units
+mean the same; what cannot be a number is refused before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+
+__all__ = [
+    "EPOCH",
+    "Accessor",
+    "CftimeDays",
+    "Convert",
+    "Days",
+    "KindError",
+    "Labels",
+    "Numbers",
+    "as_numbers",
+    "is_masked",
+    "listed",
+    "plain_array",
+    "suggestion",
+    "units_of_time",
+]
+
+EPOCH = "days since 1970-01-01"
+
+STANDARD_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "")
+
+TIME_FIELDS = (
+    "year",
+    "month",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "dayofyear",
+    "dayofweek",
+    "quarter",
+    "days_in_month",
+)
+"""Accessors worth suggesting; any other numeric one of xarray's ``.dt`` works too."""
+
+
+class KindError(DataError, TypeError):
+    """A column holds what cannot be a number: strings, objects, complex values."""
+
+
+class Convert(Protocol):
+    """Stored values -> values of a row, elementwise; shape (…) in, shape (…) out."""
+
+    def __call__(self, values: Array) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The values themselves; they are cast to float64 where they are placed."""
+
+    def __call__(self, values: Array) -> Array:
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Days since 1970-01-01 of datetime64, days of timedelta64; NaT becomes NaN."""
+
+    def __call__(self, values: Array) -> Array:
+        if values.dtype.kind == "M":
+            coarse = np.datetime_data(values.dtype)[0] in ("Y", "M", "generic")
+            values = values.astype("datetime64[D]") if coarse else values
+            values = values - np.datetime64(0, "D")
+        days: Array = values / np.timedelta64(1, "D")
+        return days
+
+
+@dataclass(frozen=True, slots=True)
+class CftimeDays:
+    """Days since 1970-01-01 in the calendar of cftime objects; None becomes NaN."""
+
+    calendar: str
+
+    def __call__(self, values: Array) -> Array:
+        import cftime
+
+        flat = values.ravel()
+        there = np.array([hasattr(value, "calendar") for value in flat], dtype=bool)
+        days = np.full(flat.shape, np.nan)
+        if there.any():
+            days[there] = cftime.date2num(flat[there], EPOCH, calendar=self.calendar)
+        return days.reshape(values.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Accessor:
+    """A field of times by xarray's ``.dt``: dayofyear, month, hour, …"""
+
+    field: str
+
+    def __call__(self, values: Array) -> Array:
+        import xarray
+
+        times = xarray.DataArray(values.ravel(), dims="time")
+        found: Array = np.asarray(getattr(times.dt, self.field))
+        return found.reshape(values.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Group labels: integers, strings and times as they are; objects as strings."""
+
+    then: Convert = Numbers()
+
+    def __call__(self, values: Array) -> Array:
+        found = self.then(values)
+        return found.astype(str) if found.dtype.kind in "OT" else found
+
+
+def as_numbers(
+    name: str, dtype: np.dtype[Any], calendar: str = "", note: str = ""
+) -> Convert:
+    """The conversion that makes float64 of a stored dtype.
+
+    Parameters
+    ----------
+    name : str
+        Column, for the message.
+    dtype : dtype
+        Stored (decoded) dtype.
+    calendar : str
+        Calendar of cftime objects, "" where there are none.
+    note : str
+        What it holds where the dtype does not say it: "categories".
+
+    Raises
+    ------
+    KindError
+        Complex values, strings, categories, objects: they are no numbers.
+    """
+    if note:
+        raise KindError(refusal(name, note))
+    if dtype.kind in "mM":
+        return Days()
+    if calendar:
+        return CftimeDays(calendar)
+    if dtype.kind in "biuf":
+        return Numbers()
+    if dtype.kind == "c":
+        raise KindError(
+            f"Complex data not supported: {name!r} is {dtype}. A row holds real numbers. "
+            f"Give its real and imaginary parts as two columns."
+        )
+    what = "strings" if dtype.kind in "SUT" else "objects"
+    raise KindError(refusal(name, f"{what} (dtype {dtype})"))
+
+
+def refusal(name: str, what: str) -> str:
+    """Why values are no column of numbers, and what to do."""
+    return (
+        f"{name!r} holds {what}, but a column holds numbers or times: an argument must be a "
+        f"real number, not a string or another object. Encode it as numbers, or leave it out."
+    )
+
+
+def units_of_time(dtype: np.dtype[Any], calendar: str = "") -> str:
+    """Units of a time column, "" for other dtypes."""
+    if dtype.kind == "m":
+        return "days"
+    if calendar not in STANDARD_CALENDARS:
+        return f"{EPOCH} ({calendar})"
+    return EPOCH if dtype.kind == "M" or calendar else ""
+
+
+def plain_array(values: Any) -> Array:
+    """A numpy array without a mask: masked entries become NaN."""
+    if isinstance(values, np.ma.MaskedArray):
+        if values.dtype.kind in "biuf":
+            values = values.astype(np.float64)
+        return np.ma.filled(values, np.nan)
+    return np.asarray(values)
+
+
+def is_masked(values: Any) -> bool:
+    """Whether these are values under a mask."""
+    return isinstance(values, np.ma.MaskedArray)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """' Did you mean "t"?' or the names there are."""
+    known = [str(other) for other in known]
+    close = get_close_matches(str(name), known, n=3, cutoff=0.6)
+    if close:
+        return f"Did you mean {listed(close, 'or')}?"
+    return f"There are: {listed(known)}." if known else "There are none."
+
+
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """Names in words, at most 12 of them: "a", "b" and "c"."""
+    quoted = [f'"{name}"' for name in names]
+    if len(quoted) > 12:
+        return ", ".join(quoted[:12]) + f", … ({len(quoted)} in all)"
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return ", ".join(quoted[:-1]) + f" {last} {quoted[-1]}"

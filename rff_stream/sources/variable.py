@@ -1,0 +1,247 @@
+"""One array of the data and how a slice of it is read.
+
+The driver holds a ``Variable`` (the array itself, its chunks, its names); the worker
+holds a ``Part`` (how to get the slice it needs). There are three ways: a view that
+arrives with the task (memory), blocks of a dask graph that the part puts in place
+(graph), or a handle that is sliced where the work is done (lazy: Zarr, netCDF).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.sources.values import is_masked, plain_array
+
+__all__ = ["Kind", "Layout", "Part", "Variable", "boundaries", "is_from", "regular_bounds", "variable_of"]
+
+Kind = Literal["memory", "graph", "lazy"]
+
+Bounds = tuple[tuple[int, ...], ...]
+
+Layout = tuple[tuple[int, int, tuple[int, ...]], ...]
+"""Per dimension: where the slice starts in its first block, its length, block lengths."""
+
+Slices = tuple[slice, ...]
+
+
+def is_from(value: Any, module: str) -> bool:
+    """Whether the type (or a base of it) comes from a module, without importing it."""
+    names = (base.__module__ for base in type(value).__mro__)
+    return any(name == module or name.startswith(module + ".") for name in names)
+
+
+def boundaries(chunks: Sequence[int]) -> tuple[int, ...]:
+    """Where chunks of these lengths begin and end, from 0."""
+    return (0, *(int(place) for place in np.cumsum(chunks, dtype=np.int64)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """Driver side: one array with named dimensions.
+
+    Parameters
+    ----------
+    name : str
+    dims : tuple of str
+    data : numpy array, dask array, or what can be sliced (zarr.Array, xarray.Variable)
+    kind : {"memory", "graph", "lazy"}
+    bounds : per dimension, where its chunks begin and end
+        (0, size) where there are none.
+    chunked : bool
+        Whether a chunk has to be decoded as a whole.
+    units : str
+    calendar : str
+        Of cftime objects; "" for everything else.
+    labels : mapping of dimension to the texts that name its places in a column name
+    note : str
+        What it holds where the dtype does not say it: "categories".
+    file : str
+        Path of the file it is in, "" if unknown.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    data: Any
+    kind: Kind
+    bounds: Bounds
+    chunked: bool = False
+    units: str = ""
+    calendar: str = ""
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    note: str = ""
+    file: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each dimension."""
+        return tuple(int(size) for size in self.data.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native (decoded) dtype."""
+        return np.dtype(self.data.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Native bytes of the whole array."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def size(self, dim: str) -> int:
+        """Length along one dimension."""
+        return self.shape[self.dims.index(dim)]
+
+    def arguments(self, slices: Slices) -> tuple[Any, ...]:
+        """What a worker needs to have this slice: a view, or a layout and graph keys."""
+        if self.kind == "memory":
+            return (self.data[slices],)
+        return self.blocks(slices) if self.kind == "graph" else ()
+
+    def blocks(self, slices: Slices) -> tuple[Any, ...]:
+        """The layout of a slice and the keys of the blocks it overlaps, in C order."""
+        from dask.task_spec import TaskRef
+
+        spans = [span(edges, part) for edges, part in zip(self.bounds, slices, strict=True)]
+        layout = tuple(
+            (part.start - edges[first], part.stop - part.start, lengths(edges, first, last))
+            for edges, part, (first, last) in zip(self.bounds, slices, spans, strict=True)
+        )
+        places = product(*(range(first, last) for first, last in spans))
+        return (layout, *(TaskRef((self.data.name, *place)) for place in places))
+
+    def cost(self, slices: Slices) -> tuple[int, int, int]:
+        """(needed bytes, decoded bytes, chunks) of a slice."""
+        needed = prod(part.stop - part.start for part in slices) * self.dtype.itemsize
+        if not self.chunked:
+            return needed, needed, 0
+        spans = [span(edges, part) for edges, part in zip(self.bounds, slices, strict=True)]
+        covered = prod(
+            edges[last] - edges[first]
+            for edges, (first, last) in zip(self.bounds, spans, strict=True)
+        )
+        chunks = prod(last - first for first, last in spans)
+        return needed, covered * self.dtype.itemsize, chunks
+
+    def part(self) -> Part:
+        """The worker's side; holds no data that are in memory."""
+        handle = self.data if self.kind == "lazy" else None
+        return Part(self.name, self.dims, self.dtype, self.kind, handle)
+
+
+def span(edges: Sequence[int], part: slice) -> tuple[int, int]:
+    """First and one past the last chunk that a slice overlaps."""
+    if part.stop <= part.start:
+        return 0, 0
+    return bisect_right(edges, part.start) - 1, bisect_left(edges, part.stop)
+
+
+def lengths(edges: Sequence[int], first: int, last: int) -> tuple[int, ...]:
+    """Lengths of the chunks first … last − 1."""
+    return tuple(edges[i + 1] - edges[i] for i in range(first, last))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Worker side of a variable: picklable, without data in memory.
+
+    Parameters
+    ----------
+    name, dims, dtype, kind
+        As in :class:`Variable`.
+    handle : object, optional
+        What is sliced where the work is done; None for other kinds.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: np.dtype[Any]
+    kind: Kind
+    handle: Any = None
+
+    def take(self, slices: Slices, values: Iterator[Any]) -> Array:
+        """The slice as a numpy array; takes from ``values`` what its variable sent."""
+        if self.kind == "memory":
+            return plain_array(next(values))
+        if self.kind == "graph":
+            return self.placed(next(values), values)
+        return plain_array(np.asarray(self.handle[slices]))
+
+    def placed(self, layout: Layout, values: Iterator[Any]) -> Array:
+        """Blocks put in place: a view where one block holds the slice."""
+        sizes = [lengths for _, _, lengths in layout]
+        blocks = [
+            self.checked(next(values), shape, place)
+            for place, shape in zip(
+                product(*(range(len(size)) for size in sizes)), product(*sizes), strict=True
+            )
+        ]
+        inside = tuple(slice(start, start + size) for start, size, _ in layout)
+        if len(blocks) == 1:
+            return blocks[0][inside]
+        return joined(blocks, sizes, self.dtype)[inside]
+
+    def checked(self, block: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> Array:
+        """A block that is what its array said it would be."""
+        values = plain_array(block)
+        if values.shape != shape:
+            raise DataError(
+                f"Block {place} (counted from the first one read) of {self.name!r} has shape "
+                f"{values.shape}, but its array says {shape}. A block must be as long as its "
+                f"chunks say; give the right chunks or meta to map_blocks, or call "
+                f"compute_chunk_sizes()."
+            )
+        if values.dtype.kind not in kinds_like(self.dtype):
+            raise DataError(
+                f"A block of {self.name!r} has dtype {values.dtype}, but its array says "
+                f"{self.dtype}. A block must hold what its array says; give the right dtype "
+                f"or meta to map_blocks."
+            )
+        return values
+
+
+def kinds_like(dtype: np.dtype[Any]) -> str:
+    """Kinds of dtype that may stand where this one was announced."""
+    return "biuf" if dtype.kind in "biuf" else dtype.kind
+
+
+def joined(blocks: list[Array], sizes: list[tuple[int, ...]], dtype: np.dtype[Any]) -> Array:
+    """Blocks in C order of their grid, as one array."""
+    dtypes = [block.dtype for block in blocks]
+    out = np.empty([sum(size) for size in sizes], np.result_type(*dtypes) if dtypes else dtype)
+    edges = [boundaries(size) for size in sizes]
+    grid = product(*(range(len(size)) for size in sizes))
+    for block, place in zip(blocks, grid, strict=True):
+        target = (slice(edge[i], edge[i + 1]) for edge, i in zip(edges, place, strict=True))
+        out[tuple(target)] = block
+    return out
+
+
+def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Variable:
+    """A variable from an array in memory, a dask array with known chunks, or a stored one."""
+    if is_from(data, "dask.array"):
+        bounds = tuple(boundaries(chunks) for chunks in data.chunks)
+        return Variable(name, tuple(dims), data, "graph", bounds, chunked=True, **more)
+    if is_from(data, "rff_stream"):
+        return Variable(name, tuple(dims), data, "lazy", *stored_bounds(data), **more)
+    data = plain_array(data) if is_masked(data) else np.asarray(data)
+    bounds = tuple((0, size) for size in data.shape)
+    return Variable(name, tuple(dims), data, "memory", bounds, **more)
+
+
+def stored_bounds(data: Any) -> tuple[Bounds, bool]:
+    """Where the chunks of a stored array begin, and that it has some."""
+    return regular_bounds(data.shape, data.array.chunks), True
+
+
+def regular_bounds(shape: Sequence[int], steps: Sequence[int]) -> Bounds:
+    """Boundaries of chunks of one length along each dimension."""
+    pairs = zip(shape, steps, strict=True)
+    return tuple((*range(0, size, max(1, step)), size) if size else (0,) for size, step in pairs)

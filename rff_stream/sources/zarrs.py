@@ -1,0 +1,243 @@
+"""Zarr paths, URLs, groups and stores, opened through the checked store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
+
+from rff_stream.errors import DataError
+from rff_stream.sources.base import Source
+from rff_stream.sources.checked import CheckedStore, ChunkRule, redacted, store_name
+from rff_stream.sources.draft import Request
+from rff_stream.sources.values import listed
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Place", "array_rule", "check_codecs", "open_zarr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a group or array is: a store, a path in it, and a name for messages."""
+
+    store: Store
+    path: str
+    name: str
+
+
+def open_zarr(
+    X: Any, y: Any, request: Request, storage_options: Mapping[str, Any] | None
+) -> Source:
+    """A source of the rows of a Zarr group: labelled where xarray wrote it."""
+    place = place_of(X, storage_options)
+    store = CheckedStore(place.store, place.name, default=default_rule(request))
+    group = opened(store, place)
+    if isinstance(group, zarr.Array):
+        return open_one(group, y, request)
+    arrays = arrays_of(group, place)
+    for array in arrays.values():
+        check_codecs(array, place.name)
+    if all(is_labelled(array) for array in arrays.values()):
+        from rff_stream.sources.labelled import open_labelled
+
+        data = as_xarray(store, place, group)
+        set_masked_rules(store, arrays, data, request)
+        return open_labelled(data, y, request)
+    from rff_stream.sources.tables import open_table
+
+    set_rules(store, arrays, request)
+    return open_table(arrays, y, request, place.name)
+
+
+def open_one(array: Any, y: Any, request: Request) -> Source:
+    """A source of one array, of rows and columns."""
+    from rff_stream.sources.arrays import open_arrays
+
+    store = array.store_path.store
+    check_codecs(array, store.name)
+    set_rules(store, {array.path: array}, request)
+    return open_arrays(array, y, request)
+
+
+def place_of(X: Any, storage_options: Mapping[str, Any] | None) -> Place:
+    """Store and path of what the user gave."""
+    if isinstance(X, (zarr.Group, zarr.Array)):
+        store = X.store_path.store
+        return Place(bare(store), X.path, name_in(store, X.path))
+    if isinstance(X, StorePath):
+        return Place(bare(X.store), X.path, name_in(X.store, X.path))
+    if isinstance(X, Store):
+        return Place(bare(X), "", store_name(bare(X)))
+    return path_place(os.fspath(X), storage_options)
+
+
+def bare(store: Store) -> Store:
+    """The store under a checked one."""
+    return store._store if isinstance(store, CheckedStore) else store
+
+
+def name_in(store: Store, path: str) -> str:
+    """A group in a store, for messages."""
+    name = store_name(bare(store))
+    return f"{name}/{path}" if path else name
+
+
+def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
+    """Store of a local path or a URL."""
+    if "://" in path and not path.startswith("file://"):
+        options = None if storage_options is None else dict(storage_options)
+        remote = FsspecStore.from_url(path, storage_options=options, read_only=True)
+        return Place(remote, "", redacted(path))
+    local = Path(path.removeprefix("file://"))
+    if not local.exists():
+        raise DataError(
+            f"{local} does not exist. X is an array, a table, or the path of a Zarr group. "
+            f"Look at the path; it counts from {Path.cwd()}."
+        )
+    if local.is_dir():
+        return Place(LocalStore(local, read_only=True), "", str(local))
+    if local.suffix == ".zip":
+        return Place(ZipStore(local, mode="r"), "", str(local))
+    raise DataError(
+        f"{local} is a file, but a path is that of a Zarr group (a directory or .zip). Open "
+        f"other formats without reading them, such as xarray.open_dataset({str(local)!r})."
+    )
+
+
+def opened(store: CheckedStore, place: Place) -> Any:
+    """The group or array at a place."""
+    causes = []
+    for consolidated in (False, None):
+        try:
+            group = zarr.open_group(
+                store, path=place.path, mode="r", use_consolidated=consolidated
+            )
+            if consolidated is None or next(iter(group.keys()), None) is not None:
+                return group
+        except DataError:
+            raise
+        except Exception as cause:
+            causes.append(cause)
+    try:
+        return zarr.open_array(store, path=place.path, mode="r")
+    except DataError:
+        raise
+    except Exception as cause:
+        first = causes[0] if causes else cause
+        raise DataError(
+            f"{place.name} cannot be opened as Zarr: {type(first).__name__}: {first}. A path "
+            f"leads to a group or array with whole metadata. Look at its zarr.json (or .zgroup)."
+        ) from cause
+
+
+def arrays_of(group: zarr.Group, place: Place) -> dict[str, Any]:
+    """The arrays of a group by name."""
+    try:
+        members = dict(group.members())
+    except DataError:
+        raise
+    except Exception as cause:
+        raise DataError(
+            f"{place.name} has metadata that cannot be read: {type(cause).__name__}: {cause}. "
+            f"Every array needs a whole zarr.json (or .zarray). Write it again."
+        ) from cause
+    arrays = {name: each for name, each in members.items() if isinstance(each, zarr.Array)}
+    if not arrays:
+        groups = listed(sorted(set(members))) or "nothing"
+        raise DataError(
+            f"{place.name} is a group without arrays: it holds {groups}. X is a group whose "
+            f"arrays are the columns. Give the path of such a group."
+        )
+    return arrays
+
+
+def is_labelled(array: Any) -> bool:
+    """Whether the array has names of dimensions, as xarray writes them."""
+    names = getattr(array.metadata, "dimension_names", None)
+    return names is not None or "_ARRAY_DIMENSIONS" in array.attrs or array.ndim == 0
+
+
+def check_codecs(array: Any, name: str) -> None:
+    """No codec that runs code or makes objects: refused before anything is read."""
+    metadata = array.metadata
+    several = (*(getattr(metadata, "filters", None) or ()), getattr(metadata, "compressor", None))
+    ids = [str(getattr(codec, "codec_id", "")) for codec in several]
+    ids += [str(codec.to_dict().get("name", "")) for codec in getattr(metadata, "codecs", ())]
+    found = next((codec for codec in ids if "pickle" in codec), None)
+    if found is not None:
+        raise DataError(
+            f"{name}: array {array.path!r} is stored with the codec {found!r}, which can run "
+            f"code as it is read. Such arrays are not read. Write it again as numbers."
+        )
+
+
+def default_rule(request: Request) -> ChunkRule:
+    """The rule before an array's fill value is known."""
+    return ChunkRule(absent=request.missing_chunks == "fill")
+
+
+def set_rules(store: CheckedStore, arrays: Mapping[str, Any], request: Request) -> None:
+    """What absent chunks mean, for every array."""
+    for array in arrays.values():
+        store.rules[array.path] = array_rule(array, (), request.missing_chunks)
+
+
+def array_rule(array: Any, masked: Sequence[Any], missing_chunks: str) -> ChunkRule:
+    """The rule of one array; ``masked`` are values that decode to missing."""
+    fill = array.fill_value
+    missing = is_missing(fill) or any(same(fill, value) for value in masked)
+    allowed = missing_chunks == "fill" or (missing_chunks == "auto" and missing)
+    return ChunkRule(allowed, f"its fill value {fill}")
+
+
+def is_missing(fill: Any) -> bool:
+    """Whether a fill value is NaN or NaT."""
+    values = np.asarray(fill)
+    if values.dtype.kind in "mM":
+        return bool(np.isnat(values))
+    return values.dtype.kind in "fc" and bool(np.isnan(values))
+
+
+def same(fill: Any, value: Any) -> bool:
+    """Whether a fill value equals a mask value."""
+    return fill is not None and bool(np.any(np.asarray(fill) == np.asarray(value)))
+
+
+def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Dataset:
+    """The group as xarray decodes it, without dask, its chunks checked."""
+    import xarray
+
+    consolidated = group.metadata.consolidated_metadata is not None
+    try:
+        data = xarray.open_zarr(
+            store, group=place.path or None, chunks=None, consolidated=consolidated,
+            decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder(),
+        )  # fmt: skip
+    except DataError:
+        raise
+    except Exception as cause:
+        raise DataError(
+            f"{place.name} cannot be opened by xarray: {type(cause).__name__}: {cause}. "
+            f"Names of dimensions and CF attributes must fit together; correct them."
+        ) from cause
+    return data
+
+
+def set_masked_rules(
+    store: CheckedStore, arrays: Mapping[str, Any], data: xarray.Dataset, request: Request
+) -> None:
+    """What absent chunks mean, now that the values which decode to missing are known."""
+    from rff_stream.sources.lazy import masked_values
+
+    for name, array in arrays.items():
+        masked = masked_values(data.variables[name]) if name in data.variables else []
+        store.rules[array.path] = array_rule(array, masked, request.missing_chunks)

@@ -1,0 +1,31 @@
+"""scikit-learn's whole estimator suite, with no expected failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import rff_stream as rs
+
+ESTIMATORS = [
+    rs.KernelRidge(n_components=64, alpha=1e-2, random_state=0, progress=False),
+    rs.KernelRidge(
+        kernel="laplacian", n_components=512, missing_rows="drop", random_state=0, progress=False
+    ),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
+    assert check(estimator) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["check_dataframe_column_names_consistency", "check_inplace_ensure_writeable"]
+)
+def test_checks_that_the_suite_does_not_yield(name: str) -> None:
+    check = getattr(estimator_checks, name)
+    assert check("KernelRidge", ESTIMATORS[0]) is None
