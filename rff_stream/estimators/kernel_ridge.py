@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, Self
@@ -41,6 +42,9 @@ from rff_stream.predictor import LinearPredictor
 from rff_stream.sources import Columns, Source, open_source
 
 __all__ = ["KernelRidge"]
+
+ONE_THREAD_FEATURES = 2048
+"""R up to which a solve is too short for a second BLAS thread to pay."""
 
 DIRECT_ROWS = 65_536
 """Rows in memory up to which predictions are made without a scheduler."""
@@ -236,9 +240,10 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.features_ = make_features(
             self.features, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
         )
-        row = augmented_row(
-            self.features_, pilot, columns.inputs, columns.targets, columns.units
-        )
+        with single_threaded_blas():
+            row = augmented_row(
+                self.features_, pilot, columns.inputs, columns.targets, columns.units
+            )
         moments, seen = reading.moments(
             self.features_, row, self.plan_, sample_rows=self.sample_rows
         )
@@ -251,7 +256,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.length_scale_ = length_scale_of(kernel, self.n_features_in_)
 
     def _answer(self, moments: Moments) -> Ridge:
-        return ridge(moments, self.alpha, fit_intercept=self.fit_intercept)
+        few = moments.row.n_features <= ONE_THREAD_FEATURES
+        with single_threaded_blas() if few else nullcontext():
+            return ridge(moments, self.alpha, fit_intercept=self.fit_intercept)
 
     def _set_answer(self, answer: Ridge) -> None:
         one = self._flat

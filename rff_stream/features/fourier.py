@@ -26,11 +26,12 @@ RandomState = Generator | np.random.SeedSequence | int | None
 ANGLE_COLUMNS = 1024
 """Frequencies projected at a time; the angles of one batch stay in the L2 cache."""
 
-PADDED_ROWS = 528
-"""Rows of a product: 512 and a rest of 0, so that kernels of 2, 3, 4, 8, 12, 16 or 24 rows fit.
+PADDED_ROWS, MARGIN = 528, 16
+"""Zeros around a product, so that bits depend neither on a row's place in its batch nor on R.
 
-BLAS kernels treat the last rows and columns of an odd shape otherwise than the rest. As every
-product is (528, k) by (k, 256), bits depend neither on a row's place in its batch nor on R.
+BLAS may add up the last rows and the outer columns in another order than the rest. So every
+product is (528, k) by (k, 16 + 256 + 16): 528 is whole tiles of 2, 3, 4, 6, 8, 12, 16 or 24 rows,
+and the outer columns are not used. Without this, AVX2 kernels (Haswell, Zen) give other bits.
 """
 
 PORTION_ROWS = 64
@@ -261,13 +262,13 @@ class FourierFeatures:
 
     @cached_property
     def _projections(self) -> Array:
-        """[Ω, b] in the dtype of the features, in blocks (·, 256, d or d + 1) padded with 0."""
+        """[Ω, b] in the dtype of the features, in blocks (·, 288, d or d + 1) padded with 0."""
         columns = [self.frequencies] if self.phases is None else [self.frequencies, self.phases]
         table = np.column_stack(columns)
-        padding = -len(table) % ANGLE_COLUMNS
-        padded = np.pad(table, ((0, padding), (0, 0))).reshape(-1, ANGLE_COLUMNS, table.shape[1])
+        rest = -len(table) % ANGLE_COLUMNS
+        blocks = np.pad(table, ((0, rest), (0, 0))).reshape(-1, ANGLE_COLUMNS, table.shape[1])
         with np.errstate(over="ignore"):
-            return padded.astype(self.dtype)
+            return np.pad(blocks, ((0, 0), (MARGIN, MARGIN), (0, 0))).astype(self.dtype)
 
     @cached_property
     def _largest_input(self) -> float:
@@ -288,16 +289,17 @@ class FourierFeatures:
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 512 rows."""
         inputs, step = self._scaled(x), ANGLE_COLUMNS * (2 if self.paired else 1)
-        angles = _scratch.take("angles", ANGLE_COLUMNS, self.dtype)
+        angles = _scratch.take("angles", ANGLE_COLUMNS + 2 * MARGIN, self.dtype)
         for block, projection in enumerate(self._projections):
             np.matmul(inputs, projection.T, out=angles)
             columns = Z[:, block * step : (block + 1) * step]
+            count = columns.shape[1] * ANGLE_COLUMNS // step
+            used = angles[: len(x), MARGIN : MARGIN + count]
             if self.paired:
-                found = angles[: len(x), : columns.shape[1] // 2]
-                np.cos(found, out=columns[:, 0::2])
-                np.sin(found, out=columns[:, 1::2])
+                np.cos(used, out=columns[:, 0::2])
+                np.sin(used, out=columns[:, 1::2])
             else:
-                np.cos(angles[: len(x), : columns.shape[1]], out=columns)
+                np.cos(used, out=columns)
 
     def _scaled(self, x: Array) -> Array:
         """[x̃, 1] of one batch in the dtype of the features, padded to 128 rows."""

@@ -17,6 +17,7 @@ from rff_stream.accumulate import Sums
 from rff_stream.errors import DataError
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.leaf import Groups, Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
 from rff_stream.onepass.run import Pass, active_client, thread_count
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
@@ -205,10 +206,11 @@ def collect(
             memory=memory,
         )
     if row is None:
-        columns = source.columns
-        row = augmented_row(
-            features, reading.pilot(), columns.inputs, columns.targets, columns.units
-        )
+        columns, pilot = source.columns, reading.pilot()
+        with single_threaded_blas():
+            row = augmented_row(
+                features, pilot, columns.inputs, columns.targets, columns.units
+            )
     value, _ = reading.moments(
         features, row, plan, sample_rows=sample_rows, grouped=by is not None
     )

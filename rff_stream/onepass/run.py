@@ -6,6 +6,7 @@ arrival, so the bits are the same.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -166,13 +167,12 @@ class Pass:
         """Values of keys, by the client or by Dask's scheduler for this process."""
         if self._client is not None:
             return list(self._client.get(dict(tasks), list(keys)))
-        get = dask.base.get_scheduler() or dask.threaded.get
-        return list(get(dict(tasks), list(keys)))
+        return list((_scheduler() or dask.threaded.get)(dict(tasks), list(keys)))
 
 
 def active_client() -> Any:
     """The ``distributed.Client`` that Dask would use here; None for threads."""
-    get = dask.base.get_scheduler()
+    get = _scheduler()
     owner = getattr(get, "__self__", None)
     if owner is not None and hasattr(owner, "scheduler_info"):
         return owner
@@ -193,7 +193,12 @@ def thread_count() -> int:
 
     pool = dask.config.get("pool", None)
     size = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None)
-    synchronous = dask.base.get_scheduler() is dask.local.get_sync
+    synchronous = _scheduler() is dask.local.get_sync
     return 1 if synchronous else int(size or CPU_COUNT)
 
 
+def _scheduler() -> Any:
+    """Dask's own choice; asking it imports distributed, so only where that can matter."""
+    if dask.config.get("scheduler", None) is None and "distributed" not in sys.modules:
+        return None
+    return dask.base.get_scheduler()

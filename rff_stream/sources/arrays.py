@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import DataError
+from rff_stream.sources.base import Source
 from rff_stream.sources.chain import rechecked
-from rff_stream.sources.draft import Find, Found, Request, draft_of
-from rff_stream.sources.grid import GridSource
+from rff_stream.sources.draft import Draft, Find, Found, Request, draft_of
 from rff_stream.sources.values import suggestion
 from rff_stream.sources.variable import Variable, is_from, variable_of
 
 __all__ = ["array_like", "named_like", "numbered", "open_arrays", "target_names"]
 
 
-def open_arrays(X: Any, y: Any, request: Request) -> GridSource:
+def open_arrays(X: Any, y: Any, request: Request) -> Source:
     """A source of the rows of X (n, d), y (n,) or (n, T) and weights (n,)."""
     X = array_like(X, request.missing_chunks)
     if len(X.shape) != 2:
@@ -25,10 +25,18 @@ def open_arrays(X: Any, y: Any, request: Request) -> GridSource:
             f"(rows, inputs). Reshape your data: X.reshape(-1, 1) for one input, "
             f"X.reshape(1, -1) for one row."
         )
-    variable = variable_of("X", ("rows", "columns"), X)
-    every = numbered("x", variable)
-    table = ArrayTable(every, None if y is None else targets_of(y, request))
-    return table.source(request)
+    if any(has_unknown_rows(each) for each in (X, y, request.sample_weight, request.by)):
+        from rff_stream.sources.blocks import open_array_blocks
+
+        return open_array_blocks(X, y, request)
+    inputs = numbered("x", variable_of("X", ("rows", "columns"), X))
+    table = ArrayTable(inputs, None if y is None else targets_of(y, request))
+    return table.draft(request).source(as_it_is, request)
+
+
+def has_unknown_rows(values: Any) -> bool:
+    """Whether this is a dask array whose lengths are not known."""
+    return is_from(values, "dask.array") and bool(np.isnan(values.shape[0]))
 
 
 class ArrayTable:
@@ -38,16 +46,21 @@ class ArrayTable:
         self.inputs = inputs
         self.targets = targets
 
+    @property
+    def names(self) -> dict[str, Found]:
+        """Every name with the array that it is a column of."""
+        both = (found for found in (self.inputs, self.targets) if found is not None)
+        return {name: found for found in both for name in found.columns or ()}
+
     def find(self, name: str) -> Found:
         """A column of X or y."""
-        for every in (self.inputs, self.targets):
-            names = () if every is None or every.columns is None else every.columns
-            if every is not None and name in names:
-                extra = len(every.variable.dims) > 1
-                picks = ((names.index(name),),) if extra else None
-                return Found(name, every.variable, picks=picks)
-        known = (*(self.inputs.columns or ()), *((self.targets and self.targets.columns) or ()))
-        raise DataError(f"There is no column {name!r} in the arrays. {suggestion(name, known)}")
+        names = self.names
+        if name not in names:
+            raise DataError(f"There is no column {name!r} in the arrays. {suggestion(name, names)}")
+        found = names[name]
+        place = (found.columns or ()).index(name)
+        picks = ((place,),) if len(found.variable.dims) > 1 else None
+        return Found(name, found.variable, picks=picks)
 
     def chosen(self, request: Request) -> list[Found]:
         """The inputs asked for; all columns of X by default."""
@@ -56,8 +69,8 @@ class ArrayTable:
         check_count(self.inputs.variable.shape[1], request)
         return [self.inputs]
 
-    def source(self, request: Request) -> GridSource:
-        """The source of these arrays."""
+    def draft(self, request: Request) -> Draft:
+        """The columns that were asked for."""
         targets = [] if self.targets is None else [self.targets]
         weight = named_like("sample_weight", request.sample_weight, self.find, request)
         label = named_like("by", request.by, self.find, request)
@@ -65,7 +78,7 @@ class ArrayTable:
         draft = draft_of(("rows",), rows, self.chosen(request), targets, weight, label)
         for condition in request.where:
             draft.where(condition, self.find)
-        return draft.source(as_it_is, request)
+        return draft
 
 
 def check_count(found: int, request: Request) -> None:
@@ -119,8 +132,8 @@ def targets_of(y: Any, request: Request) -> Found:
 
 def named_like(name: str, values: Any, find: Find, request: Request) -> Found | None:
     """A weight or label: a name that is looked up, or an array with a value a row."""
-    if values is None:
-        return None
+    if values is None or isinstance(values, Found):
+        return values
     if isinstance(values, str):
         return find(values)
     values = array_like(values, request.missing_chunks)

@@ -123,8 +123,16 @@ class Source(Protocol):
     n_rows: int | None
     """Rows of the grid; None where lengths are unknown."""
     reader: Reader
-    graph: Mapping[Any, Any] | None
-    """Optimised dask graph that ``arguments`` refer to; None for sources read by slices."""
+
+    @property
+    def graph(self) -> Mapping[Any, Any] | None:
+        """Optimised dask graph that ``arguments`` refer to; None for sources read by slices."""
+        ...
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether anything has to be computed or read for a row."""
+        ...
 
     def arguments(self, box: Box) -> tuple[Any, ...]:
         """What the reader needs besides the box: graph keys, or views of arrays in memory."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,8 @@ class Traced:
         """Names of the chunks that a slice reads, seen as it is read once more."""
         store = self.array.store_path.store
         store.trace = set()
-        try:
+        with suppress(Exception):
             np.asarray(self.data[key])
-        except Exception:
-            pass
         prefix = f"{self.array.path}/" if self.array.path else ""
         names = {name.removeprefix(prefix) for name in store.trace if name.startswith(prefix)}
         store.trace = None

@@ -62,10 +62,14 @@ class ChunkRule:
         Whether chunks may be absent: they read as the fill value.
     fill : str
         The fill value, for messages.
+    blosc : bool
+        Whether a chunk is one Blosc frame: its header says how long it must be. Blosc
+        itself does not look, and decodes a truncated chunk from whatever memory follows.
     """
 
     absent: bool = False
     fill: str = "the fill value"
+    blosc: bool = False
 
 
 class CheckedStore(WrapperStore[Store]):
@@ -88,7 +92,7 @@ class CheckedStore(WrapperStore[Store]):
         store: Store,
         name: str = "",
         rules: MutableMapping[str, ChunkRule] | None = None,
-        default: ChunkRule = ChunkRule(),  # noqa: B008  (a frozen value)
+        default: ChunkRule = ChunkRule(),
         timeout: float = READ_TIMEOUT,
     ) -> None:
         super().__init__(store)
@@ -126,6 +130,8 @@ class CheckedStore(WrapperStore[Store]):
             return None
         if len(found) == 0:
             raise ChunkError(self.message(key, "is empty (0 bytes)", REWRITE))
+        if byte_range is None and self.rule_of(key).blosc:
+            self.check_whole(key, found)
         self.counts["chunks"] += 1
         self.counts["bytes"] += len(found)
         return found
@@ -175,10 +181,21 @@ class CheckedStore(WrapperStore[Store]):
 
     def check_absent(self, key: str) -> None:
         """An absent chunk is allowed by the rule of its array."""
-        rule = self.rules.get(self.array_of(key), self.default)
+        rule = self.rule_of(key)
         if not rule.absent:
             why = f"is absent and would read as {rule.fill}, silently"
             raise ChunkError(self.message(key, why, ABSENT))
+
+    def rule_of(self, key: str) -> ChunkRule:
+        """The rule of the array that a chunk belongs to."""
+        return self.rules.get(self.array_of(key), self.default)
+
+    def check_whole(self, key: str, found: Buffer) -> None:
+        """A Blosc frame is as long as its header says."""
+        said = int.from_bytes(found[12:16].to_bytes(), "little")
+        if len(found) < 16 or said != len(found):
+            why = f"is truncated: {len(found)} bytes where its header says {said}"
+            raise ChunkError(self.message(key, why, REWRITE))
 
     def unreadable(self, key: str, cause: OSError) -> str:
         """Why a chunk could not be read."""

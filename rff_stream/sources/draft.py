@@ -17,7 +17,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.base import Columns
 from rff_stream.sources.conditions import HoldOut, InHoldOut, comparison
 from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
-from rff_stream.sources.rows import Filler, Missing, Role, Rules, Use
+from rff_stream.sources.rows import Filler, Role, Rules, Use
 from rff_stream.sources.values import (
     Accessor,
     Convert,
@@ -57,13 +57,13 @@ class Request:
     inputs: tuple[Any, ...] | None = None
     dim: tuple[str, ...] | None = None
     where: tuple[Where, ...] = ()
-    missing_rows: Missing = "error"
-    missing_chunks: Literal["auto", "error", "fill"] = "auto"
+    missing_rows: str = "error"
+    missing_chunks: str = "auto"
     columns: Columns | None = None
     sample_weight: Any = None
     by: Any = None
 
-    def missing(self, in_memory: bool) -> Missing:
+    def missing(self, in_memory: bool) -> str:
         """What a NaN means: at prediction from anything but memory, NaN in is NaN out."""
         return self.missing_rows if self.columns is None or in_memory else "drop"
 
@@ -243,7 +243,7 @@ class Draft:
         picks = [pick for use in self.pending if use.variable == index for pick in use.picks]
         extra = extra_dims(self.variables[index], self.dims)
         if not picks:
-            return {dim: (0, 0) for dim in extra}
+            return dict.fromkeys(extra, (0, 0))
         along = zip(extra, zip(*picks, strict=True), strict=True)
         return {dim: (min(places), max(places) + 1) for dim, places in along}
 

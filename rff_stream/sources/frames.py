@@ -9,7 +9,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.draft import Request
+from rff_stream.sources.draft import Found, Request
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.tables import Table
 from rff_stream.sources.values import listed
@@ -29,17 +29,19 @@ def open_frame(X: Any, y: Any, request: Request) -> GridSource:
     def column(name: str) -> Variable:
         return column_of(name, frame.iloc[:, names.index(name)])
 
+    table = Table(names, column, "the DataFrame")
+    targets = named_targets(y) if is_from(y, "pandas") else table.targets(y, request)
     wrap = partial(frame_wrap, frame.index)
-    return Table(names, column, "the DataFrame").source(plain(y), request, wrap)
+    return table.draft(targets, request).source(wrap, request)
 
 
-def plain(y: Any) -> Any:
-    """y of pandas as a numpy array: rows are paired by place."""
-    if not is_from(y, "pandas"):
-        return y
+def named_targets(y: Any) -> list[Found]:
+    """A Series or the columns of a DataFrame; rows are paired by place."""
     if y.ndim == 1:
-        return column_values(y)
-    return np.stack([column_values(y.iloc[:, i]) for i in range(y.shape[1])], axis=1)
+        name = "y" if y.name is None else str(y.name)
+        return [Found(name, column_of(name, y))]
+    names = text_names(y)
+    return [Found(name, column_of(name, y.iloc[:, i])) for i, name in enumerate(names)]
 
 
 def text_names(frame: Any) -> list[str]:
@@ -76,7 +78,7 @@ def column_values(series: pandas.Series[Any]) -> Array:
         return moments_in_time(series)
     if pandas.api.types.is_timedelta64_dtype(dtype):
         return series.astype("timedelta64[ns]").to_numpy()
-    if dtype != "category" and pandas.api.types.is_numeric_dtype(dtype):
+    if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     return series.to_numpy(dtype=object)
 
@@ -88,9 +90,7 @@ def moments_in_time(series: pandas.Series[Any]) -> Array:
     return times.astype("datetime64[ns]").to_numpy()
 
 
-def frame_wrap(
-    index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]
-) -> Any:
+def frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
     """A Series, or a DataFrame where there are several values a row."""
     import pandas
 

@@ -47,7 +47,7 @@ def of_memory(values: Array) -> str:
 
 def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:
     """States of the stored arrays among the values of a graph."""
-    values = (getattr(task, "value", None) for task in (graph or {}).values())
+    values: Iterator[Any] = (getattr(task, "value", None) for task in (graph or {}).values())
     traced = (value for value in values if is_from(value, "rff_stream.sources.chain"))
     return [of_stored(value.array) for value in traced]
 

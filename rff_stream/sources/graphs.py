@@ -14,12 +14,15 @@ __all__ = ["one_graph"]
 def one_graph(collections: Sequence[Any], missing_chunks: str = "auto") -> Mapping[Any, Any]:
     """The optimised tasks of all collections, with the keys of their blocks kept.
 
-    Zarr arrays that the tasks read are put on the checked store.
+    Zarr arrays that the tasks read are put on the checked store. Frames come lowered:
+    ``dask.optimize`` of a DataFrame returns other blocks under its keys (dask 2026.8).
     """
-    import dask
+    import dask.base
 
     merged: dict[Any, Any] = {}
-    for collection in dask.optimize(*collections):
+    frames = [each for each in collections if is_from(each, "dask.dataframe")]
+    arrays = [each for each in collections if not is_from(each, "dask.dataframe")]
+    for collection in (*frames, *dask.base.optimize(*arrays)):
         merged.update(collection.__dask_graph__())
     return {key: checked(key, task, missing_chunks) for key, task in merged.items()}
 

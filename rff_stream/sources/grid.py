@@ -84,7 +84,8 @@ class GridReader:
                 f"{part.name!r} could not be read in {words}: {type(cause).__name__}: {cause}. "
                 f"Every value must be readable; look at the file or the code it comes from."
             ) from cause
-        return values.transpose(axes(part.dims, self.dims))[spread(part.dims, self.dims)]
+        ordered: Array = values.transpose(axes(part.dims, self.dims))
+        return ordered[spread(part.dims, self.dims)]  # type: ignore[no-any-return]
 
     def slabs(self, box: Box, arrays: Sequence[Array]) -> Iterator[Slab]:
         """Slabs of the box, hold-outs applied."""
@@ -93,8 +94,7 @@ class GridReader:
         for start, slices in slab_slices(shape):
             slab = self.filler.slab(ready, slices, start)
             for holdout in self.holdouts:
-                chosen = holdout.of_places(places(box, slices, self.shape))
-                slab.selected = chosen if slab.selected is None else slab.selected & chosen
+                slab.select(holdout.of_places(places(box, slices, self.shape)))
             yield slab
 
     def place(self, box: Box) -> Callable[[int], str]:
@@ -140,7 +140,7 @@ def spread(own: Sequence[str], dims: Sequence[str]) -> tuple[Any, ...]:
 
 def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
     """Places in the whole grid (C order) of the rows of a slab."""
-    found = np.zeros((), dtype=np.uint64)
+    found: Array = np.zeros((), dtype=np.uint64)
     for axis, ((lo, _), part) in enumerate(zip(box, slices, strict=True)):
         along = np.arange(lo + part.start, lo + part.stop, dtype=np.uint64)
         found = found[..., None] + along * np.uint64(prod(shape[axis + 1 :]))

@@ -29,7 +29,9 @@ def open_labelled(X: Any, y: Any, request: Request) -> GridSource:
 
     one = X if isinstance(X, xarray.DataArray) else None
     data = X if one is None else as_dataset(one, request)
-    table = Labelled(data, None if one is None else str(one.name or "x"), request.missing_chunks)
+    table = Labelled(
+        data, None if one is None else str(next(iter(data.data_vars))), request.missing_chunks
+    )
     return table.source(y, request)
 
 
@@ -154,7 +156,7 @@ class Labelled:
 
     def aligned(self, role: str, array: xarray.DataArray) -> Found:
         """A DataArray whose coordinates are those of X."""
-        name = str(array.name or role)
+        name = role if array.name is None else str(array.name)
         for dim in array.dims:
             self.same_index(name, str(dim), array)
         return Found(name, self.made(name, array))
@@ -171,7 +173,7 @@ class Labelled:
             return
         ours, theirs = self.data.indexes[dim], array.indexes[dim]
         if not ours.equals(theirs):
-            first = next(i for i in range(sizes[0]) if not ours[i : i + 1].equals(theirs[i : i + 1]))
+            first = next(i for i in range(sizes[0]) if ours[i] != theirs[i])
             raise DataError(
                 f"{name!r} and X have other coordinates along {dim!r}: {theirs[first]} and "
                 f"{ours[first]} at place {first}. Rows are paired by place, so coordinates must "
@@ -300,5 +302,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
-
-

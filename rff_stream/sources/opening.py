@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import Any
 
 from rff_stream.errors import DataError
 from rff_stream.sources.base import Columns, Source
 from rff_stream.sources.draft import Request, Where
-from rff_stream.sources.rows import Missing
 from rff_stream.sources.variable import is_from
 
 __all__ = ["open_source"]
@@ -23,8 +22,8 @@ def open_source(
     inputs: Sequence[Any] | str | None = None,
     dim: Sequence[str] | str | None = None,
     by: Any = None,
-    missing_rows: Missing = "error",
-    missing_chunks: Literal["auto", "error", "fill"] = "auto",
+    missing_rows: str = "error",
+    missing_chunks: str = "auto",
     where: Sequence[Where] = (),
     storage_options: Mapping[str, Any] | None = None,
     columns: Columns | None = None,
@@ -84,6 +83,10 @@ def open_object(X: Any, y: Any, request: Request) -> Source:
         from rff_stream.sources.labelled import open_labelled
 
         return open_labelled(X, y, request)
+    if is_from(X, "dask.dataframe"):
+        from rff_stream.sources.daskframes import open_dask_frame
+
+        return open_dask_frame(X, y, request)
     if is_from(X, "pandas"):
         from rff_stream.sources.frames import open_frame
 

@@ -20,11 +20,9 @@ from rff_stream.errors import DataError
 from rff_stream.sources.base import SLAB_ROWS, Columns, Rows
 from rff_stream.sources.values import Convert, Numbers
 
-__all__ = ["Filler", "Missing", "Role", "Rules", "Slab", "Use", "slab_slices"]
+__all__ = ["Filler", "Role", "Rules", "Slab", "Use", "slab_slices"]
 
 Role = Literal["input", "target", "weight", "label", "condition"]
-
-Missing = Literal["error", "drop"]
 
 Slices = tuple[slice, ...]
 
@@ -78,6 +76,10 @@ class Slab:
     selected: Array | None
     start: int
 
+    def select(self, chosen: Array) -> None:
+        """Leave out the rows that are not chosen."""
+        self.selected = chosen if self.selected is None else self.selected & chosen
+
 
 @dataclass(frozen=True, slots=True)
 class Filler:
@@ -128,7 +130,7 @@ def place(slab: Slab, use: Use, values: Array, shape: tuple[int, ...]) -> None:
     elif use.role == "label":
         slab.label = full
     else:
-        slab.selected = full if slab.selected is None else slab.selected & full
+        slab.select(full)
 
 
 def as_slice(places: tuple[int, ...]) -> slice | list[int]:
@@ -167,7 +169,7 @@ class Rules:
     """
 
     columns: Columns
-    missing: Missing
+    missing: str
 
     def rows(self, slab: Slab) -> Rows | None:
         """The valid rows of a slab; None if it holds what is an error."""

@@ -8,7 +8,7 @@ from typing import Any
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, named_like, targets_of
 from rff_stream.sources.chain import rechecked
-from rff_stream.sources.draft import Found, Request, draft_of
+from rff_stream.sources.draft import Draft, Found, Request, draft_of
 from rff_stream.sources.grid import GridSource, Wrap
 from rff_stream.sources.names import check_field, plain_names
 from rff_stream.sources.values import listed, suggestion
@@ -104,7 +104,10 @@ class Table:
 
     def source(self, y: Any, request: Request, wrap: Wrap) -> GridSource:
         """The source of what was asked for."""
-        targets = self.targets(y, request)
+        return self.draft(self.targets(y, request), request).source(wrap, request)
+
+    def draft(self, targets: Sequence[Found], request: Request) -> Draft:
+        """The columns that were asked for."""
         weight = named_like("sample_weight", request.sample_weight, self.find, request)
         label = named_like("by", request.by, self.find, request)
         inputs = self.inputs(request, targets, weight)
@@ -112,7 +115,7 @@ class Table:
         draft = draft_of(("rows",), {"rows": first.shape[0]}, inputs, targets, weight, label)
         for condition in request.where:
             draft.where(condition, self.find)
-        return draft.source(wrap, request)
+        return draft
 
     def targets(self, y: Any, request: Request) -> list[Found]:
         """Targets by name, or an array with a row each."""

@@ -103,7 +103,7 @@ class CftimeDays:
 
 @dataclass(frozen=True, slots=True)
 class Accessor:
-    """A field of times by xarray's ``.dt``: dayofyear, month, hour, …"""
+    """A field of times by xarray's ``.dt``: dayofyear, month and others."""
 
     field: str
 
@@ -126,9 +126,7 @@ class Labels:
         return found.astype(str) if found.dtype.kind in "OT" else found
 
 
-def as_numbers(
-    name: str, dtype: np.dtype[Any], calendar: str = "", note: str = ""
-) -> Convert:
+def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = "") -> Convert:
     """The conversion that makes float64 of a stored dtype.
 
     Parameters

@@ -21,7 +21,17 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.values import is_masked, plain_array
 
-__all__ = ["Kind", "Layout", "Part", "Variable", "boundaries", "is_from", "regular_bounds", "variable_of"]
+__all__ = [
+    "Kind",
+    "Layout",
+    "Part",
+    "Variable",
+    "boundaries",
+    "is_from",
+    "kinds_like",
+    "regular_bounds",
+    "variable_of",
+]
 
 Kind = Literal["memory", "graph", "lazy"]
 
@@ -88,7 +98,8 @@ class Variable:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Native (decoded) dtype."""
-        return np.dtype(self.data.dtype)
+        found: np.dtype[Any] = np.dtype(self.data.dtype)
+        return found
 
     @property
     def nbytes(self) -> int:

@@ -118,9 +118,7 @@ def opened(store: CheckedStore, place: Place) -> Any:
     causes = []
     for consolidated in (False, None):
         try:
-            group = zarr.open_group(
-                store, path=place.path, mode="r", use_consolidated=consolidated
-            )
+            group = zarr.open_group(store, path=place.path, mode="r", use_consolidated=consolidated)
             if consolidated is None or next(iter(group.keys()), None) is not None:
                 return group
         except DataError:
@@ -168,10 +166,7 @@ def is_labelled(array: Any) -> bool:
 
 def check_codecs(array: Any, name: str) -> None:
     """No codec that runs code or makes objects: refused before anything is read."""
-    metadata = array.metadata
-    several = (*(getattr(metadata, "filters", None) or ()), getattr(metadata, "compressor", None))
-    ids = [str(getattr(codec, "codec_id", "")) for codec in several]
-    ids += [str(codec.to_dict().get("name", "")) for codec in getattr(metadata, "codecs", ())]
+    ids = codecs_of(array)
     found = next((codec for codec in ids if "pickle" in codec), None)
     if found is not None:
         raise DataError(
@@ -196,7 +191,18 @@ def array_rule(array: Any, masked: Sequence[Any], missing_chunks: str) -> ChunkR
     fill = array.fill_value
     missing = is_missing(fill) or any(same(fill, value) for value in masked)
     allowed = missing_chunks == "fill" or (missing_chunks == "auto" and missing)
-    return ChunkRule(allowed, f"its fill value {fill}")
+    return ChunkRule(allowed, f"its fill value {fill}", codecs_of(array)[-1:] == ["blosc"])
+
+
+def codecs_of(array: Any) -> list[str]:
+    """Names of an array's codecs in the order in which they encode."""
+    metadata = array.metadata
+    if metadata.zarr_format == 3:
+        names = [str(codec.to_dict().get("name", "")) for codec in metadata.codecs]
+    else:
+        several = (*(metadata.filters or ()), metadata.compressor)
+        names = [str(codec.codec_id) for codec in several if codec is not None]
+    return [name.removeprefix("numcodecs.") for name in names]
 
 
 def is_missing(fill: Any) -> bool:
@@ -218,7 +224,7 @@ def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Da
 
     consolidated = group.metadata.consolidated_metadata is not None
     try:
-        data = xarray.open_zarr(
+        data: xarray.Dataset = xarray.open_zarr(
             store, group=place.path or None, chunks=None, consolidated=consolidated,
             decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder(),
         )  # fmt: skip

@@ -1,0 +1,67 @@
+# Works on a fresh clone with python3 and make: each target first builds the environment it needs.
+#
+#   make demo | test | lint | all-tests | bench | accuracy | notebooks | faults | venv | clean
+#   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
+#   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
+#   make bench BENCH_ARGS="--quick"                   arguments for the benchmark
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+DEMO_ARGS ?=
+
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: venv demo test lint all-tests bench accuracy notebooks faults clean
+
+venv: $(VENV)/.test-stamp
+
+demo: $(VENV)/.test-stamp
+	$(BIN)/rff-stream demo $(DEMO_ARGS)
+
+test: $(VENV)/.test-stamp
+	$(PYTEST) $(PYTEST_ARGS)
+
+# Everything: slow, accuracy, notebooks; what needs an absent package or a SLURM queue skips.
+all-tests: $(VENV)/.all-stamp
+	$(PYTEST) -m "" $(PYTEST_ARGS)
+
+accuracy: $(VENV)/.test-stamp
+	$(PYTEST) -m accuracy $(PYTEST_ARGS)
+
+notebooks: $(VENV)/.test-stamp
+	$(PYTEST) -m notebook $(PYTEST_ARGS)
+
+# Real schedulers and workers that are killed, starved and cut off, the slow cases too.
+faults: $(VENV)/.test-stamp
+	$(PYTEST) -m cluster $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test-stamp
+	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)
+
+# A stamp is newer than pyproject.toml when the environment holds what it asks for.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.test-stamp: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+$(VENV)/.dev-stamp: pyproject.toml | $(VENV)/.test-stamp
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+$(VENV)/.all-stamp: pyproject.toml | $(VENV)/.test-stamp
+	$(BIN)/python -m pip install --quiet --editable ".[all,test]"
+	touch $@
+
+clean:
+	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find rff_stream tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,288 @@
+"""Searches of growing size for the kernel that explains pilot rows best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import optimize
+
+from rff_stream._array import Float64
+from rff_stream.answers.mapevidence import MapEvidence
+from rff_stream.features.fourier import FourierFeatures
+from rff_stream.kernels import Kernel
+
+__all__ = ["Clock", "End", "Progress", "Rows", "Search", "Size", "Trial"]
+
+Progress = Callable[[str], None]
+"""Takes a line of text after each search."""
+
+STARTS = (1.0, 0.3)
+"""Starts of ℓ over the median distance: smooth, and rough."""
+
+FINALISTS = 2
+"""Kernels that reach all rows and all components."""
+
+RANGE = 1e3
+"""ℓ stays within this factor of its start: an input beyond it is as good as unused."""
+
+START_ALPHA = 0.1
+"""σₙ²/σ_f² at the start."""
+
+FLAT = 1e-7
+"""Relative change of log p at which a search ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a search is: rows, components, L-BFGS iterations."""
+
+    n_rows: int
+    n_components: int
+    iterations: int
+
+
+SCREEN = Size(1500, 256, 15)
+"""The first look, at every kernel and start."""
+
+MIDDLE = Size(3000, 512, 30)
+"""The second, at every kernel's best start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Wall time since a start, and its limit, in seconds."""
+
+    start: float
+    limit: float
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.start
+
+    def spent(self, share: float) -> bool:
+        """Whether this share of the limit is over."""
+        return self.seconds > share * self.limit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Pilot rows in random order: inputs of unit variance, centred; targets of unit variance.
+
+    Parameters
+    ----------
+    x, y, w : (n, d), (n, T), (n,) float64
+    scale, unit : (d,), (T,) float64
+        What inputs and targets were divided by.
+    median : float
+        Median distance between rows of x.
+    """
+
+    x: Float64
+    y: Float64
+    w: Float64
+    scale: Float64
+    unit: Float64
+    median: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Where one search ended.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With its length-scale, in units of the inputs.
+    log_evidence : float
+        Sum over targets, on ``n_rows`` rows: compare only trials of equal size.
+    n_rows, n_components : int
+        Size of the pilot and of the map.
+    evaluations : int
+        Of log p and its gradient.
+    finished : bool
+        False where time ran out.
+    """
+
+    kernel: Kernel
+    log_evidence: float
+    n_rows: int
+    n_components: int
+    evaluations: int
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """Where a search ended, in units of scaled rows, and what it climbed."""
+
+    kernel: Kernel
+    log_scale: Float64
+    log_alpha: float
+    trial: Trial
+    target: MapEvidence
+
+    @property
+    def score(self) -> float:
+        """Log p."""
+        return self.trial.log_evidence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """Searches on one pilot; ``trials`` grows.
+
+    Parameters
+    ----------
+    rows : Rows
+    seed : int
+        Of the frequencies: every size sees the first of the same draw.
+    ard : bool
+        One ℓ for each input.
+    clock : Clock
+    progress : callable
+    """
+
+    rows: Rows
+    seed: int
+    ard: bool
+    clock: Clock
+    progress: Progress
+    trials: list[Trial] = field(default_factory=list)
+
+    def run(self, kernels: tuple[Kernel, ...], size: Size) -> End:
+        """The best kernel at full size, after rounds that leave fewer kernels each."""
+        ends = [
+            self._screened(kernel, size, share)
+            for kernel, share in zip(kernels, _shares(0.0, 0.2, len(kernels)), strict=True)
+        ]
+        if self.ard or len(ends) > 1:
+            ends = self._round(ends, _at_most(MIDDLE, size), 0.2, 0.5)
+        ends = sorted(ends, key=lambda end: -end.score)[:FINALISTS]
+        return max(self._round(ends, size, 0.5, 1.0), key=lambda end: end.score)
+
+    def _screened(self, kernel: Kernel, size: Size, share: float) -> End:
+        """The better of a few starts with one ℓ, on few rows."""
+        target = self._target(kernel, _at_most(SCREEN, size))
+        starts = np.log(self.rows.median * np.array(STARTS))[:, None]
+        iterations = min(SCREEN.iterations, size.iterations)
+        ends = [
+            self._climb(target, kernel, start, np.log(START_ALPHA), iterations, share)
+            for start in starts
+        ]
+        return max(ends, key=lambda end: end.score)
+
+    def _round(self, ends: list[End], size: Size, low: float, high: float) -> list[End]:
+        """A larger search of each kernel from where its smaller one ended."""
+        width = self.rows.x.shape[1] if self.ard else 1
+        return [
+            self._climb(
+                self._target(end.kernel, size),
+                end.kernel,
+                np.broadcast_to(end.log_scale, (width,)),
+                end.log_alpha,
+                size.iterations,
+                share,
+            )
+            for end, share in zip(ends, _shares(low, high, len(ends)), strict=True)
+        ]
+
+    def _target(self, kernel: Kernel, size: Size) -> MapEvidence:
+        """log p of the kernel's map on the first rows."""
+        x, count = self.rows.x[: size.n_rows], size.n_components + size.n_components % 2
+        unit = kernel.with_length_scale(None)
+        draw = FourierFeatures.sample(unit, x.shape[1], count, rng=self.seed)
+        return MapEvidence(
+            x=x.astype(np.float32),
+            y=self.rows.y[: size.n_rows],
+            weights=self.rows.w[: size.n_rows],
+            frequencies=draw.frequencies.astype(np.float32),
+            variance=kernel.variance,
+        )
+
+    def _climb(
+        self,
+        target: MapEvidence,
+        kernel: Kernel,
+        log_scale: Float64,
+        log_alpha: float,
+        iterations: int,
+        share: float,
+    ) -> End:
+        """L-BFGS from one start, until it is flat or this share of the time is over."""
+        lowest, highest = np.log(target.lowest_alpha), np.log(1e3 * target.weights.sum())
+        width = np.log(RANGE)
+        bounds = [(value - width, value + width) for value in log_scale]
+        best = _Best(target, self.clock, share)
+        try:
+            optimize.minimize(
+                best,
+                np.r_[log_scale, np.clip(log_alpha, lowest, highest)],
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[*bounds, (lowest, highest)],
+                options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": FLAT},
+            )
+            finished = True
+        except _OutOfTimeError:
+            finished = False
+        return self._end(kernel, best, finished)
+
+    def _end(self, kernel: Kernel, best: _Best, finished: bool) -> End:
+        n = len(best.target.x)
+        trial = Trial(
+            kernel=kernel.with_length_scale(np.exp(best.parameters[:-1]) * self.rows.scale),
+            log_evidence=best.value - (n - 1) * float(np.log(self.rows.unit).sum()),
+            n_rows=n,
+            n_components=2 * len(best.target.frequencies),
+            evaluations=best.evaluations,
+            finished=finished,
+        )
+        self.trials.append(trial)
+        self.progress(
+            f"length-scales: {type(kernel).__name__} on {n} rows, R={trial.n_components}: "
+            f"log p {trial.log_evidence:.1f} after {trial.evaluations} steps, "
+            f"{self.clock.seconds:.0f} s"
+        )
+        log_scale, log_alpha = best.parameters[:-1], float(best.parameters[-1])
+        return End(kernel, log_scale, log_alpha, trial, best.target)
+
+
+class _OutOfTimeError(Exception):
+    """Ends a search from inside."""
+
+
+class _Best:
+    """−log p/n for the minimiser; remembers the best point and watches the clock."""
+
+    def __init__(self, target: MapEvidence, clock: Clock, share: float) -> None:
+        self.target, self.clock, self.share = target, clock, share
+        self.value, self.evaluations = -np.inf, 0
+        self.parameters: Float64 = np.empty(0)
+
+    def __call__(self, parameters: Float64) -> tuple[float, Float64]:
+        if self.evaluations and self.clock.spent(self.share):
+            raise _OutOfTimeError
+        value, to_scale, to_alpha = self.target(parameters[:-1], float(parameters[-1]))
+        self.evaluations += 1
+        if value > self.value:
+            self.value, self.parameters = value, parameters.copy()
+        n = len(self.target.x)
+        return -value / n, -np.r_[to_scale, to_alpha] / n
+
+
+def _at_most(size: Size, full: Size) -> Size:
+    """A smaller round that does not exceed the last one."""
+    return Size(
+        min(size.n_rows, full.n_rows),
+        min(size.n_components, full.n_components),
+        min(size.iterations, full.iterations),
+    )
+
+
+def _shares(low: float, high: float, count: int) -> list[float]:
+    """When each of ``count`` searches must end, as shares of the time."""
+    return [low + (high - low) * (i + 1) / count for i in range(count)]

@@ -1,0 +1,213 @@
+"""log p(y) of a small Fourier map as a function of length-scales and α, with its gradient.
+
+    Z = [cos φ, sin φ],  φ = (x/ℓ)Ωᵀ,  Z̃ = W^½(Z − 1z̄ᵀ),  G = sZ̃ᵀZ̃,  c = √s Z̃ᵀW^½ỹ
+    A = (G + αI)⁻¹,  b = Ac,  Q = ỹᵀWỹ − cᵀb
+    −2 log p = ν log 2πe + ν log σₙ² + log|G + αI| − R log α + log Σw − Σ log w
+
+with ν = n − 1, μ flat and the common scale σₙ² = Q/ν at its maximum. By hand:
+
+    ∂(−2 log p) = 2 tr(∂ZᵀE),  E = W^½[Z̃B − W^½ỹ(√s/σₙ²)bᵀ],  B = s(A + bbᵀ/σₙ²)
+    ∂(−2 log p)/∂ log ℓⱼ = (2/ℓⱼ) Σ (XᵀH)∘Ωᵀ,  H = E_cos∘sin φ − E_sin∘cos φ
+    ∂(−2 log p)/∂ log α = α(‖b‖²/σₙ² + tr A) − R
+
+(columns of 1 are orthogonal to E, so centring adds nothing). Targets share α and ℓ, each with
+its own scale: their log p are summed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import lapack
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.system import mirror_lower
+
+__all__ = ["MapEvidence"]
+
+BLOCK_ROWS = 1024
+"""Rows mapped and summed at a time: float32 sums go to float64 between blocks."""
+
+ROUNDING = {"float32": 1e-6, "float64": 1e-13}
+"""α/(s Σw) below which the sums' own rounding would be fitted."""
+
+LEAST = 1e-13
+"""Share of ỹᵀWỹ below which Q is rounding."""
+
+FAILED = -1e300
+"""log p where rounding leaves no factor: worse than anything."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapEvidence:
+    """The evidence of one fixed draw of unit frequencies on rows in memory.
+
+    Parameters
+    ----------
+    x : (n, d) array
+        Inputs of about unit size, in the dtype of the features.
+    y : (n, T) float64
+        None constant.
+    weights : (n,) float64
+        Positive.
+    frequencies : (m, d) array
+        Ω at ℓ = 1; R = 2m.
+    variance : float
+        κ(0); s = 2·variance/R.
+    dtype : {"float32", "float64"}
+        Of features and products; sums over blocks are float64.
+    """
+
+    x: Array
+    y: Float64
+    weights: Float64
+    frequencies: Array
+    variance: float = 1.0
+    dtype: Literal["float32", "float64"] = "float32"
+
+    @property
+    def prior(self) -> float:
+        """The one value s of the prior."""
+        return self.variance / len(self.frequencies)
+
+    @property
+    def lowest_alpha(self) -> float:
+        """α that the rounding of the sums allows."""
+        return ROUNDING[self.dtype] * self.prior * float(self.weights.sum())
+
+    def __call__(self, log_scale: Float64, log_alpha: float) -> tuple[float, Float64, float]:
+        """log p, ∂/∂ log ℓ (1,) or (d,), and ∂/∂ log α.
+
+        Parameters
+        ----------
+        log_scale : (1,) or (d,) float64
+            log ℓ, in units of x.
+        log_alpha : float
+            log α = log σₙ²/σ_f², in units of w.
+
+        Notes
+        -----
+        4nR² flops and nR cosines: 0.2 CPU s at n=6000, R=800 in float32, 0.35 in float64.
+        """
+        solved = self._solve(log_scale, log_alpha)
+        if solved is None:
+            return FAILED, np.zeros_like(log_scale), 0.0
+        b, freedom, n_targets = solved.solution, len(self.y) - 1, self.y.shape[1]
+        value = freedom * (np.log(2 * np.pi * solved.noise) + 1).sum()
+        value += n_targets * (solved.log_det - len(b) * log_alpha + self._weight_terms())
+        ridge = (b**2).sum(axis=0) @ (1 / solved.noise) + n_targets * np.trace(solved.inverse)
+        to_alpha = np.exp(log_alpha) * ridge - n_targets * len(b)
+        to_scale = self._scale_gradient(solved)
+        if len(log_scale) == 1:
+            to_scale = to_scale.sum(keepdims=True)
+        return float(-0.5 * value), -0.5 * to_scale, float(-0.5 * to_alpha)
+
+    def noise(self, log_scale: Float64, log_alpha: float) -> Float64:
+        """σₙ² (T,) that maximises log p, in units of y²; 0 where rounding leaves no factor."""
+        solved = self._solve(log_scale, log_alpha)
+        return np.zeros(self.y.shape[1]) if solved is None else solved.noise
+
+    def _solve(self, log_scale: Float64, log_alpha: float) -> _Solved | None:
+        omega = np.asarray(self.frequencies / np.exp(log_scale), dtype=self.dtype)
+        rows, mean = self._features(omega)
+        y = self._targets()
+        inverse, log_det = _inverse(self._scatter(rows), float(np.exp(log_alpha)))
+        if inverse is None:
+            return None
+        rhs = np.sqrt(self.prior) * self._cross(rows, y)
+        solution, scatter = inverse @ rhs, (y**2).sum(axis=0)
+        objective = np.maximum(scatter - (rhs * solution).sum(axis=0), LEAST * scatter)
+        noise = objective / (len(y) - 1)
+        return _Solved(rows, mean, y, omega, inverse, log_det, solution, noise)
+
+    def _weight_terms(self) -> float:
+        return float(np.log(self.weights.sum()) - np.log(self.weights).sum())
+
+    def _root(self) -> Array:
+        """√w (n, 1) in the dtype of the features."""
+        return np.sqrt(self.weights)[:, None].astype(self.dtype)
+
+    def _targets(self) -> Float64:
+        """W^½ỹ (n, T)."""
+        centred = self.y - np.average(self.y, axis=0, weights=self.weights)
+        return np.asarray(np.sqrt(self.weights)[:, None] * centred)
+
+    def _features(self, omega: Array) -> tuple[Array, Array]:
+        """Z̃ (n, R), and z̄ (R,): all cosines, then all sines."""
+        m = len(omega)
+        rows = np.empty((len(self.x), 2 * m), self.dtype)
+        for block in _blocks(len(rows)):
+            angles = self.x[block] @ omega.T
+            np.cos(angles, out=rows[block, :m])
+            np.sin(angles, out=rows[block, m:])
+        share = (self.weights / self.weights.sum()).astype(self.dtype)
+        mean = share @ rows
+        rows -= mean
+        rows *= self._root()
+        return rows, mean
+
+    def _scatter(self, rows: Array) -> Float64:
+        """G (R, R)."""
+        total = np.zeros((rows.shape[1], rows.shape[1]))
+        for block in _blocks(len(rows)):
+            total += rows[block].T @ rows[block]
+        return self.prior * total
+
+    def _cross(self, rows: Array, y: Float64) -> Float64:
+        """Z̃ᵀW^½ỹ (R, T)."""
+        total = np.zeros((rows.shape[1], y.shape[1]))
+        for block in _blocks(len(rows)):
+            total += rows[block].T @ y[block].astype(self.dtype)
+        return total
+
+    def _scale_gradient(self, solved: _Solved) -> Float64:
+        """∂(−2 log p)/∂ log ℓ (d,), a block of rows at a time; ω is already over ℓ."""
+        rows, y, omega, m = solved.rows, solved.y, solved.omega, len(solved.omega)
+        inner, outer = (each.astype(self.dtype) for each in self._weights_of_rows(solved))
+        root, total = self._root(), np.zeros(omega.T.shape)  # (n, 1), (d, m)
+        for block in _blocks(len(rows)):
+            change = rows[block] @ inner
+            change -= y[block].astype(self.dtype) @ outer
+            change *= root[block]  # E
+            raw = rows[block] / root[block] + solved.mean
+            turned = change[:, :m] * raw[:, m:] - change[:, m:] * raw[:, :m]  # H
+            total += self.x[block].T @ turned
+        return np.asarray(2 * (total * omega.T).sum(axis=1))
+
+    def _weights_of_rows(self, solved: _Solved) -> tuple[Float64, Float64]:
+        """B (R, R) and √s(1/σₙ²)bᵀ (T, R), summed over targets."""
+        weighed = solved.solution / solved.noise  # (R, T)
+        inner = self.prior * (self.y.shape[1] * solved.inverse + weighed @ solved.solution.T)
+        return inner, np.sqrt(self.prior) * weighed.T
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solved:
+    """What value and gradient share."""
+
+    rows: Array  # Z̃ (n, R)
+    mean: Array  # z̄ (R,)
+    y: Float64  # W^½ỹ (n, T)
+    omega: Array  # Ω/ℓ (m, d)
+    inverse: Float64  # A (R, R)
+    log_det: float
+    solution: Float64  # b (R, T)
+    noise: Float64  # Q/ν (T,)
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(start, start + BLOCK_ROWS) for start in range(0, n, BLOCK_ROWS)]
+
+
+def _inverse(matrix: Float64, alpha: float) -> tuple[Float64 | None, float]:
+    """(G + αI)⁻¹ and log|G + αI|; None where there is no factor. Overwrites G."""
+    matrix[np.diag_indices_from(matrix)] += alpha
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
+    if failed:
+        return None, 0.0
+    log_det = 2 * float(np.log(factor.diagonal()).sum())
+    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    mirror_lower(inverse)
+    return inverse, log_det

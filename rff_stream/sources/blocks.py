@@ -1,0 +1,334 @@
+"""Blocks of unknown length: dask arrays with unknown chunks and Dask DataFrames.
+
+The grid counts partitions. A task gets the blocks of its partitions and checks there that
+those of X, y and weights are equally long; how many blocks each has is checked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.sources.arrays import ArrayTable, as_it_is, numbered, targets_of
+from rff_stream.sources.base import Box, BoxCost, Columns, Reader, Rows
+from rff_stream.sources.conditions import HoldOut
+from rff_stream.sources.draft import Draft, Request
+from rff_stream.sources.grid import Window, Wrap
+from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
+from rff_stream.sources.values import plain_array
+from rff_stream.sources.variable import Variable, is_from, kinds_like, variable_of
+
+__all__ = ["BlockReader", "BlockSource", "Member", "Taken", "block_source", "open_array_blocks"]
+
+GUESSED_ROWS = 65_536
+"""Rows that a partition of unknown length is taken for."""
+
+PARTITION_BITS = 40
+"""A row's place for hold-outs: partition · 2⁴⁰ + row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """X, y, weight or label: something with one block (or a row of blocks) a partition."""
+
+    name: str
+    blocks: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """What a use takes from a member's block.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    member : int
+    column : label or None
+        Column of a DataFrame.
+    dtype : dtype
+        Announced.
+    window : mapping
+        Columns of an array that are read.
+    """
+
+    name: str
+    member: int
+    column: Any
+    dtype: np.dtype[Any]
+    window: Window
+
+    def of(self, blocks: Sequence[Any], partition: int) -> Array:
+        """The values, checked against what was announced."""
+        values = self.values(blocks[self.member])
+        if values.dtype.kind not in kinds_like(self.dtype):
+            raise DataError(
+                f"Partition {partition} of {self.name!r} has dtype {values.dtype}, but its "
+                f"meta says {self.dtype}. A block must hold what was announced; give the right "
+                f"meta."
+            )
+        columns = [slice(*part) for part in self.window.values()]
+        return values[:, columns[0]] if columns else values
+
+    def values(self, block: Any) -> Array:
+        """An array, or the column of a DataFrame, in numpy."""
+        if not is_from(block, "pandas"):
+            return plain_array(block)
+        from rff_stream.sources.frames import column_values
+
+        return column_values(block if self.column is None else block[self.column])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockReader:
+    """Worker side of blocks of unknown length.
+
+    Parameters
+    ----------
+    members : tuple of Member
+    packed : bool
+        Whether one value a partition holds the blocks of all members.
+    taken : tuple of Taken
+    filler, rules, holdouts
+        As in a grid.
+    """
+
+    members: tuple[Member, ...]
+    packed: bool
+    taken: tuple[Taken, ...]
+    filler: Filler
+    rules: Rules
+    holdouts: tuple[HoldOut, ...] = ()
+
+    def read(self, box: Box, *values: Any) -> Iterator[Rows]:
+        """Rows of the partitions in slabs, in their order."""
+        feed, start = iter(values), 0
+        for partition in range(*box[0]):
+            blocks = self.blocks(feed, partition)
+            length = self.length(blocks, partition)
+            arrays = [taken.of(blocks, partition) for taken in self.taken]
+            yield from self.rows(arrays, length, partition, start)
+            start += length
+
+    def blocks(self, feed: Iterator[Any], partition: int) -> list[Any]:
+        """One block per member."""
+        if self.packed:
+            return list(next(feed))
+        return [self.side_by_side(member, feed, partition) for member in self.members]
+
+    def side_by_side(self, member: Member, feed: Iterator[Any], partition: int) -> Any:
+        """A member's blocks along its columns, joined."""
+        several = [next(feed) for _ in range(member.blocks)]
+        if len(several) == 1:
+            return several[0]
+        check_equal([len(block) for block in several], [member.name] * len(several), partition)
+        return np.concatenate([plain_array(block) for block in several], axis=1)
+
+    def length(self, blocks: Sequence[Any], partition: int) -> int:
+        """Rows of a partition, the same for all members."""
+        lengths = [len(block) for block in blocks]
+        check_equal(lengths, [member.name for member in self.members], partition)
+        return lengths[0]
+
+    def rows(
+        self, arrays: Sequence[Array], length: int, partition: int, start: int
+    ) -> Iterator[Rows]:
+        """Slabs of one partition."""
+        for slab in self.slabs(arrays, length, partition):
+            rows = self.rules.rows(slab)
+            if rows is None:
+                again = self.slabs(arrays, length, partition)
+                words = f"partition {partition}"
+                raise self.rules.error(again, words, f"row {{}} of {words}".format)
+            yield replace(rows, start=start + rows.start)
+
+    def slabs(self, arrays: Sequence[Array], length: int, partition: int) -> Iterator[Slab]:
+        """Slabs of one partition before the rules, hold-outs applied."""
+        ready = self.filler.ready(arrays)
+        for start, slices in slab_slices((length,)):
+            slab = self.filler.slab(ready, slices, start)
+            rows = np.arange(slices[0].start, slices[0].stop, dtype=np.uint64)
+            for holdout in self.holdouts:
+                slab.select(holdout.of_places(rows + np.uint64(partition << PARTITION_BITS)))
+            yield slab
+
+
+def check_equal(lengths: Sequence[int], names: Sequence[str], partition: int) -> None:
+    """All lengths are the first one."""
+    for length, name in zip(lengths, names, strict=True):
+        if length != lengths[0]:
+            raise DataError(
+                f"Partition {partition} of {names[0]} has {lengths[0]} rows, but that of {name} "
+                f"has {length}. Rows are paired by place, so partitions must be equally long. "
+                f"Put them into one DataFrame or array before filtering."
+            )
+
+
+class BlockSource:
+    """Driver side of blocks; see :class:`rff_stream.sources.base.Source`.
+
+    Parameters
+    ----------
+    columns : Columns
+    reader : BlockReader
+    count : int
+        Partitions.
+    collections : sequence of dask collections
+        In the order of the members; a single one where they are packed.
+    wrap : callable
+    missing_chunks : {"auto", "error", "fill"}
+    """
+
+    dims: tuple[str, ...] = ("partitions",)
+    n_rows: int | None = None
+    is_lazy: bool = True
+
+    def __init__(
+        self,
+        columns: Columns,
+        reader: BlockReader,
+        count: int,
+        collections: Sequence[Any],
+        wrap: Wrap,
+        missing_chunks: str,
+    ) -> None:
+        self.columns = columns
+        self.shape: tuple[int, ...] = (count,)
+        self.bounds: tuple[tuple[int, ...], ...] = (tuple(range(count + 1)),)
+        self.reader: Reader = reader
+        self.row_bytes = sum(taken.dtype.itemsize for taken in reader.taken)
+        self.collections = list(collections)
+        self.missing_chunks = missing_chunks
+        self._wrap = wrap
+
+    @cached_property
+    def graph(self) -> Mapping[Any, Any] | None:
+        """One optimised graph of all blocks."""
+        from rff_stream.sources.graphs import one_graph
+
+        return one_graph(self.collections, self.missing_chunks)
+
+    def arguments(self, box: Box) -> tuple[Any, ...]:
+        """Graph keys of the blocks, partition by partition."""
+        from dask.task_spec import TaskRef
+
+        keys = [collection.__dask_keys__() for collection in self.collections]
+        return tuple(
+            TaskRef(key)
+            for partition in range(*box[0])
+            for of_one in keys
+            for key in flat(of_one[partition])
+        )
+
+    def cost(self, box: Box) -> BoxCost:
+        """A guess: lengths are unknown until the blocks are computed."""
+        partitions = box[0][1] - box[0][0]
+        rows = partitions * GUESSED_ROWS
+        return BoxCost(rows, rows * self.row_bytes, rows * self.row_bytes, partitions)
+
+    def generation(self) -> str:
+        """Hash of the keys, and of stored arrays behind them."""
+        from rff_stream._array import digest
+        from rff_stream.sources.generation import of_graph
+
+        keys = [str(collection.__dask_keys__()[0]) for collection in self.collections]
+        return digest([keys, of_graph(self.graph)])
+
+    def describe(self, box: Box) -> str:
+        """ "partitions 0:3"."""
+        return f"partitions {box[0][0]}:{box[0][1]}"
+
+    def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+        """Values in the user's container."""
+        return self._wrap(values, names, units)
+
+
+def flat(keys: Any) -> list[Any]:
+    """Keys of one partition: a key, or a list of keys along the columns."""
+    return list(keys) if isinstance(keys, list) else [keys]
+
+
+def open_array_blocks(X: Any, y: Any, request: Request) -> BlockSource:
+    """A source of dask arrays of which some have unknown chunks along rows."""
+    given = {"X": X, "y": y, "sample_weight": request.sample_weight, "by": request.by}
+    arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
+    check_blocks(arrays)
+    stubs = {name: stub(name, array) for name, array in arrays.items()}
+    inputs = numbered("x", variable_of("X", ("rows", "columns"), stubs["X"]))
+    targets = targets_of(stubs["y"], request) if "y" in stubs else None
+    request = replace(
+        request,
+        sample_weight=stubs.get("sample_weight", request.sample_weight),
+        by=stubs.get("by", request.by),
+    )
+    members = [Member(name, array.numblocks[1] if array.ndim > 1 else 1)
+               for name, array in arrays.items()]  # fmt: skip
+    place = {name: (i, None) for i, name in enumerate(arrays)}
+    draft = ArrayTable(inputs, targets).draft(request)
+    return block_source(
+        draft, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
+    )
+
+
+def stub(name: str, array: Any) -> Array:
+    """No rows of an array's columns and dtype."""
+    if array.ndim > 1 and np.isnan(array.shape[1]):
+        raise DataError(
+            f"{name} has unknown lengths along its columns (shape {array.shape}). Columns are "
+            f"counted before anything runs; call compute_chunk_sizes()."
+        )
+    return np.empty((0, *(int(size) for size in array.shape[1:])), array.dtype)
+
+
+def check_blocks(collections: Mapping[str, Any]) -> None:
+    """All are dask arrays with as many blocks along rows."""
+    counts = {}
+    for name, each in collections.items():
+        if not is_from(each, "dask.array"):
+            raise DataError(
+                f"{name} is in memory ({type(each).__name__}), but the lengths of other blocks "
+                f"are unknown. Rows are paired block by block; give {name} as a dask array with "
+                f"the same blocks, or call compute_chunk_sizes()."
+            )
+        counts[name] = each.numblocks[0]
+    check_counts(counts)
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    """All have as many partitions as the first."""
+    first = next(iter(counts))
+    for name, count in counts.items():
+        if count != counts[first]:
+            raise DataError(
+                f"{first} has {counts[first]} partitions, but {name} has {count}. Partitions "
+                f"are paired by place where lengths are unknown; give both as one DataFrame (y "
+                f"by name), repartition one of them, or call compute_chunk_sizes()."
+            )
+
+
+def block_source(
+    draft: Draft,
+    members: Sequence[Member],
+    collections: Sequence[Any],
+    place: Callable[[Variable], tuple[int, Any]],
+    wrap: Wrap,
+    request: Request,
+    packed: bool = False,
+) -> BlockSource:
+    """The source of a draft whose variables stand for blocks."""
+    columns = draft.columns()
+    taken = tuple(
+        Taken(variable.name, *place(variable), variable.dtype, window)
+        for variable, window in zip(draft.variables, draft.windows(), strict=True)
+    )
+    rules = Rules(columns, request.missing(in_memory=False))
+    holdouts = tuple(draft.holdouts)
+    reader = BlockReader(tuple(members), packed, taken, draft.filler(), rules, holdouts)
+    count = len(collections[0].__dask_keys__())
+    return BlockSource(columns, reader, count, collections, wrap, request.missing_chunks)

@@ -1,0 +1,136 @@
+"""Dask DataFrames: X, y and weights in one frame, so that Parquet is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rff_stream.errors import DataError
+from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
+from rff_stream.sources.draft import Found, Request
+from rff_stream.sources.frames import column_of, text_names
+from rff_stream.sources.tables import Table
+from rff_stream.sources.variable import Variable, is_from
+
+__all__ = ["open_dask_frame"]
+
+
+def open_dask_frame(X: Any, y: Any, request: Request) -> BlockSource:
+    """A source of the rows of a Dask DataFrame (or of a Series as its one column)."""
+    frame = X if hasattr(X, "columns") and X.ndim == 2 else X.to_frame()
+    return FrameTable(frame, request).source(y)
+
+
+class FrameTable(Table):
+    """The columns of a Dask DataFrame, and other collections with the same partitions.
+
+    Parameters
+    ----------
+    frame : dask DataFrame
+    request : Request
+    """
+
+    def __init__(self, frame: Any, request: Request) -> None:
+        self.frame = frame
+        self.request = request
+        self.members: dict[str, Any] = {"X": frame}
+        self.places: dict[int, tuple[int, Any]] = {}
+        super().__init__(text_names(frame), self.frame_column, "the DataFrame")
+
+    def frame_column(self, name: str) -> Variable:
+        """A column of the frame, from its meta."""
+        place = self.names.index(name)
+        return self.placed(name, self.frame._meta.iloc[:, place], 0, self.frame.columns[place])
+
+    def placed(self, name: str, meta: Any, member: int, column: Any) -> Variable:
+        """A variable of no rows, and where its values will be."""
+        variable = column_of(name, meta)
+        self.places[id(variable)] = (member, column)
+        return variable
+
+    def joined(self, name: str, values: Any) -> list[Found]:
+        """The columns of another collection that is paired with the frame."""
+        values = as_frame(name, values)
+        self.members[name] = values
+        place = len(self.members) - 1
+        if values.ndim == 1:
+            own = str(name if values.name is None else values.name)
+            return [Found(own, self.placed(own, values._meta, place, None))]
+        metas = ((label, values._meta.iloc[:, i]) for i, label in enumerate(values.columns))
+        return [Found(str(label), self.placed(str(label), meta, place, label))
+                for label, meta in metas]  # fmt: skip
+
+    def source(self, y: Any) -> BlockSource:  # type: ignore[override]
+        """The source of what was asked for."""
+        by_name = y is None or isinstance(y, (str, list, tuple))
+        targets = self.targets(y, self.request) if by_name else self.joined("y", y)
+        draft = self.draft(targets, self.looked_up())
+        check_counts({name: each.npartitions for name, each in self.members.items()})
+        needed = {self.places[id(v)] for v in draft.variables}
+        frame = in_tuples(list(self.members.values()), [c for member, c in needed if member == 0])
+        members = [Member(name) for name in self.members]
+        wrap = partial(dask_frame_wrap, self.frame.index)
+        return block_source(
+            draft, members, [frame], lambda v: self.places[id(v)], wrap, self.request, packed=True
+        )
+
+    def looked_up(self) -> Request:
+        """The request, with weights and labels that are collections looked up."""
+        weight = self.one_column("sample_weight", self.request.sample_weight)
+        return replace(
+            self.request, sample_weight=weight, by=self.one_column("by", self.request.by)
+        )
+
+    def one_column(self, name: str, values: Any) -> Any:
+        """A name as it is; a collection of one column looked up."""
+        is_name = values is None or isinstance(values, str)
+        return values if is_name else self.joined(name, values)[0]
+
+
+def as_frame(name: str, values: Any) -> Any:
+    """A Dask Series or DataFrame of what is paired with a Dask DataFrame."""
+    if is_from(values, "dask.dataframe"):
+        return values
+    if is_from(values, "dask.array"):
+        import dask.dataframe
+
+        return dask.dataframe.from_dask_array(values, columns=name if values.ndim == 1 else None)
+    raise DataError(
+        f"{name} is in memory ({type(values).__name__}), but X is a Dask DataFrame, whose lengths "
+        f"are unknown. Rows are paired partition by partition; give {name} as a column of X by "
+        f"its name, or as a Dask Series with the same partitions."
+    )
+
+
+def in_tuples(members: Sequence[Any], columns: Sequence[Any]) -> Any:
+    """One frame whose partitions are tuples of the members' partitions.
+
+    It is lowered but not tuned: tuning merges partitions, and not alike for all members.
+    """
+    first = members[0]
+    first = first[sorted(columns, key=list(first.columns).index)]
+    whole = first.map_partitions(
+        together,
+        *members[1:],
+        align_dataframes=False,
+        enforce_metadata=False,
+        meta=first._meta,
+    )
+    return whole.simplify().lower_completely()
+
+
+def together(*blocks: Any) -> tuple[Any, ...]:
+    """The blocks of one partition as one value; the leaf checks their lengths."""
+    return blocks
+
+
+def dask_frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+    """A Dask Series, or a Dask DataFrame where there are several values a row."""
+    import dask.dataframe
+
+    if values.ndim == 2 and values.shape[1] == 1 and len(names) == 1:
+        values = values[:, 0]
+    columns = names[0] if values.ndim == 1 else list(names)
+    return dask.dataframe.from_dask_array(values, columns=columns, index=index)

@@ -1,0 +1,198 @@
+"""Arrays as the files of a Zarr v3 array: bytes and crc32c, nothing else, in one fixed form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import google_crc32c
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.store.files import damaged
+from rff_stream.store.plain import canonical, parse
+
+__all__ = [
+    "DTYPES",
+    "check_dtype",
+    "decode",
+    "decode_rows",
+    "encode",
+    "encode_rows",
+    "group_metadata",
+]
+
+DTYPES = ("float64", "float32", "int64", "uint64")
+CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+CHECKSUM = 4  # bytes
+ALLOWED: dict[str, list[Any]] = {
+    "zarr_format": [3],
+    "node_type": ["array"],
+    "data_type": list(DTYPES),
+    "codecs": [CODECS],
+}
+
+
+def encode(name: str, array: Array, dims: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+    """Files of an array in one chunk, one file at a time.
+
+    Parameters
+    ----------
+    name : str
+        Path of the array inside the store.
+    array : float64, float32, int64 or uint64
+    dims : sequence of str
+        Names of its dimensions, which xarray wants; made from ``name`` by default.
+    """
+    check_dtype(name, array)
+    array = np.asarray(array)
+    last = name.rpartition("/")[2]
+    dims = dims or [f"{last}_{axis}" for axis in range(array.ndim)]
+    chunk = _chunk_shape(array.shape, False)
+    yield _metadata_file(name, array.shape, array.dtype.name, chunk, dims)
+    for key in _keys(array.shape, chunk):
+        yield f"{name}/{key}", _chunk(array)
+
+
+def encode_rows(
+    name: str, rows: Sequence[Array], dims: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Files of the array whose rows these are: equal shapes, at least one, a chunk for each."""
+    check_dtype(name, rows[0])
+    shape = (len(rows), *rows[0].shape)
+    chunk = _chunk_shape(shape, True)
+    yield _metadata_file(name, shape, rows[0].dtype.name, chunk, dims)
+    for key, row in zip(_keys(shape, chunk), rows, strict=True):
+        yield f"{name}/{key}", _chunk(row)
+
+
+def decode(name: str, files: Mapping[str, bytes], place: str) -> Array:
+    """The array that was encoded, read-only, from files that were verified.
+
+    Parameters
+    ----------
+    name : str
+    files : mapping of str to bytes
+        All verified files; those of this array begin with ``name/``. Their sha256 was
+        compared, so the weaker crc32c (for readers other than us) is not computed again.
+    place : str
+        The store in messages.
+    """
+    shape, dtype, parts = _decoded_chunks(name, files, place)
+    if len(parts) == 1:
+        return parts[0].reshape(shape)
+    joined = np.concatenate(parts) if parts else np.empty(0, dtype)
+    return joined.reshape(shape)
+
+
+def decode_rows(name: str, files: Mapping[str, bytes], place: str) -> list[Array]:
+    """The rows of an array, each a view of its own chunk: nothing is copied."""
+    shape, _, parts = _decoded_chunks(name, files, place)
+    if (len(parts),) != shape[:1]:
+        raise damaged(place, f"{name}/zarr.json", f"has {len(parts)} chunks for shape {shape}")
+    return [part.reshape(shape[1:]) for part in parts]
+
+
+def _decoded_chunks(
+    name: str, files: Mapping[str, bytes], place: str
+) -> tuple[tuple[int, ...], str, list[Array]]:
+    """(shape, dtype, flat chunks), every size checked before anything is made of it."""
+    shape, dtype, chunk = _checked_metadata(files[f"{name}/zarr.json"], place, f"{name}/zarr.json")
+    parts, count = [], math.prod(chunk)
+    wanted = count * np.dtype(dtype).itemsize + CHECKSUM
+    for key in _keys(shape, chunk):
+        data = files.get(f"{name}/{key}")
+        if data is None or len(data) != wanted:
+            found = "is missing" if data is None else f"has {len(data):,} bytes"
+            raise damaged(place, f"{name}/{key}", f"{found}; shape {shape} needs {wanted:,}")
+        parts.append(np.frombuffer(data, dtype, count=count))
+    return shape, dtype, parts
+
+
+def check_dtype(name: str, array: Any) -> None:
+    """Refuse values that a store does not keep, by name."""
+    dtype = getattr(array, "dtype", None)
+    if not isinstance(array, np.ndarray | np.generic) or getattr(dtype, "name", "") not in DTYPES:
+        found = type(array).__name__ if dtype is None else f"an array of dtype {dtype}"
+        raise ModelError(
+            f"{name} is {found}; a store keeps NumPy arrays of {', '.join(DTYPES)}. "
+            "Convert it with astype, or put plain values into the header."
+        )
+
+
+def group_metadata(attributes: Mapping[str, Any], name: str) -> bytes:
+    """``zarr.json`` of a group."""
+    plain = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+    return canonical(plain, name)
+
+
+def _chunk_shape(shape: tuple[int, ...], by_row: bool) -> tuple[int, ...]:
+    whole = tuple(max(1, size) for size in shape)
+    return (1, *whole[1:]) if by_row else whole
+
+
+def _keys(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[str]:
+    """Names of the chunks of an array, which is cut along its first dimension alone."""
+    if not shape:
+        yield "c"
+    elif 0 not in shape:
+        for i in range(math.ceil(shape[0] / chunk[0])):
+            yield "/".join(["c", str(i), *["0"] * (len(shape) - 1)])
+
+
+def _chunk(array: Array) -> bytes:
+    """What Zarr's codecs bytes and crc32c make of an array."""
+    data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    return data + google_crc32c.value(data).to_bytes(CHECKSUM, "little")
+
+
+def _metadata_file(
+    name: str, shape: Sequence[int], dtype: str, chunk: Sequence[int], dims: Sequence[str]
+) -> tuple[str, bytes]:
+    plain = _metadata(shape, dtype, chunk, dims)
+    return f"{name}/zarr.json", canonical(plain, f"the metadata of {name}")
+
+
+def _metadata(
+    shape: Sequence[int], dtype: str, chunk: Sequence[int], dims: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": "NaN" if dtype.startswith("float") else 0,
+        "codecs": CODECS,
+        "attributes": {},
+        "dimension_names": list(dims),
+    }
+
+
+def _checked_metadata(
+    data: bytes, place: str, where: str
+) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
+    """(shape, dtype, chunk shape) of metadata that are, to the byte, what we write."""
+    plain = parse(data, f"{place}/{where}")
+    for key, allowed in ALLOWED.items():
+        if plain.get(key) not in allowed:
+            found = json.dumps(plain.get(key))[:200]
+            fact = f"has {key} {found}, but a store has {' or '.join(map(json.dumps, allowed))}"
+            raise damaged(place, where, fact)
+    sizes, dims = plain.get("shape"), plain.get("dimension_names")
+    if _is_shape(sizes) and isinstance(dims, list) and len(dims) == len(sizes):
+        shape = tuple(sizes)
+        for chunk in {_chunk_shape(shape, False), _chunk_shape(shape, bool(shape))}:
+            if canonical(_metadata(shape, plain["data_type"], chunk, dims), where) == data:
+                return shape, plain["data_type"], chunk
+    raise damaged(place, where, "is not the metadata of an array that rff_stream writes")
+
+
+def _is_shape(value: Any) -> TypeGuard[list[int]]:
+    """Sizes whose product an index can hold."""
+    whole = isinstance(value, list) and all(type(n) is int and 0 <= n < 2**60 for n in value)
+    return whole and len(value) <= 8 and math.prod(max(1, n) for n in value) < 2**60

@@ -1,0 +1,300 @@
+"""Entries of the log: what a commit says, as one text that protects itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rff_stream.errors import ModelError
+from rff_stream.store.arrays import group_metadata
+from rff_stream.store.files import damaged
+from rff_stream.store.plain import canonical, parse, parse_loosely
+from rff_stream.store.records import Label
+
+__all__ = ["FORMAT", "Batch", "Entry", "Gone", "Manifest", "State", "check_format", "sha256"]
+
+FORMAT = 1
+"""The newest format this build reads, and the one it writes."""
+
+Manifest = dict[str, list[Any]]
+"""Name of a file -> [bytes, sha256]."""
+
+OPS = ("create", "add", "forget", "compact")
+PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+NAME = re.compile(rf"(?:{PART}/){{0,7}}{PART}")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Moments under one id, as a commit left them.
+
+    Parameters
+    ----------
+    id : str
+    groups : tuple
+        Labels of the groups its moments are kept by.
+    labels : dict
+        What the caller said about the batch as a whole.
+    rows : int
+    data : str
+        Its folder under ``data/``.
+    content : str
+        sha256 of what it holds: groups, labels and every file.
+    number : int
+        Of its entry in the log.
+    commit : str
+        sha256 of that entry.
+    time : str
+        When it was committed, by the clock of its writer.
+    """
+
+    id: str
+    groups: tuple[Label, ...]
+    labels: dict[str, Any]
+    rows: int
+    data: str
+    content: str
+    number: int
+    commit: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What is remembered of a batch that is no longer there by itself."""
+
+    op: str
+    number: int
+    time: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One commit.
+
+    Parameters
+    ----------
+    number : int
+        Its place in the log; the order of all commits.
+    op : {"create", "add", "forget", "compact"}
+    time : str
+        For people only: clocks jump.
+    nonce : str
+        Tells two writers apart who commit the same.
+    previous : str or None
+        sha256 of the entry before.
+    files : dict
+        Every file this commit vouches for: name -> [bytes, sha256].
+    id, groups, labels, rows, data, content
+        Of its batch, as in :class:`Batch`; ``id`` alone for forget; None without a batch.
+    replaces : list of str
+        Ids whose sum the batch is.
+    answers : str or None
+        Folder under ``answers/``.
+    state : dict or None
+        Every 128th entry: all that is live and gone before it, and sha256 of entry 0.
+    """
+
+    number: int
+    op: str
+    time: str
+    nonce: str
+    previous: str | None
+    files: Manifest = field(default_factory=dict)
+    id: str | None = None
+    groups: list[Label] | None = None
+    labels: dict[str, Any] | None = None
+    rows: int | None = None
+    data: str | None = None
+    content: str | None = None
+    replaces: list[str] = field(default_factory=list)
+    answers: str | None = None
+    state: dict[str, Any] | None = None
+
+    def to_bytes(self) -> bytes:
+        """``zarr.json`` of the group that is this commit."""
+        plain = {"format": FORMAT, **asdict(self)}
+        own = sha256(canonical(plain, f"entry {self.number}"))
+        return group_metadata({**plain, "sha256": own}, f"entry {self.number}")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, place: str, name: str) -> Entry:
+        """The entry that a file holds; refuses one that is not whole or not understood."""
+        where = f"{place}/{name}"
+        check_format(parse_loosely(data, where), place, name)
+        plain = dict(parse(data, where)["attributes"])
+        own, _ = plain.pop("sha256", None), plain.pop("format", None)
+        wrong = [key for key, fits in FIELDS.items() if key not in plain or not fits(plain[key])]
+        if wrong or plain.keys() != FIELDS.keys():
+            strange = wrong or sorted(plain.keys() - FIELDS.keys())
+            raise damaged(place, name, f"has no fitting {strange[0]!r} for an entry of the log")
+        entry = cls(**plain)
+        if own != sha256(canonical({"format": FORMAT, **plain}, where)) or entry.to_bytes() != data:
+            raise damaged(place, name, "does not have the sha256 that it gives for itself")
+        entry._check_names(place, name)
+        return entry
+
+    def batch(self, commit: str) -> Batch | None:
+        """The batch it adds; ``commit`` is the sha256 of the entry."""
+        if self.data is None:
+            return None
+        return Batch(
+            id=str(self.id),
+            groups=tuple(self.groups or ()),
+            labels=dict(self.labels or {}),
+            rows=int(self.rows or 0),
+            data=self.data,
+            content=str(self.content),
+            number=self.number,
+            commit=commit,
+            time=self.time,
+        )
+
+    def _check_names(self, place: str, name: str) -> None:
+        """Files lie in the commit's own folders: no entry can name the data of another."""
+        own = f"data/{self.data}/"
+        for file in self.files:
+            inside = file.startswith(own) if self.data else False
+            free = self.op == "create" and not re.match(r"(log|data)/(?!zarr\.json$)", file)
+            if not (inside or free):
+                raise damaged(place, name, f"vouches for {file!r}, which is not its own")
+        batch = [self.groups, self.labels, self.rows, self.content, self.data]
+        whole = all(value is not None for value in batch) and self.id is not None
+        if {"add": not whole, "compact": not whole, "forget": self.id is None}.get(self.op):
+            raise damaged(place, name, f"is an entry {self.op!r} without its id or data")
+
+
+class State:
+    """What is live and what is gone after some entries: the fold of the log."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, Batch] = {}
+        self.gone: dict[str, Gone] = {}
+
+    def apply(self, entry: Entry, commit: str, place: str) -> None:
+        """Take one more entry."""
+        leaving = [str(entry.id)] if entry.op == "forget" else entry.replaces
+        for key in leaving:
+            batch = self.live.pop(key, None)
+            if batch is None:
+                raise ModelError(f"{place} takes away {key!r}, which is not there: the log is torn.")
+            self.gone[key] = Gone(entry.op, entry.number, entry.time, batch.content)
+        batch = entry.batch(commit)
+        if batch is not None:
+            if batch.id in self.live or batch.id in self.gone:
+                raise ModelError(f"{place} adds {batch.id!r} a second time: the log is torn.")
+            self.live[batch.id] = batch
+
+    def to_plain(self, origin: str) -> dict[str, Any]:
+        """As every 128th entry holds it; ``origin`` is the sha256 of entry 0."""
+        return {
+            "origin": origin,
+            "live": {key: _without_id(asdict(batch)) for key, batch in self.live.items()},
+            "gone": {key: asdict(gone) for key, gone in self.gone.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], place: str) -> State:
+        """The state that an entry holds."""
+        state = cls()
+        try:
+            for key, value in plain["live"].items():
+                groups = tuple(value["groups"])
+                state.live[key] = Batch(**{**value, "id": key, "groups": groups})
+            state.gone = {key: Gone(**value) for key, value in plain["gone"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{place} holds a state that cannot be read: {error!r}.") from error
+        return state
+
+
+def sha256(data: bytes) -> str:
+    """64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_format(plain: Mapping[str, Any], place: str, name: str) -> None:
+    """Refuse what a later rff_stream wrote, and groups that are no part of a model."""
+    attributes = plain.get("attributes")
+    found = attributes.get("format") if isinstance(attributes, dict) else None
+    if plain.get("zarr_format") != 3 or plain.get("node_type") != "group" or type(found) is not int:
+        raise ModelError(
+            f"{place} is not a model of rff_stream: {name} is not that of one (Zarr format "
+            f"{str(plain.get('zarr_format'))[:20]}, {str(plain.get('node_type'))[:20]}). "
+            "Look at the path."
+        )
+    if found > FORMAT:
+        raise ModelError(
+            f"{place}/{name} has format {found}, this build reads <= {FORMAT}; upgrade rff_stream."
+        )
+    if found < 1:
+        raise damaged(place, name, f"has format {found}, which never was")
+
+
+def _without_id(plain: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in plain.items() if key != "id"}
+
+
+def _matches(pattern: str) -> Callable[[Any], bool]:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(of, value))
+
+
+def _is_label(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_manifest(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        NAME.fullmatch(name) is not None
+        and isinstance(item, list)
+        and len(item) == 2
+        and _is_count(item[0])
+        and _is_sha256(item[1])
+        for name, item in value.items()
+    )
+
+
+_is_sha256 = _matches("[0-9a-f]{64}")
+_is_folder = _matches("[0-9a-f]{32}")
+
+FIELDS: dict[str, Callable[[Any], bool]] = {
+    "number": _is_count,
+    "op": _matches("|".join(OPS)),
+    "time": _is_text,
+    "nonce": _is_folder,
+    "previous": _or_none(_is_sha256),
+    "files": _is_manifest,
+    "id": _or_none(_is_text),
+    "groups": _or_none(_is_list(_is_label)),
+    "labels": _or_none(_is_dict),
+    "rows": _or_none(_is_count),
+    "data": _or_none(_is_folder),
+    "content": _or_none(_is_sha256),
+    "replaces": _is_list(_is_text),
+    "answers": _or_none(_is_sha256),
+    "state": _or_none(_is_dict),
+}

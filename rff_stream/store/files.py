@@ -1,0 +1,90 @@
+"""Where a store lives: the few operations that its promises rest on."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rff_stream.errors import ModelError
+
+__all__ = ["Files", "damaged", "open_files", "redacted"]
+
+
+class Files(Protocol):
+    """Files under one root, by names such as ``log/00000000000000000000/zarr.json``.
+
+    No operation follows a link, leaves the root or replaces a file that is there.
+    """
+
+    place: str
+    """The root in messages, without secrets."""
+
+    def find(self, name: str, at_most: int) -> bytes | None:
+        """The bytes of a file, or None where there is none; refuses more than ``at_most``."""
+        ...
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Name and bytes of every file under a folder; {} where there is none."""
+        ...
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder, sorted; [] where there is none."""
+        ...
+
+    def require_exclusive_puts(self) -> None:
+        """Refuse a place where :meth:`create` would let two writers win."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """A new file; refuses to replace one."""
+        ...
+
+    def settle(self, *folders: str) -> None:
+        """Return when what was written in these folders survives a loss of power."""
+        ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """A whole new file at one instant, by one writer; False where another one was first."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder and what is in it, as far as that goes."""
+        ...
+
+    def age(self, name: str) -> float:
+        """Seconds since the last change of a file."""
+        ...
+
+    def identity(self) -> object:
+        """Another value when another root was put in this place."""
+        ...
+
+
+def open_files(
+    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Files:
+    """Files under a local path or a URL; touches nothing yet."""
+    text = os.fspath(path)
+    if "://" in text and not text.startswith("file://"):
+        from rff_stream.store.remote import RemoteFiles
+
+        return RemoteFiles.of(text, storage_options)
+    from rff_stream.store.local import LocalFiles
+
+    return LocalFiles(os.path.realpath(text.removeprefix("file://")))
+
+
+def redacted(url: str) -> str:
+    """A URL without user, password and query. A secret may hold a slash, a path an @."""
+    url = re.sub(r"://(?:[^/@]*|[^@]*:[^@]*)@", "://…@", url)
+    return re.sub(r"\?.*$", "?…", url)
+
+
+def damaged(place: str, name: str, fact: str) -> ModelError:
+    """The error for a file that is not what its commit says."""
+    return ModelError(
+        f"{place}/{name} {fact}. What does not verify is not loaded: restore the file from a "
+        "copy, or fit the model again."
+    )

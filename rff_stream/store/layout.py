@@ -1,0 +1,205 @@
+"""A new store: its root, its arrays and answers, a first batch, and the commit of all of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.store.arrays import check_dtype, encode, group_metadata
+from rff_stream.store.entries import FORMAT, State, sha256
+from rff_stream.store.files import Files, open_files
+from rff_stream.store.local import LocalFiles
+from rff_stream.store.log import Log
+from rff_stream.store.plain import MAX_JSON, canonical, check_plain
+from rff_stream.store.records import (
+    check_moments,
+    encode_moments,
+    row_arrays,
+    row_plain,
+    sorted_groups,
+)
+from rff_stream.store.staging import exists, staged
+from rff_stream.store.vouched import write_vouched
+
+__all__ = ["FIT", "NewBatch", "NewStore", "write_batch", "write_store"]
+
+FIT = "fit"
+"""Id of the batch that a fitted model begins with."""
+
+RESERVED = ("answers", "data", "log", "row", "c")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}(?:/[A-Za-z_][A-Za-z0-9_]{0,63}){0,3}")
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """Moments that are to be committed under an id."""
+
+    id: str
+    groups: Mapping[Any, Moments]
+    labels: Mapping[str, Any] = field(default_factory=dict)
+
+    def checked(self, row: AugmentedRow, order: int) -> NewBatch:
+        """The same with groups in the order they are stored; refuses what cannot be."""
+        if not self.groups:
+            raise ModelError(f"{self.id!r} has no moments. Give one Moments, or one a group.")
+        groups = dict(sorted_groups(self.groups))
+        for label, moments in groups.items():
+            name = f"The batch {self.id!r}" + (f", group {label!r}," if len(groups) > 1 else "")
+            check_moments(moments, row, order, name)
+        check_plain(dict(self.labels), "labels")
+        return NewBatch(self.id, groups, dict(self.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class NewStore:
+    """What a new store begins with."""
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    answers: Mapping[str, Array] = field(default_factory=dict)
+    row: AugmentedRow | None = None
+    order: int = 2
+    batch: NewBatch | None = None
+    pilot: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse by name, before anything is written, what could not be read again."""
+        check_plain(dict(self.header), "header")
+        _check_names("arrays", self.arrays)
+        _check_names("answers", self.answers)
+        for name in [*self.answers, *self.arrays]:
+            if name.split("/")[0] in RESERVED or (name in self.answers and "/" in name):
+                raise ModelError(f"The array name {name!r} is kept for the store. Rename it.")
+
+    def root(self) -> bytes:
+        """``zarr.json`` of the store."""
+        row = None if self.row is None else row_plain(self.row)
+        return group_metadata(
+            {
+                "software": "rff_stream",
+                "format": FORMAT,
+                "header": dict(self.header),
+                "row": row,
+                "order": self.order,
+                "pilot": list(self.pilot),
+            },
+            "header",
+        )
+
+    def contents(self, answers: str) -> Iterator[tuple[str, bytes]]:
+        """Every file but the batch's, one at a time; ``answers`` is the name of their folder."""
+        yield "zarr.json", self.root()
+        row = {} if self.row is None else row_arrays(self.row)
+        arrays = {**self.arrays, **{f"row/{name}": values for name, values in row.items()}}
+        arrays |= {f"answers/{answers}/{name}": values for name, values in self.answers.items()}
+        above = {name[:i] for name in arrays for i, c in enumerate(name) if c == "/"}
+        for folder in sorted({"answers", "data", "log"} | above):
+            yield f"{folder}/zarr.json", group_metadata({}, folder)
+        for name, values in arrays.items():
+            yield from encode(name, values)
+
+
+def write_store(
+    path: str | os.PathLike[str],
+    new: NewStore,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """A store with one commit; all of it is there, or nothing.
+
+    Raises
+    ------
+    ModelError
+        Where the path is taken, cannot be written, or a value cannot be kept.
+    """
+    new.check()
+    files = open_files(path, storage_options)
+    if isinstance(files, LocalFiles):
+        with staged(files.root, overwrite) as beside:
+            _fill(beside, new)
+    else:
+        _check_free(files, overwrite)
+        _fill(files, new)
+
+
+def write_batch(files: Files, batch: NewBatch) -> dict[str, Any]:
+    """Write the moments of a checked batch; returns what their commit says of them."""
+    data = uuid.uuid4().hex
+    folder, labels = f"data/{data}", list(batch.groups)
+    manifest = write_vouched(files, _batch_contents(folder, batch))
+    inside = {name.removeprefix(folder): said for name, said in manifest.items()}
+    plain = {"groups": labels, "labels": dict(batch.labels), "files": inside}
+    return {
+        "id": batch.id,
+        "groups": labels,
+        "labels": dict(batch.labels),
+        "rows": sum(moments.n for moments in batch.groups.values()),
+        "data": data,
+        "content": sha256(canonical(plain, "labels")),
+        "files": manifest,
+    }
+
+
+def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, bytes]]:
+    yield f"{folder}/zarr.json", group_metadata({"groups": list(batch.groups)}, "groups")
+    yield from encode_moments(folder, list(batch.groups.values()))
+
+
+def _fill(files: Files, new: NewStore) -> None:
+    """Everything of a new store, then its commit."""
+    fields: dict[str, Any] = {"files": {}}
+    try:
+        if new.batch is not None:
+            fields = write_batch(files, new.batch)
+        inputs = {"header": dict(new.header), "content": fields.get("content")}
+        answers = sha256(canonical(inputs, "header"))
+        manifest = write_vouched(files, new.contents(answers))
+    except BaseException:
+        if "data" in fields:
+            files.remove(f"data/{fields['data']}")
+        raise
+    fields["files"] = {**manifest, **fields["files"]}
+    log = Log(files, new.root())
+
+    def first(state: State) -> dict[str, Any]:
+        if log.last >= 0:
+            raise exists(files.place)
+        return {**fields, "op": "create", "answers": answers if new.answers else None}
+
+    log.commit(first)
+
+
+def _check_free(files: Files, overwrite: bool) -> None:
+    """Refuse a URL where something is: nothing in an object store can be exchanged whole."""
+    if files.find("zarr.json", MAX_JSON) is None:
+        files.require_exclusive_puts()
+        return
+    if overwrite:
+        raise ModelError(
+            f"{files.place} exists. An object store cannot exchange a model at one instant, so "
+            "overwrite=True is for local paths. Save under a new name, then remove the old one."
+        )
+    raise exists(files.place)
+
+
+def _check_names(what: str, arrays: Mapping[str, Array]) -> None:
+    """Refuse names that are no plain path, or that differ on some file systems only."""
+    seen: dict[str, str] = {}
+    for name, values in arrays.items():
+        if NAME.fullmatch(name) is None:
+            raise ModelError(
+                f"The name {name!r} in {what} is not a path of at most 4 words of letters, digits "
+                "and _, such as 'map/frequencies'. Rename it."
+            )
+        check_dtype(f"{what}[{name!r}]", values)
+        other = seen.setdefault(name.lower(), name)
+        if other != name or any(inner.startswith(f"{name}/") for inner in arrays):
+            raise ModelError(f"The name {name!r} in {what} collides with another. Rename it.")

@@ -1,0 +1,197 @@
+"""Files on a local or network file system: no link is followed, and what is said is on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+
+from rff_stream.errors import ModelError
+from rff_stream.store.files import damaged
+
+__all__ = ["LocalFiles", "cannot_write"]
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+BLOCK = 2**30  # bytes; Linux moves less than 2 GiB at a time
+
+
+class LocalFiles:
+    """Files under a local folder; see :class:`~rff_stream.store.files.Files`.
+
+    Parameters
+    ----------
+    root : str
+        May itself be reached through links; nothing below it may.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.place = root
+
+    def find(self, name: str, at_most: int) -> bytes | None:
+        with self._refusing_links(name):
+            try:
+                with self._folder(os.path.dirname(name)) as folder:
+                    descriptor = os.open(os.path.basename(name), READ, dir_fd=folder)
+            except FileNotFoundError:
+                return None
+            with open(descriptor, "rb", buffering=0) as file:
+                self._check(name, os.fstat(descriptor), at_most)
+                return _read_all(file.fileno(), os.fstat(descriptor).st_size)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._refusing_links(folder), contextlib.suppress(FileNotFoundError):
+            with self._folder(folder) as descriptor:
+                self._collect(folder, descriptor, found)
+        return found
+
+    def folders(self, folder: str) -> list[str]:
+        with self._refusing_links(folder), contextlib.suppress(FileNotFoundError):
+            with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        return []
+
+    def write(self, name: str, data: bytes) -> None:
+        with cannot_write(f"{self.place}/{name}"):
+            with self._folder(os.path.dirname(name), make=True) as folder:
+                _write_new(os.path.basename(name), data, folder)
+
+    def settle(self, *folders: str) -> None:
+        above = {f"{folder}/"[:i] for folder in folders for i in _slashes(f"{folder}/")}
+        for folder in sorted({"", *above}, key=len, reverse=True):
+            with cannot_write(f"{self.place}/{folder}"), self._folder(folder) as descriptor:
+                os.fsync(descriptor)
+
+    def create(self, name: str, data: bytes) -> bool:
+        # A link either is there or is not, whoever watches and whenever this process ends;
+        # it is exclusive on NFS too, where O_EXCL and locks were not always.
+        folder_name, last = os.path.split(name)
+        partial = f".{last}.{uuid.uuid4().hex}.partial"
+        with cannot_write(f"{self.place}/{name}"):
+            with self._folder(folder_name, make=True) as folder:
+                _write_new(partial, data, folder)
+                try:
+                    os.link(partial, last, src_dir_fd=folder, dst_dir_fd=folder)
+                except FileExistsError:
+                    return False
+                finally:
+                    with contextlib.suppress(OSError):
+                        os.unlink(partial, dir_fd=folder)
+            self.settle(folder_name)
+        return True
+
+    def require_exclusive_puts(self) -> None:
+        """A link is exclusive."""
+
+    def remove(self, folder: str) -> None:
+        path = os.path.join(self.root, folder)
+        if os.path.islink(path) or os.path.isfile(path):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def age(self, name: str) -> float:
+        path = os.path.join(self.root, name)
+        return time.time() - os.stat(path, follow_symlinks=False).st_mtime
+
+    def identity(self) -> object:
+        try:
+            found = os.stat(self.root)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    @contextlib.contextmanager
+    def _folder(self, name: str, make: bool = False) -> Iterator[int]:
+        """Descriptor of a folder, reached from the root without following a link."""
+        descriptor = os.open(self.root, FOLDER)
+        try:
+            for part in filter(None, name.split("/")):
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=descriptor)
+                inner = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _refusing_links(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+                what = "is a link, or lies behind one or behind a file, and a store has none there"
+                raise damaged(self.place, name, what) from error
+            raise ModelError(
+                f"{self.place}/{name} cannot be read: {error.strerror}. "
+                "Look at the permissions and the disk."
+            ) from error
+
+    def _check(self, name: str, found: os.stat_result, at_most: int) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            raise damaged(self.place, name, "is not a regular file")
+        if found.st_size > at_most:
+            fact = f"has {found.st_size:,} bytes, but at most {at_most:,} are expected"
+            raise damaged(self.place, name, fact)
+
+    def _collect(self, folder: str, descriptor: int, found: dict[str, int]) -> None:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    with self._folder(name) as inner:
+                        self._collect(name, inner, found)
+                elif entry.is_file(follow_symlinks=False):
+                    found[name] = entry.stat(follow_symlinks=False).st_size
+                else:
+                    raise damaged(self.place, name, "is a link or not a regular file")
+
+
+@contextlib.contextmanager
+def cannot_write(place: str) -> Iterator[None]:
+    """Turn what the system says into an error that names the place."""
+    try:
+        yield
+    except OSError as error:
+        code = errno.errorcode.get(error.errno or 0, "error")
+        raise ModelError(
+            f"{place} cannot be written: {error.strerror} ({code}). What was committed before is "
+            "unchanged. Look at the free space, the permissions and the mount, then run again."
+        ) from error
+
+
+def _slashes(folder: str) -> list[int]:
+    return [i for i, letter in enumerate(folder) if letter == "/"]
+
+
+def _write_new(name: str, data: bytes, folder: int) -> None:
+    descriptor = os.open(name, NEW, 0o666, dir_fd=folder)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view[:BLOCK]) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    """At most ``size`` bytes; a file that shrank gives fewer, and its hash will tell."""
+    data = os.read(descriptor, min(size, BLOCK))
+    if len(data) == size:
+        return data
+    parts = [data]
+    while (left := size - sum(map(len, parts))) and (part := os.read(descriptor, min(left, BLOCK))):
+        parts.append(part)
+    return b"".join(parts)

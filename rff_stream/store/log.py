@@ -1,0 +1,224 @@
+"""The log: numbered entries, each of which is a commit; one file more is the whole of it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from rff_stream.errors import ModelError
+from rff_stream.store.entries import Batch, Entry, State, check_format, sha256
+from rff_stream.store.files import Files, damaged
+from rff_stream.store.plain import MAX_JSON, parse, parse_loosely
+
+__all__ = ["SNAPSHOT_EVERY", "Log", "now"]
+
+SNAPSHOT_EVERY = 128
+"""Every entry with such a number holds the full state: opening reads at most so many."""
+
+NUMBER = re.compile(r"\d{20}")
+FIRST = f"log/{0:020}/zarr.json"
+
+
+class Log:
+    """Entries of a store, verified, and the state they add up to.
+
+    Parameters
+    ----------
+    files : Files
+    root : bytes
+        ``zarr.json`` of the store, which entry 0 vouches for.
+
+    Notes
+    -----
+    ``head`` is the sha256 of the last entry, and so of the whole history. A store whose last
+    entries were taken away is the store of an earlier day: only who kept the head can tell.
+    """
+
+    def __init__(self, files: Files, root: bytes) -> None:
+        self.files = files
+        self.root = root
+        self.state = State()
+        self.head = ""
+        self.last = -1
+        self._recent: dict[int, tuple[Entry, str]] = {}
+
+    @classmethod
+    def open(cls, files: Files) -> Log:
+        """The log as it stands: one listing, and at most 128 small reads."""
+        log = cls(files, _read_root(files))
+        numbers = _numbers(files)
+        if not numbers:
+            raise ModelError(
+                f"{files.place} holds no commit: it was never finished, or its log is lost. "
+                f"A model has {FIRST}. Fit and save it again."
+            )
+        log._start(_last_snapshot(numbers[-1]))
+        log.refresh()
+        log._check_whole(numbers)
+        return log
+
+    @property
+    def first(self) -> Entry:
+        """The entry that made the store."""
+        return self._recent[0][0]
+
+    def refresh(self) -> None:
+        """Take the entries that came since."""
+        while (data := self.files.find(entry_name(self.last + 1), MAX_JSON)) is not None:
+            self._take(self.last + 1, data)
+
+    def entry(self, number: int, commit: str) -> Entry:
+        """An entry by its number and sha256."""
+        if number in self._recent and self._recent[number][1] == commit:
+            return self._recent[number][0]
+        name = entry_name(number)
+        data = self._read(number)
+        if sha256(data) != commit:
+            raise damaged(self.files.place, name, f"is not the entry {commit[:12]}… of that number")
+        return Entry.from_bytes(data, self.files.place, name)
+
+    def entry_of(self, batch: Batch) -> Entry:
+        """The entry that vouches for the files of a batch."""
+        found = self.entry(batch.number, batch.commit)
+        if found.batch(batch.commit) != batch:
+            name = entry_name(batch.number)
+            raise damaged(self.files.place, name, f"does not add the batch {batch.id!r} as known")
+        return found
+
+    def history(self) -> list[Entry]:
+        """Every entry from the first on, its chain verified."""
+        found: list[Entry] = []
+        previous = None
+        for number in range(self.last + 1):
+            data = self._read(number)
+            found.append(self._parsed(number, data, previous))
+            previous = sha256(data)
+        if previous != self.head:
+            name = entry_name(self.last)
+            raise damaged(self.files.place, name, "is not the last entry that was read before")
+        return found
+
+    def commit(self, build: Callable[[State], dict[str, Any] | None]) -> Entry | None:
+        """Add the entry that ``build`` makes of the state; whoever is first, nothing is lost.
+
+        Parameters
+        ----------
+        build : callable
+            Gives the fields of the entry, or None where there is nothing to do. Called again
+            with the new state whenever another writer was faster.
+        """
+        while True:
+            self.refresh()
+            fields = build(self.state)
+            if fields is None:
+                return None
+            entry = self._next(fields)
+            data, name = entry.to_bytes(), entry_name(entry.number)
+            if self.last >= 0:  # what this entry builds on must outlive it
+                self.files.settle(entry_name(self.last).removesuffix("/zarr.json"))
+            # An answer that was lost on its way leaves our own bytes there.
+            if self.files.create(name, data) or self.files.find(name, MAX_JSON) == data:
+                self._take(entry.number, data)
+                return entry
+
+    def _start(self, snapshot: int) -> None:
+        """Entry 0, and the state before the entry that holds one."""
+        self._take(0, self._read(0))
+        self._check_root()
+        if snapshot:
+            origin = self.head
+            name = entry_name(snapshot)
+            entry = Entry.from_bytes(self._read(snapshot), self.files.place, name)
+            if entry.state is None or entry.state.get("origin") != origin:
+                raise damaged(self.files.place, name, "does not hold the state of this store")
+            self.state = State.from_plain(entry.state, f"{self.files.place}/{name}")
+            self.last, self.head = snapshot - 1, str(entry.previous)
+
+    def _take(self, number: int, data: bytes) -> None:
+        entry = self._parsed(number, data, self.head or None)
+        commit = sha256(data)
+        self.state.apply(entry, commit, f"{self.files.place}/{entry_name(number)}")
+        self._recent[number] = entry, commit
+        self.last, self.head = number, commit
+
+    def _parsed(self, number: int, data: bytes, previous: str | None) -> Entry:
+        name = entry_name(number)
+        entry = Entry.from_bytes(data, self.files.place, name)
+        if entry.number != number or (entry.op == "create") != (number == 0):
+            raise damaged(self.files.place, name, f"is entry {entry.number} ({entry.op}) by itself")
+        if entry.previous != previous:
+            raise damaged(self.files.place, name, "does not follow the entry before it")
+        return entry
+
+    def _read(self, number: int) -> bytes:
+        data = self.files.find(entry_name(number), MAX_JSON)
+        if data is None:
+            raise damaged(self.files.place, entry_name(number), "is missing")
+        return data
+
+    def _next(self, fields: dict[str, Any]) -> Entry:
+        number = self.last + 1
+        state = None
+        if number and number % SNAPSHOT_EVERY == 0:
+            state = self.state.to_plain(self._recent[0][1])
+        return Entry(
+            number=number,
+            time=now(),
+            nonce=uuid.uuid4().hex,
+            previous=self.head or None,
+            state=state,
+            **fields,
+        )
+
+    def _check_whole(self, numbers: list[int]) -> None:
+        """Refuse a log with a hole."""
+        missing = set(range(numbers[-1] + 1)) - set(numbers)
+        if self.last < numbers[-1]:
+            missing.add(self.last + 1)
+        if missing:
+            raise damaged(self.files.place, entry_name(min(missing)), "is missing from the log")
+
+    def _check_root(self) -> None:
+        said = self.first.files.get("zarr.json")
+        if said != [len(self.root), sha256(self.root)]:
+            raise damaged(self.files.place, "zarr.json", "is not the one its first commit names")
+
+
+def entry_folder(number: int) -> str:
+    """Folder of an entry."""
+    return f"log/{number:020}"
+
+
+def entry_name(number: int) -> str:
+    """The file that is an entry."""
+    return f"{entry_folder(number)}/zarr.json"
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _last_snapshot(last: int) -> int:
+    return last - last % SNAPSHOT_EVERY
+
+
+def _numbers(files: Files) -> list[int]:
+    """Numbers of the entries that a listing shows, sorted; without an unfinished last one."""
+    numbers = [int(name) for name in files.folders("log") if NUMBER.fullmatch(name)]
+    while numbers and files.find(entry_name(numbers[-1]), MAX_JSON) is None:
+        numbers.pop()
+    return numbers
+
+
+def _read_root(files: Files) -> bytes:
+    """``zarr.json`` of a model; refuses what is none, and a format that is too new."""
+    data = files.find("zarr.json", MAX_JSON)
+    if data is None:
+        raise ModelError(f"{files.place} is not a model of rff_stream: it has no zarr.json.")
+    check_format(parse_loosely(data, f"{files.place}/zarr.json"), files.place, "zarr.json")
+    parse(data, f"{files.place}/zarr.json")
+    return data

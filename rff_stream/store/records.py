@@ -1,0 +1,235 @@
+"""Moments and augmented rows as plain values and named arrays, and back bit for bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.features.base import Nesting
+from rff_stream.moments import N_PARTS, AugmentedRow, Moments, packed_size
+from rff_stream.rowsample import RowSample
+from rff_stream.store.arrays import decode, decode_rows, encode, encode_rows
+
+__all__ = [
+    "Label",
+    "check_moments",
+    "decode_moments",
+    "decode_row",
+    "encode_moments",
+    "label_key",
+    "row_arrays",
+    "row_plain",
+    "sorted_groups",
+]
+
+Label = str | int | float | bool | None
+"""What a group may be called: a JSON scalar."""
+
+ROW_ARRAYS = ("prior", "feature_origin", "target_origin", "target_scale")
+ROW_NAMES = ("inputs", "targets", "units")
+
+Form = tuple[tuple[int, ...], str]
+"""Shape and dtype."""
+
+BY_ROW = ("moments", "parts")
+"""Arrays with one chunk a group."""
+
+DIMS = {
+    "moments": ("group", "packed"),
+    "parts": ("group", "part", "column"),
+    "rows": ("group",),
+    "weights": ("group", "power"),
+    "sample_sizes": ("group", "size"),
+    "sample_keys": ("sampled",),
+    "sample_rows": ("sampled", "sampled_column"),
+}
+"""Arrays of a batch. weights: Σw² and Σlog w. sample_sizes: k and m of each group."""
+
+
+def row_plain(row: AugmentedRow) -> dict[str, Any]:
+    """What of a row is text; its numbers are :func:`row_arrays`."""
+    return {
+        "map_fingerprint": row.map_fingerprint,
+        "nesting": row.nesting,
+        "fingerprint": row.fingerprint,
+        **{name: list(getattr(row, name)) for name in ROW_NAMES},
+    }
+
+
+def row_arrays(row: AugmentedRow) -> dict[str, Array]:
+    """The numbers of a row, by name."""
+    return {name: np.asarray(getattr(row, name), np.float64) for name in ROW_ARRAYS}
+
+
+def decode_row(plain: Any, arrays: Mapping[str, Array], place: str) -> AugmentedRow:
+    """The row that gave these; refuses one whose fingerprint is not the one recorded."""
+    try:
+        if plain["nesting"] not in get_args(Nesting):
+            raise ValueError(f"nesting is {plain['nesting']!r}")
+        names = {name: tuple(plain[name]) for name in ROW_NAMES}
+        numbers = {name: arrays[name] for name in ROW_ARRAYS}
+        if any(a.ndim != 1 or a.dtype != np.float64 for a in numbers.values()):
+            raise ValueError("its arrays are not vectors of float64")
+        row = AugmentedRow(plain["map_fingerprint"], nesting=plain["nesting"], **numbers, **names)
+        if row.fingerprint != plain["fingerprint"]:
+            raise ValueError("its fingerprint is not that of its values")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{place} cannot be read as the meaning of the moments: {error!r}. "
+            "Restore it from a copy."
+        ) from error
+    return row
+
+
+def sorted_groups(groups: Mapping[Any, Moments]) -> list[tuple[Label, Moments]]:
+    """Groups in the order they are stored and summed: by type, then by value."""
+    for label in groups:
+        known = type(label) in (str, int, float, bool, type(None))
+        if not known or (isinstance(label, float) and not math.isfinite(label)):
+            raise ModelError(
+                f"The group label {label!r} is a {type(label).__name__}, which a store cannot give "
+                "back. Use text, whole numbers, finite floats, booleans or None."
+            )
+    return sorted(groups.items(), key=lambda item: label_key(item[0]))
+
+
+def label_key(label: Label) -> tuple[str, Any]:
+    """What labels of groups are sorted by."""
+    return type(label).__name__, 0 if label is None else label
+
+
+def check_moments(moments: Moments, row: AugmentedRow, order: int, name: str) -> None:
+    """Refuse moments that mean something else, or hold what no pass gives."""
+    if moments.row.fingerprint != row.fingerprint:
+        raise ModelError(
+            f"{name} differs in {row.difference(moments.row)} from what the store keeps, which "
+            "is named first. Collect it with the map, origins, names and units of the store."
+        )
+    if moments.order != order:
+        raise ModelError(
+            f"{name} has order {moments.order}, but the store keeps order {order}. "
+            f"Collect it with order={order}."
+        )
+    for what, wrong in _faults(moments):
+        if wrong:
+            raise ModelError(
+                f"{name} has {what}, which no pass over data gives. Collect it again; "
+                "differences of moments are for answers and are not stored."
+            )
+
+
+def encode_moments(folder: str, groups: Sequence[Moments]) -> Iterator[tuple[str, bytes]]:
+    """Files of the moments of some groups of one row and order, at least one."""
+    samples = [m.sample for m in groups]
+    small = {
+        "rows": np.array([m.n for m in groups], np.int64),
+        "weights": np.array([[m.squared_weight, m.log_weight] for m in groups]),
+        "sample_sizes": np.array([[s.size, len(s.keys)] for s in samples], np.int64),
+        "sample_keys": np.concatenate([s.keys for s in samples]),
+        "sample_rows": np.concatenate([s.rows for s in samples]),
+    }
+    large = {
+        "moments": [m.sums for m in groups],
+        "parts": [m.parts for m in groups if m.parts is not None],
+    }
+    shapes = {name: _shape(values) for name, values in {**small, **large}.items() if len(values)}
+    first, sizes = groups[0], small["sample_sizes"]
+    _check_shapes(first.row, first.order, len(groups), shapes, sizes, folder)
+    for name, values in small.items():
+        yield from encode(f"{folder}/{name}", values, DIMS[name])
+    for name, rows in large.items():
+        if rows:
+            yield from encode_rows(f"{folder}/{name}", rows, DIMS[name])
+
+
+def decode_moments(
+    row: AugmentedRow,
+    order: int,
+    labels: Sequence[Label],
+    files: Mapping[str, bytes],
+    folder: str,
+    place: str,
+) -> dict[Label, Moments]:
+    """Groups that :func:`encode_moments` wrote in a folder, as views of its verified files."""
+    names = [name for name in DIMS if f"{folder}/{name}/zarr.json" in files]
+    arrays: dict[str, Any] = {
+        name: (decode_rows if name in BY_ROW else decode)(f"{folder}/{name}", files, place)
+        for name in names
+    }
+    place = f"{place}/{folder}"
+    shapes = {name: _shape(values) for name, values in arrays.items()}
+    sizes = arrays.get("sample_sizes", np.zeros((0, 2), np.int64))
+    _check_shapes(row, order, len(labels), shapes, sizes, place)
+    stops = np.cumsum(sizes[:, 1])
+    groups = {}
+    for i, label in enumerate(labels):
+        chosen = slice(int(stops[i] - sizes[i, 1]), int(stops[i]))
+        sample = RowSample(
+            int(sizes[i, 0]), arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
+        )
+        squared, logarithm = (float(weight) for weight in arrays["weights"][i])
+        parts = arrays["parts"][i] if order == 1 else None
+        n, sums = int(arrays["rows"][i]), arrays["moments"][i]
+        groups[label] = Moments(row, order, sums, n, squared, logarithm, parts, sample)
+        check_moments(groups[label], row, order, f"{place}, group {label!r},")
+    return groups
+
+
+def _shape(values: Any) -> Form:
+    """Of an array, or of the array whose rows these are."""
+    if isinstance(values, list):
+        return (len(values), *values[0].shape), values[0].dtype.name
+    return values.shape, values.dtype.name
+
+
+def _check_shapes(
+    row: AugmentedRow,
+    order: int,
+    count: int,
+    found: Mapping[str, Form],
+    sizes: Array,
+    place: str,
+) -> None:
+    expected = _shapes(row, order, count, sizes)
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise ModelError(
+                f"{place}/{name} is {found.get(name, 'absent')}, but its row, order and groups ask "
+                f"for {expected.get(name, 'no such array')}. Collect the moments again, or "
+                "restore the file from a copy."
+            )
+
+
+def _shapes(row: AugmentedRow, order: int, count: int, sizes: Array) -> dict[str, Form]:
+    """Shape and dtype that each array must have."""
+    whole = sizes.shape == (count, 2) and bool((sizes >= 0).all())
+    sampled = sum(sizes[:, 1].tolist()) if whole else -1
+    found = {
+        "rows": ((count,), "int64"),
+        "weights": ((count, 2), "float64"),
+        "sample_sizes": ((count, 2), "int64"),
+        "sample_keys": ((sampled,), "uint64"),
+        "sample_rows": ((sampled, len(row.inputs) + row.n_targets + 1), "float64"),
+    }
+    if order == 1:
+        parts = ((count, N_PARTS, row.width), "float64")
+        return {**found, "moments": ((count, row.width), "float64"), "parts": parts}
+    return {**found, "moments": ((count, packed_size(row.width)), "float64")}
+
+
+def _faults(moments: Moments) -> Iterator[tuple[str, bool]]:
+    """(what, whether) of everything that cannot be in the moments of rows."""
+    sample = moments.sample
+    yield f"{moments.n} rows", moments.n < 0
+    yield "sums that are not finite", not np.isfinite(moments.sums.sum())
+    yield f"squared weight {moments.squared_weight}", not 0 <= moments.squared_weight < math.inf
+    yield f"log weight {moments.log_weight}", not math.isfinite(moments.log_weight)
+    yield f"{len(sample.keys)} sampled rows of {sample.size}", len(sample.keys) > sample.size
+    yield "sample keys out of order", bool((sample.keys[1:] < sample.keys[:-1]).any())
+    parts = moments.parts
+    yield "parts that are not finite", parts is not None and not np.isfinite(parts.sum())

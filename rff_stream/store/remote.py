@@ -1,0 +1,172 @@
+"""Files in an object store, through fsspec: puts are whole or absent, and one of two racers wins."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+from urllib.parse import unquote
+
+import fsspec
+
+from rff_stream.errors import ModelError
+from rff_stream.store.files import damaged, redacted
+
+__all__ = ["RemoteFiles"]
+
+
+class RemoteFiles:
+    """Files under a URL; see :class:`~rff_stream.store.files.Files`.
+
+    Parameters
+    ----------
+    system : fsspec file system
+    root : str
+        Path inside it.
+    place : str
+        The URL without secrets.
+    secret : bool
+        The URL holds one: causes of errors are not shown, for they may quote it.
+    """
+
+    def __init__(self, system: Any, root: str, place: str, secret: bool = False) -> None:
+        self.system = system
+        self.root = root.rstrip("/")
+        self.place = place.rstrip("/")
+        self._secret = secret
+
+    @classmethod
+    def of(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self:
+        """The files under a URL, with options as fsspec takes them."""
+        place, secret = redacted(url), redacted(url) != url
+        try:
+            plain, options = _credentials(url)
+            options |= {"use_listings_cache": False, **(storage_options or {})}
+            system, root = fsspec.core.url_to_fs(plain, **options)
+        except (ImportError, ValueError, TypeError, OSError) as error:
+            fact = f"{place} cannot be opened: {type(error).__name__}"
+            remedy = "Look at the URL, at storage_options and whether its package is installed."
+            raise ModelError(f"{fact}. {remedy}") from (None if secret else error)
+        return cls(system, root, place, secret)
+
+    def find(self, name: str, at_most: int) -> bytes | None:
+        path = self._path(name)
+        with self._failing(name, "read"):
+            try:
+                data = self.system.cat_file(path, start=0, end=at_most + 1)
+            except FileNotFoundError:
+                return None
+            except OSError:
+                if self.system.info(path)["size"] == 0:  # which has no range to read
+                    return b""
+                raise
+        if len(data) > at_most:
+            raise damaged(self.place, name, f"has more than the {at_most:,} bytes expected")
+        return bytes(data)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
+            self.system.invalidate_cache()
+            found = self.system.find(self._path(folder), detail=True)
+            return {self._name(path): info["size"] for path, info in found.items()}
+        return {}
+
+    def folders(self, folder: str) -> list[str]:
+        with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
+            self.system.invalidate_cache()
+            found = self.system.ls(self._path(folder), detail=True)
+            names = [info["name"] for info in found if info["type"] == "directory"]
+            return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
+        return []
+
+    def write(self, name: str, data: bytes) -> None:
+        # The answer to a put may be lost and the put repeated: then our own bytes are there.
+        if not self.create(name, data) and self.find(name, len(data)) != data:
+            raise ModelError(
+                f"{self.place}/{name} exists, and a store never replaces a file. Another process "
+                "writes there, or one was stopped: choose another place, or remove what is there."
+            )
+
+    def settle(self, *folders: str) -> None:
+        """A put that returned is already durable."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._failing(name, "written"):
+            try:
+                self.system.pipe_file(self._path(name), data, mode="create")
+            except FileExistsError:
+                return False
+            except OSError:
+                # Two puts at once may both be told to try again; and an answer may be lost.
+                if self.system.exists(self._path(name)):
+                    return False
+                raise
+        return True
+
+    def remove(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            self.system.rm(self._path(folder), recursive=True)
+
+    def age(self, name: str) -> float:
+        with self._failing(name, "read"):
+            changed = self.system.modified(self._path(name))
+        now = datetime.datetime.now(changed.tzinfo or datetime.UTC)
+        return float((now - changed.replace(tzinfo=now.tzinfo)).total_seconds())
+
+    def identity(self) -> object:
+        return None
+
+    def require_exclusive_puts(self) -> None:
+        """Refuse a file system that lets two writers create one file: it would lose batches."""
+        name = f".probe-{uuid.uuid4().hex}"
+        try:
+            exclusive = self.create(name, b"{}") and not self.create(name, b"{}")
+        finally:
+            self.remove(name)
+        if not exclusive or _checks_then_puts(self.system):
+            raise ModelError(
+                f"{self.place} lies in a file system ({type(self.system).__name__}) that does not "
+                "create a file exclusively; two writers would lose batches. Write to a local "
+                "disk or an S3, GCS or Azure bucket; models there can still be read."
+            )
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}" if name else self.root
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(f"{self.root}/")
+
+    @contextlib.contextmanager
+    def _failing(self, name: str, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            if verb == "listed":
+                raise
+            raise damaged(self.place, name, "is missing") from None
+        except Exception as error:
+            if isinstance(error, ModelError):
+                raise
+            what = f"{self.place}/{name} cannot be {verb}: {type(error).__name__}"
+            told = "" if self._secret else f" ({redacted(str(error))[:300]})"
+            raise ModelError(
+                f"{what}{told}. What was committed before is unchanged. Look at the network, "
+                "the credentials and the rights, then run again."
+            ) from (None if self._secret else error)
+
+
+def _credentials(url: str) -> tuple[str, dict[str, Any]]:
+    """The URL without the secret of ``s3://key:secret@bucket``, and what s3fs calls its parts."""
+    scheme, _, rest = url.partition("://")
+    user, at, path = rest.rpartition("@")
+    if scheme not in ("s3", "s3a") or not at or ":" not in user:
+        return url, {}
+    key, _, secret = user.partition(":")
+    return f"{scheme}://{path}", {"key": unquote(key), "secret": unquote(secret)}
+
+
+def _checks_then_puts(system: Any) -> bool:
+    """Whether exclusive creation is the generic one of fsspec, which looks and then writes."""
+    return type(system).pipe_file is fsspec.AbstractFileSystem.pipe_file and not system.async_impl

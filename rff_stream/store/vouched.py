@@ -1,0 +1,89 @@
+"""Files that a commit vouches for: written once, read once, used as they were verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rff_stream.errors import ModelError
+from rff_stream.store.entries import Manifest, sha256
+from rff_stream.store.files import Files, damaged
+
+__all__ = ["MAX_BYTES", "check_listing", "read_one", "read_vouched", "root_of", "write_vouched"]
+
+MAX_BYTES = 64 * 2**30
+"""The most that one model may take in memory, unless the caller says otherwise."""
+
+
+def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manifest:
+    """Write new files, durably; returns what a commit says of them.
+
+    What was written is removed again when one of them fails: a full disk gets its room back.
+    """
+    manifest: Manifest = {}
+    try:
+        for name, data in contents:
+            files.write(name, data)
+            manifest[name] = [len(data), sha256(data)]
+        files.settle(*{name.rpartition("/")[0] for name in manifest})
+    except BaseException:
+        for name in manifest:
+            files.remove(name)
+        raise
+    return manifest
+
+
+def read_vouched(files: Files, manifest: Manifest, max_bytes: int) -> dict[str, bytes]:
+    """Every file of a manifest, each read once and verified; any difference is refused.
+
+    Raises
+    ------
+    ModelError
+        Names the file that is missing, extra, a link, or of other bytes than its commit says;
+        or gives the bytes where all of them together are more than ``max_bytes``.
+    """
+    check_size(files.place, manifest, max_bytes)
+    check_listing(files, manifest)
+    return {name: read_one(files, name, manifest) for name in manifest}
+
+
+def read_one(files: Files, name: str, manifest: Manifest) -> bytes:
+    """The bytes of one file, verified."""
+    size, wanted = manifest[name]
+    data = files.find(name, size)
+    if data is None:
+        raise damaged(files.place, name, "is missing")
+    if len(data) != size:
+        raise damaged(files.place, name, f"has {len(data):,} bytes, but its commit says {size:,}")
+    if (found := sha256(data)) != wanted:
+        what = f"has sha256 {found[:12]}…, but its commit says {wanted[:12]}…"
+        raise damaged(files.place, name, what)
+    return data
+
+
+def check_size(place: str, manifest: Manifest, max_bytes: int) -> None:
+    """Refuse before anything is allocated."""
+    total = sum(size for size, _ in manifest.values())
+    if total > max_bytes:
+        raise ModelError(
+            f"{place} takes {total:,} bytes in memory, but max_bytes={max_bytes:,}. Raise "
+            "max_bytes if this is expected; a model from a stranger may be made to fill memory."
+        )
+
+
+def check_listing(files: Files, manifest: Manifest) -> None:
+    """Refuse files that are missing or extra in the folders that a manifest owns."""
+    for root in sorted({root_of(name) for name in manifest} - {""}):
+        found = files.sizes(root)
+        wanted = {name for name in manifest if root_of(name) == root}
+        for name in sorted(wanted - found.keys()):
+            raise damaged(files.place, name, "is missing")
+        for name in sorted(found.keys() - wanted):
+            raise damaged(files.place, name, "is an extra file that no commit names")
+
+
+def root_of(name: str) -> str:
+    """The folder that belongs to the commit of a file; "" for metadata of a shared folder."""
+    parts = name.split("/")
+    if parts[0] in ("data", "answers"):
+        return "/".join(parts[:2]) if len(parts) > 2 else ""
+    return parts[0] if len(parts) > 1 and parts[0] != "log" else ""

@@ -1,0 +1,433 @@
+"""Measures rff_stream against bare BLAS, scikit-learn and the plain Dask way; prints Markdown.
+
+    make bench                          everything: about half an hour on two cores
+    make bench BENCH_ARGS="--quick"     small sizes: does the script still work?
+    python tests/benchmarks/bench.py --sections hot,import
+
+What is compared runs in turn, A B A B …; a ratio is taken within each turn and its median is
+shown. Each whole fit is a fresh process. CPU is user + system time of all threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+D = 8
+INPUTS = [f"x{i}" for i in range(D)]
+BATCH = 512  # rows of one rank-k update
+CHUNK = 65_536  # rows of one Zarr chunk
+TEST_ROWS = 20_000
+ALPHA = 1.0
+Result = dict[str, Any]
+Predict = Callable[[np.ndarray], np.ndarray]
+
+
+# --- data -------------------------------------------------------------------------------
+
+
+def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """X (n, d) and y (n,), float32: a smooth function of the inputs plus noise of σ = 0.1."""
+    rng = np.random.default_rng(seed)
+    x = 0.4 * rng.standard_normal((n, D), np.float32)
+    y = np.sin(3 * x[:, 0]) + x[:, 1] * x[:, 2] + np.cos(2 * x[:, 3] + x[:, 4])
+    return x, y + 0.1 * rng.standard_normal(n, np.float32)
+
+
+def write_zarr(store: str, n: int) -> Result:
+    """A group of 1-D arrays x0 … x7 and y, written a chunk at a time."""
+    import zarr
+
+    group = zarr.create_group(store)
+    columns = {
+        name: group.create_array(name, shape=(n,), chunks=(min(CHUNK, n),), dtype="float32")
+        for name in [*INPUTS, "y"]
+    }
+    for number, start in enumerate(range(0, n, CHUNK)):
+        stop = min(start + CHUNK, n)
+        x, y = rows(stop - start, seed=number + 1)
+        for name, values in zip(columns, [*x.T, y], strict=True):
+            columns[name][start:stop] = values
+    return {}
+
+
+def read_zarr(store: str) -> tuple[np.ndarray, np.ndarray]:
+    import zarr
+
+    group = zarr.open_group(store, mode="r")
+    return np.column_stack([group[name][:] for name in INPUTS]), group["y"][:]
+
+
+# --- what is measured, each in a process of its own ---------------------------------------
+
+
+def fit_rff_stream(store: str, components: int) -> Predict:
+    import rff_stream as rs
+
+    model = rs.KernelRidge(
+        kernel="gaussian",
+        length_scale=1.0,
+        n_components=components,
+        alpha=ALPHA,
+        random_state=0,
+    )
+    return model.fit(store, "y", inputs=INPUTS).predict
+
+
+def fit_scikit_learn(store: str, components: int) -> Predict:
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+
+    x, y = read_zarr(store)
+    sampler = RBFSampler(gamma=0.5, n_components=components, random_state=0)
+    return make_pipeline(sampler, Ridge(alpha=ALPHA)).fit(x, y).predict
+
+
+def fit_plain_dask(store: str, components: int) -> Predict:
+    """Features by map_blocks, moments by Z.T @ Z: the program one writes first."""
+    import dask
+    import dask.array as da
+
+    rng = np.random.default_rng(0)
+    omega = rng.standard_normal((D, components), np.float32)
+    phases = rng.uniform(0, 2 * np.pi, components).astype(np.float32)
+    scale = np.float32(np.sqrt(2 / components))
+
+    def features(x: np.ndarray) -> np.ndarray:
+        return np.cos(x @ omega + phases) * scale
+
+    x = da.stack([da.from_zarr(store, component=name) for name in INPUTS], axis=1)
+    x = x.rechunk({1: D})
+    y = da.from_zarr(store, component="y")
+    z = x.map_blocks(features, dtype=np.float32, chunks=(x.chunks[0], (components,)))
+    zz, zy, z_mean, y_mean = (
+        np.asarray(value, np.float64)
+        for value in dask.compute(z.T @ z, z.T @ y, z.mean(axis=0), y.mean(), scheduler="threads")
+    )
+    n = len(y)
+    matrix = zz - n * np.outer(z_mean, z_mean) + ALPHA * np.eye(components)
+    beta = np.linalg.solve(matrix, zy - n * z_mean * y_mean)
+    return lambda x: y_mean + (features(x) - z_mean) @ beta
+
+
+def bare_syrk(n: int, components: int) -> Callable[[], None]:
+    """Rank-512 updates of one float32 triangle and nothing else, as often as n rows need."""
+    from scipy.linalg.blas import ssyrk
+
+    z = np.cos(np.random.default_rng(0).standard_normal((BATCH, components), np.float32))
+    triangle = np.zeros((components, components), np.float32, order="F")
+
+    def run() -> None:
+        for _ in range(n // BATCH):
+            ssyrk(1.0, z.T, beta=1.0, c=triangle, lower=1, overwrite_c=1)
+
+    run_once = ssyrk(1.0, z.T, beta=1.0, c=triangle, lower=1, overwrite_c=1)
+    assert np.shares_memory(run_once, triangle), "SYRK copied the triangle: not the bare cost"
+    return run
+
+
+FITS = {"rff_stream": fit_rff_stream, "sklearn": fit_scikit_learn, "dask": fit_plain_dask}
+
+
+def whole_fit(library: str, store: str, components: int) -> Result:
+    """One fit from Zarr: CPU and wall from call to return, then peak memory, then R²."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    predict = FITS[library](store, components)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    peak = peak_bytes()
+    x, y = rows(TEST_ROWS, seed=0)
+    r2 = 1 - np.mean((np.asarray(predict(x)).ravel() - y) ** 2) / y.var()
+    return {"cpu": cpu, "wall": wall, "peak": peak, "r2": float(r2)}
+
+
+def whole_syrk(n: int, components: int) -> Result:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        run = bare_syrk(n, components)
+        cpu = time.process_time()
+        run()
+        return {"cpu": time.process_time() - cpu}
+
+
+def hot_loop(n: int, components: int, pairs: int) -> Result:
+    """``accumulate`` over bare SYRK, and two threads over one, on float32 rows."""
+    from threadpoolctl import threadpool_limits
+
+    from rff_stream.accumulate import accumulate
+    from rff_stream.features.fourier import FourierFeatures
+    from rff_stream.kernels import Gaussian
+
+    x, y = rows(n, seed=0)
+    features = FourierFeatures.sample(Gaussian(1.0), D, components, rng=0)
+
+    def ours() -> None:
+        accumulate(features, x, y, sums="float32")
+
+    def two_threads() -> None:
+        threads = [threading.Thread(target=ours) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    with threadpool_limits(1):
+        bare = bare_syrk(n, components)
+        ours(), bare(), two_threads()  # pages touched, code loaded
+        cpu = list(turns(time.thread_time, [ours, bare], pairs))
+        wall = list(turns(time.perf_counter, [ours, two_threads], pairs))
+    return {
+        "ours": statistics.median(a for a, _ in cpu) / n,
+        "bare": statistics.median(b for _, b in cpu) / n,
+        "over_bare": [a / b for a, b in cpu],
+        "speed_up": [2 * one / two for one, two in wall],
+    }
+
+
+def turns(
+    clock: Callable[[], float], works: list[Callable[[], None]], repeats: int
+) -> Iterator[list[float]]:
+    """Seconds of each work, in turn, ``repeats`` times."""
+    for _ in range(repeats):
+        seconds = []
+        for work in works:
+            start = clock()
+            work()
+            seconds.append(clock() - start)
+        yield seconds
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process: since exec, where the system tells."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+CHILDREN: dict[str, Callable[..., Result]] = {
+    function.__name__: function for function in (write_zarr, whole_fit, whole_syrk, hot_loop)
+}
+
+
+def child(name: str, *arguments: Any) -> Result:
+    """Result of a function in a fresh process, with that process's CPU seconds."""
+    text, cpu = run_python(__file__, "--child", json.dumps([name, *arguments]))
+    result: Result = json.loads(text.splitlines()[-1])
+    return result | {"process_cpu": cpu}
+
+
+def run_python(*arguments: str) -> tuple[str, float]:
+    """What a fresh interpreter prints, and its CPU seconds from start to end."""
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        text = pipe.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"python {' '.join(arguments)} ended with {process.returncode}")
+    return text, usage.ru_utime + usage.ru_stime
+
+
+# --- sections -------------------------------------------------------------------------------
+
+
+def section_hot(options: argparse.Namespace) -> None:
+    print("\n### Hot loop\n")
+    print(f"`accumulate` over {options.hot_rows:,} rows, float32, d={D}, one BLAS thread; bare")
+    print("SYRK: R×R, 512 rows at a time, nothing else.\n")
+    table = []
+    for components in options.components:
+        found = child("hot_loop", options.hot_rows, components, options.repeats)
+        table.append(
+            [
+                f"{components}",
+                f"{found['ours'] * 1e6:.2f}",
+                f"{found['bare'] * 1e6:.2f}",
+                spread(found["over_bare"]),
+                spread(found["speed_up"]),
+            ]
+        )
+    head = ["R", "CPU µs a row", "bare SYRK", "over bare SYRK", "two threads over one"]
+    print_table(head, table)
+
+
+def section_fit(options: argparse.Namespace, folder: Path) -> None:
+    n, components = options.rows, options.components[0]
+    store = stored(folder, n)
+    print(f"\n### Whole fit from Zarr: n={n:,}, d={D}, R={components}\n")
+    libraries = [name for name in FITS if name != "sklearn" or memory_for_scikit_learn(n)]
+    found: dict[str, list[Result]] = {name: [] for name in ["syrk", *libraries]}
+    for _ in range(options.repeats):
+        found["syrk"].append(child("whole_syrk", n, components))
+        for name in libraries:
+            found[name].append(child("whole_fit", name, store, components))
+    ours = found["rff_stream"]
+    titles = {"rff_stream": "**rff_stream**", "sklearn": "RBFSampler + Ridge, in memory"}
+    table = [
+        [
+            titles.get(name, "plain Dask: map_blocks, Z.T @ Z"),
+            f"{median(found[name], 'cpu'):.1f}",
+            f"{ratio(found[name], found['syrk'], 'cpu'):.2f}",
+            f"{median(found[name], 'process_cpu'):.1f}",
+            f"{ratio(found[name], ours, 'process_cpu'):.2f}",
+            f"{median(found[name], 'wall'):.1f}",
+            f"{median(found[name], 'peak') / 1e9:.2f}",
+            f"{median(found[name], 'r2'):.4f}",
+        ]
+        for name in libraries
+    ]
+    table.append(["bare SYRK", f"{median(found['syrk'], 'cpu'):.1f}", "1", *["–"] * 5])
+    head = ["", "fit, CPU s", "over bare SYRK", "process, CPU s", "over rff_stream"]
+    print_table([*head, "fit, wall s", "peak GB", "R²"], table)
+
+
+def section_growth(options: argparse.Namespace, folder: Path) -> None:
+    components = options.components[0]
+    sizes = [options.rows * factor for factor in (1, 2, 4)]
+    stores = {n: stored(folder, n) for n in sizes}
+    print(f"\n### Growth with n: d={D}, R={components}\n")
+    found: dict[int, list[Result]] = {n: [] for n in sizes}
+    for _ in range(options.repeats):
+        for n in sizes:
+            found[n].append(child("whole_fit", "rff_stream", stores[n], components))
+    least = sizes[0]
+    table = [
+        [
+            f"{n:,}",
+            f"{median(found[n], 'cpu'):.1f}",
+            f"{ratio(found[n], found[least], 'cpu') * least / n:.3f}",
+            f"{median(found[n], 'wall'):.1f}",
+            f"{median(found[n], 'peak') / 1e9:.3f}",
+            f"{ratio(found[n], found[least], 'peak'):.3f}",
+        ]
+        for n in sizes
+    ]
+    head = ["n", "fit, CPU s", f"CPU a row over n={least:,}", "wall s"]
+    print_table([*head, "peak GB", f"over n={least:,}"], table)
+
+
+def section_import(options: argparse.Namespace) -> None:
+    print("\n### Import\n\nA fresh interpreter from start to end.\n")
+    codes = ["pass", "import numpy", "import rff_stream"]
+    codes.append("import dask.array, distributed, xarray, zarr")
+    run = [lambda code=code: run_python("-c", code)[1] for code in codes]
+    found = [[work() for work in run] for _ in range(options.repeats + 1)][1:]  # the first compiles
+    cpu = [statistics.median(column) for column in zip(*found, strict=True)]
+    table = [[f"`{code}`", f"{seconds:.2f}"] for code, seconds in zip(codes, cpu, strict=True)]
+    print_table(["", "CPU s"], table)
+
+
+# --- printing -------------------------------------------------------------------------------
+
+
+def median(results: list[Result], key: str) -> float:
+    return statistics.median(result[key] for result in results)
+
+
+def ratio(above: list[Result], below: list[Result], key: str) -> float:
+    """Median of the ratios within each turn."""
+    return statistics.median(a[key] / b[key] for a, b in zip(above, below, strict=True))
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} ({min(values):.3f}–{max(values):.3f})"
+
+
+def print_table(head: list[str], table: list[list[str]]) -> None:
+    for cells in (head, ["---", *["---:"] * (len(head) - 1)], *table):
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def print_machine() -> None:
+    import scipy
+
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+        model = next(names, model)
+    print(
+        f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, SciPy {scipy.__version__}",
+        flush=True,
+    )
+
+
+def memory_for_scikit_learn(n: int) -> bool:
+    """Whether Z and its copies, about 12 kB a row at R=1024, fit in what is free."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 12e3 * n > free:
+        print(f"RBFSampler + Ridge left out: about {12e-6 * n:.0f} GB, {free / 1e9:.0f} free.\n")
+    return 12e3 * n <= free
+
+
+def stored(folder: Path, n: int) -> str:
+    store = folder / f"{n}.zarr"
+    if not store.exists():
+        child("write_zarr", str(store), n)
+    return str(store)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sections", default="hot,fit,growth,import")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
+    parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
+    parser.add_argument("--components", type=int, nargs="+", default=[1024, 4096], metavar="R")
+    parser.add_argument("--folder", type=Path, help="where the Zarr stores go and stay")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats, options.rows, options.hot_rows = 2, 20_000, 4096
+        options.components = [128, 256]
+    return options
+
+
+def main() -> None:
+    options = parse()
+    if options.child:
+        name, *arguments = json.loads(options.child)
+        print(json.dumps(CHILDREN[name](*arguments)))
+        return
+    sections = options.sections.split(",")
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="rff-stream-bench-"))
+    print_machine()
+    try:
+        if "hot" in sections:
+            section_hot(options)
+        if "fit" in sections:
+            section_fit(options, folder)
+        if "growth" in sections:
+            section_growth(options, folder)
+        if "import" in sections:
+            section_import(options)
+    finally:
+        if options.folder is None:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

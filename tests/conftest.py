@@ -1,0 +1,44 @@
+"""What every test may ask for: real data, a seeded generator, and settings no machine changes."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import dask
+import hypothesis
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("RFF_STREAM_DATA", ROOT.parent / "shared" / "data"))
+
+# Neither ~/.config/dask nor DASK_… variables shape a test; a Client still takes over as usual.
+dask.config.refresh(paths=[], env={})
+dask.config.set(scheduler="threads")
+
+# A deadline would measure the machine; CI must not fail on an example that no one can see again.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator seeded by the test's own name: the same numbers in any order of tests."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Path of a real data set by file name, or a skip that says where it was looked for."""
+
+    def find(name: str) -> Path:
+        path = DATA / name
+        if not path.exists():
+            pytest.skip(f"No {name} in {DATA}; RFF_STREAM_DATA names the folder of the data sets.")
+        return path
+
+    return find

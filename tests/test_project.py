@@ -1,0 +1,278 @@
+"""The rooms of the design, and the size and shape of what is in them, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import re
+import subprocess
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rff_stream
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "rff_stream"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# A file imports from its own room and from rows above it. What planning reads is the contract of
+# a source, which stands above it; the sources that keep the contract stand below.
+ROOMS = [
+    {"_array", "errors", "treesum"},
+    {"rowsample"},
+    {"kernels"},
+    {"features"},
+    {"moments"},
+    {"_blas"},
+    {"accumulate"},
+    {"pilot", "predictor"},
+    {"answers"},
+    {"progress"},
+    {"sources.base"},
+    {"planning"},
+    {"sources"},
+    {"onepass"},
+    {"store"},
+    {"estimators"},
+    {"plot", "report"},
+    {"demo"},
+    {"cli"},
+]
+ROW = {room: row for row, rooms in enumerate(ROOMS) for room in rooms}
+CORE = {room for room, row in ROW.items() if row <= ROW["answers"]}
+HEAVY = {"dask", "distributed", "pandas", "sklearn", "xarray", "zarr"}
+
+# Who may import what a graph is built with. The command line only connects a Client.
+GRAPH_BUILDING = {
+    "dask.task_spec": {"onepass", "sources"},
+    "dask._task_spec": {"onepass"},
+    "dask.delayed": {"onepass"},
+    "dask.highlevelgraph": {"onepass"},
+    "distributed": {"onepass", "cli"},
+}
+LONGEST_FILE = 400  # lines
+LONGEST_FUNCTION = 45  # lines of code: no blanks, comments or docstrings
+SHORT_METHOD = 4
+
+
+def label(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    return room_of_name(label(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+
+
+def room_of_name(name: str) -> str:
+    """Room of a dotted name inside the package: its first two parts where they are a room."""
+    first, _, rest = name.partition(".")
+    inner = f"{first}.{rest.partition('.')[0]}"
+    return inner if inner in ROW else first
+
+
+def in_rooms(rooms: set[str]) -> list[Path]:
+    return [path for path in FILES if room_of(path) in rooms]
+
+
+def imported_names(path: Path) -> set[str]:
+    """Absolute dotted names that a file imports anywhere, ``from a import b`` as a.b."""
+    names: set[str] = set()
+    package = ["rff_stream", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def code_lines(source: str, tree: ast.AST) -> set[int]:
+    """Numbers of the lines that hold code: no blanks, comments or docstrings."""
+    layout = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in layout:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= span(node)  # a docstring, or the … of a stub
+    return lines
+
+
+def span(node: ast.stmt) -> set[int]:
+    """Numbers of the lines of a statement."""
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def test_every_file_is_in_a_room():
+    strangers = {room_of(path) for path in FILES} - ROW.keys() - {"__init__", "__main__"}
+    assert not strangers, f"Give {sorted(strangers)} a row in ROOMS (design, section 2)."
+
+
+@pytest.mark.parametrize("path", in_rooms(CORE), ids=label)
+def test_the_core_is_numpy_and_scipy(path):
+    packages = {name.split(".")[0] for name in imported_names(path)}
+    assert not packages & HEAVY
+
+
+@pytest.mark.parametrize("path", in_rooms(set(ROW)), ids=label)
+def test_a_file_imports_only_from_rows_above_it(path):
+    own = room_of(path)
+    for name in imported_names(path):
+        package, _, inside = name.partition(".")
+        other = room_of_name(inside)
+        if package == "rff_stream" and other in ROW:
+            assert other == own or ROW[other] < ROW[own], f"{own} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_only_onepass_builds_graphs(path):
+    for name in imported_names(path):
+        for part, allowed in GRAPH_BUILDING.items():
+            if f"{name}.".startswith(f"{part}."):
+                assert room_of(path) in allowed, f"imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_only_accumulate_calls_rank_updates(path):
+    syrk = re.compile(r"[sd]?syrk|cython_blas")
+    used = {
+        text
+        for node in ast.walk(ast.parse(path.read_text()))
+        for text in (
+            getattr(node, "id", None),
+            getattr(node, "attr", None),
+            getattr(node, "name", None),
+            getattr(node, "value", None),
+        )
+        if isinstance(text, str) and syrk.fullmatch(text)
+    }
+    assert not used or room_of(path) in {"accumulate", "_blas"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_files_and_functions_fit_on_a_screen_or_few(path):
+    source = path.read_text()
+    length = source.count("\n")
+    assert length <= LONGEST_FILE
+    lines = code_lines(source, ast.parse(source))
+    lengths = {function.name: len(lines & span(function)) for function in functions(path)}
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_what_is_public_has_a_docstring(path):
+    source = path.read_text()
+    tree = ast.parse(source)
+    assert ast.get_docstring(tree) or not tree.body, "the module has none"
+    silent = set(without_docstring(tree.body, code_lines(source, tree)))
+    assert not {name for name in silent if name.rpartition(".")[2] not in contracts()}
+
+
+@functools.cache
+def contracts() -> set[str]:
+    """Methods that some class of the package explains: a Protocol speaks for what keeps it."""
+    return {
+        method.name
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and ast.get_docstring(method)
+    }
+
+
+def without_docstring(body: list[ast.stmt], code: set[int], of: str = "") -> Iterator[str]:
+    """Public functions and classes that say nothing; a short method may leave it to its class."""
+    for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if node.name.startswith("_"):
+            continue
+        short = of and len(code & span(node)) <= SHORT_METHOD
+        if not ast.get_docstring(node) and not short:
+            yield of + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from without_docstring(node.body, code, f"{node.name}.")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = f"import sys, rff_stream; print(*sorted({HEAVY!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_version_is_that_of_pyproject():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert rff_stream.__version__ == project["version"]
+
+
+def test_what_the_package_imports_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    groups = [project["dependencies"], *(extras[name] for name in extras.keys() - {"test", "dev"})]
+    declared = {
+        re.split(r"[^\w-]", requirement)[0].lower() for group in groups for requirement in group
+    }
+    imported = {name.split(".")[0] for path in FILES for name in imported_names(path)}
+    imported -= {"rff_stream", *sys.stdlib_module_names}
+    names = {"sklearn": "scikit-learn", "google_crc32c": "google-crc32c"}
+    assert not {names.get(name, name).lower() for name in imported} - declared
+
+
+def test_annotations_are_published():
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_rules_see_what_they_look_for(tmp_path, monkeypatch):
+    """The rules above are not blind: each sees a file that breaks it."""
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    path = tmp_path / "features" / "bad.py"
+    path.parent.mkdir()
+    body = "\n".join(f"    x{i} = (\n        {i})" for i in range(23))
+    path.write_text(
+        "import zarr.storage\n"
+        "from .. import store\n"
+        "from ..answers import ridge\n"
+        "def f():\n"
+        "    from dask.task_spec import Task\n"
+        "    from scipy.linalg.blas import ssyrk\n" + body
+    )
+    assert imported_names(path) == {
+        "zarr.storage",
+        "rff_stream.store",
+        "rff_stream.answers.ridge",
+        "dask.task_spec.Task",
+        "scipy.linalg.blas.ssyrk",
+    }
+    for rule in (
+        test_the_core_is_numpy_and_scipy,
+        test_a_file_imports_only_from_rows_above_it,
+        test_only_onepass_builds_graphs,
+        test_only_accumulate_calls_rank_updates,
+        test_files_and_functions_fit_on_a_screen_or_few,
+        test_what_is_public_has_a_docstring,
+    ):
+        with pytest.raises(AssertionError):
+            rule(path)
