@@ -17,6 +17,7 @@ _HOMES = {
     "Cauchy": "kernels",
     "FourierFeatures": "features",
     "Gaussian": "kernels",
+    "GaussianProcessRegressor": "estimators",
     "KernelRidge": "estimators",
     "Laplacian": "kernels",
     "Matern": "kernels",
@@ -29,7 +30,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from rff_stream.estimators import KernelRidge, load
+    from rff_stream.estimators import GaussianProcessRegressor, KernelRidge, load
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern
     from rff_stream.moments import Moments
@@ -42,6 +43,7 @@ __all__ = [
     "Cauchy",
     "FourierFeatures",
     "Gaussian",
+    "GaussianProcessRegressor",
     "KernelRidge",
     "Laplacian",
     "Matern",

@@ -101,7 +101,7 @@ class AugmentedRow:
         share = self.n_features / n_components if self.nesting == "average" else 1.0
         return replace(
             self,
-            map_fingerprint=f"{self.map_fingerprint}[:{n_components}]",
+            map_fingerprint=f"{self.map_fingerprint.partition('[')[0]}[:{n_components}]",
             prior=self.prior[:n_components] * share,
             feature_origin=self.feature_origin[:n_components],
         )
@@ -209,8 +209,13 @@ class Moments:
         return self._select(self.row.leading(n_components), keep)
 
     def with_targets(self, targets: Sequence[int]) -> Self:
-        """Moments of some of the targets, by position; the sample keeps all columns out."""
+        """Moments of some of the targets, by position and in that order, sample included."""
         chosen = list(targets)
+        if len({*chosen} & {*range(self.row.n_targets)}) != len(chosen):
+            raise ValueError(
+                f"targets={chosen} but these moments have targets 0 to {self.row.n_targets - 1}. "
+                "Give each position at most once, from this range."
+            )
         row = replace(
             self.row,
             target_origin=self.row.target_origin[chosen],
@@ -337,10 +342,11 @@ def row_start(i: Any, width: int) -> Any:
 
 
 def _select_packed(packed: Float64, width: int, keep: Array) -> Float64:
-    """Packed triangle of the rows and columns ``keep`` (increasing)."""
+    """Packed triangle of the rows and columns ``keep``, in any order."""
     size = len(keep)
     chosen = np.empty(packed_size(size))
     for i, old in enumerate(keep):
         start = row_start(i, size)
-        chosen[start : start + size - i] = packed[row_start(int(old), width) + keep[i:] - old]
+        upper, right = np.minimum(keep[i:], old), np.maximum(keep[i:], old)
+        chosen[start : start + size - i] = packed[row_start(upper, width) + right - upper]
     return chosen

@@ -1,15 +1,31 @@
-"""A fitted linear model of features, as a small picklable function of rows."""
+"""Answers as picklable functions of rows: what a worker needs to predict."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MAP_ROWS, FeatureMap
+from rff_stream.answers.posterior import Functions, Posterior
+from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 
-__all__ = ["LinearPredictor"]
+__all__ = ["FunctionPredictor", "LinearPredictor", "PosteriorPredictor", "RowFunction"]
+
+
+class RowFunction(Protocol):
+    """A picklable function of rows: (m, d) -> (m, width)."""
+
+    @property
+    def width(self) -> int:
+        """Values a row."""
+        ...
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (m, width) of rows (m, d)."""
+        ...
+
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,3 +58,62 @@ class LinearPredictor:
             exact[:m] = self.features(x[start : start + m], out=Z[:m])
             np.matmul(exact[:m], self.coef, out=found[start : start + m])
         return found + self.intercept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PosteriorPredictor:
+    """x ↦ standard deviation of f (or of y, with noise) for T targets.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    posterior : Posterior
+        Ships one R×R float64.
+    noise : bool
+    """
+
+    features: FeatureMap
+    posterior: Posterior
+    noise: bool
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return self.posterior.coef.shape[1]
+
+    def __call__(self, x: Array) -> Float64:
+        """Standard deviations (n, T) of rows (n, d): 2R² work a row, in blocks."""
+        found = np.empty((len(x), self.width))
+        for start in range(0, len(x), BATCH_ROWS):
+            rows = slice(start, start + BATCH_ROWS)
+            Z = self.features(x[rows]).astype(np.float64)
+            found[rows] = self.posterior.std(Z, noise=self.noise)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionPredictor:
+    """x ↦ values of S drawn functions for T targets, target by target.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    functions : Functions
+    """
+
+    features: FeatureMap
+    functions: Functions
+
+    @property
+    def width(self) -> int:
+        """T·S."""
+        return self.functions.intercept.size
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, T·S) of rows (n, d)."""
+        found = np.empty((len(x), self.width))
+        for start in range(0, len(x), BATCH_ROWS):
+            rows = slice(start, start + BATCH_ROWS)
+            values = self.functions(self.features(x[rows]).astype(np.float64))
+            found[rows] = values.transpose(1, 2, 0).reshape(values.shape[1], -1)
+        return found

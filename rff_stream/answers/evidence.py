@@ -153,7 +153,7 @@ class _Profile:
         freedom = system.n - int(system.fit_intercept)
         if freedom < 1:
             raise ValueError(
-                f"These moments hold {system.n} rows. Variances need at least "
+                f"These moments hold {system.n} sample(s). Variances need at least "
                 f"{1 + int(system.fit_intercept)}. Collect more rows."
             )
         # What η says of a feature column of unit variance, for a target of unit variance.

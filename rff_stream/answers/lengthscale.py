@@ -148,10 +148,11 @@ def _rows(
     chosen = rng.permutation(len(X))[:max_rows]
     if len(chosen) < 3:
         raise DataError(f"{len(chosen)} rows say nothing about length-scales. Give at least 3.")
-    pilot = Pilot(X[chosen], targets[chosen], w[chosen])
+    # About the first row: a constant column is then exactly 0, whatever its value.
+    pilot = Pilot(X[chosen] - X[chosen[0]], targets[chosen] - targets[chosen[0]], w[chosen])
     centred = pilot.y - pilot.target_origin
     unit = np.sqrt(np.average(centred**2, axis=0, weights=pilot.w))
-    varies = unit > 1e-12 * np.abs(pilot.y).max(axis=0)
+    varies = unit > 1e-12 * np.abs(targets[chosen]).max(axis=0)
     if not varies.any():
         raise DataError(
             "Every target is constant on the pilot. Length-scales need a target that varies; "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
 from rff_stream.estimators.kernel_ridge import KernelRidge
 from rff_stream.estimators.persistence import load
 
-__all__ = ["KernelRidge", "load"]
+__all__ = ["GaussianProcessRegressor", "KernelRidge", "load"]

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.pilot import Pilot
 
-__all__ = ["check_n_components", "make_features", "resolve_kernel", "seed_of"]
+__all__ = [
+    "LengthScale",
+    "check_n_components",
+    "find_kernel",
+    "length_scale_of",
+    "make_features",
+    "seed_of",
+]
+
+logger = logging.getLogger("rff_stream")
 
 LengthScale = float | str | Array
 
 
-def resolve_kernel(kernel: Kernel | str, length_scale: LengthScale, pilot: Pilot) -> Kernel:
+def find_kernel(
+    kernel: Kernel | str | Sequence[Kernel],
+    length_scale: LengthScale,
+    pilot: Pilot,
+    seed: int,
+    progress: bool,
+) -> Kernel:
     """The kernel with its length-scale in input units.
 
     A kernel given with its own length-scale is used as it is; a numeric ``length_scale``
-    is in input units; "median" is the median distance between rows of standardised inputs.
+    is in input units; "median" is the median distance between rows of standardised inputs;
+    "evidence" and "ard" are found on the pilot, where several kernels may compete.
 
     Raises
     ------
     ValueError
-        If both say a length-scale, or the name is unknown.
+        If both say a length-scale, or a name is unknown.
     """
+    if isinstance(kernel, Sequence) and not isinstance(kernel, str):
+        kernels = [kernel_named(k) if isinstance(k, str) else k for k in kernel]
+        if not _searches(length_scale):
+            raise ValueError(
+                f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
+                f"not {length_scale!r}. Give one of the two, or a single kernel."
+            )
+        return _searched(kernels, length_scale, pilot, seed, progress)
     named = kernel_named(kernel) if isinstance(kernel, str) else kernel
     own = getattr(named, "length_scale", None)
     if own is not None:
@@ -36,25 +63,53 @@ def resolve_kernel(kernel: Kernel | str, length_scale: LengthScale, pilot: Pilot
                 "Give one of the two."
             )
         return named
+    if _searches(length_scale):
+        return _searched([named], length_scale, pilot, seed, progress)
     if isinstance(length_scale, str):
         if length_scale != "median":
             raise ValueError(
                 f"length_scale={length_scale!r} but it is a number, one number per input, "
-                "or 'median'."
+                "'median', 'evidence' or 'ard'."
             )
         return named.with_length_scale(tuple(pilot.median_length_scale().tolist()))
+    return named.with_length_scale(_numbers(length_scale, pilot.x.shape[1]))
+
+
+def _searches(length_scale: LengthScale) -> bool:
+    return isinstance(length_scale, str) and length_scale in ("evidence", "ard")
+
+
+def _searched(
+    kernels: list[Kernel], length_scale: LengthScale, pilot: Pilot, seed: int, progress: bool
+) -> Kernel:
+    """The kernel and length-scales of highest evidence on the pilot."""
+    weights = None if (pilot.w == 1).all() else pilot.w
+    found = fit_length_scales(
+        pilot.x,
+        pilot.y,
+        kernels,
+        ard=length_scale == "ard",
+        rng=seed,
+        weights=weights,
+        progress=logger.info if progress else None,
+    )
+    return found.kernel.with_length_scale(tuple(found.length_scale.tolist()))
+
+
+def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
+    """One length-scale, or one per input."""
     values = np.asarray(length_scale, dtype=np.float64)
     if values.ndim > 1 or not (np.isfinite(values).all() and (values > 0).all()):
         raise ValueError(
             f"length_scale={length_scale!r} but length-scales are finite and positive: "
             "one number, or one per input."
         )
-    if values.ndim == 1 and len(values) != pilot.x.shape[1]:
+    if values.ndim == 1 and len(values) != d:
         raise ValueError(
-            f"length_scale has {len(values)} values but there are {pilot.x.shape[1]} inputs. "
+            f"length_scale has {len(values)} values but there are {d} inputs. "
             "Give one number, or one per input."
         )
-    return named.with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
+    return float(values) if values.ndim == 0 else tuple(values.tolist())
 
 
 def make_features(

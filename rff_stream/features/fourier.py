@@ -23,15 +23,13 @@ Frequencies = Literal["orthogonal", "iid"]
 FeatureDtype = Literal["float32", "float64"]
 RandomState = Generator | np.random.SeedSequence | int | None
 
-ANGLE_COLUMNS = 1024
-"""Frequencies projected at a time; the angles of one batch stay in the L2 cache."""
+ANGLE_COLUMNS, MARGIN, PADDED_ROWS = 256, 16, 144
+"""Every product is (144, k) by (k, 16 + 256 + 16), whatever the rows and R.
 
-PADDED_ROWS, MARGIN = 528, 16
-"""Zeros around a product, so that bits depend neither on a row's place in its batch nor on R.
-
-BLAS may add up the last rows and the outer columns in another order than the rest. So every
-product is (528, k) by (k, 16 + 256 + 16): 528 is whole tiles of 2, 3, 4, 6, 8, 12, 16 or 24 rows,
-and the outer columns are not used. Without this, AVX2 kernels (Haswell, Zen) give other bits.
+BLAS may add up the last rows and the outer columns in another order than the rest, and cuts wide
+products (AVX2: past 320 columns). 144 is whole tiles of 2, 3, 4, 6, 8, 12, 16, 24 or 48 rows, and
+the outer columns are not used: so, on one BLAS thread, a row's bits depend neither on its place
+in a batch nor on R. Without this, OpenBLAS on AVX2 (Haswell, Zen) gives other bits.
 """
 
 PORTION_ROWS = 64
@@ -335,12 +333,12 @@ class _Scratch(threading.local):
 
     def take(self, role: str, columns: int, dtype: str) -> Array:
         """(128, columns), C order, from a 64-byte boundary; what it holds is left over."""
-        size = MAP_ROWS * columns * np.dtype(dtype).itemsize
+        size = PADDED_ROWS * columns * np.dtype(dtype).itemsize
         if role not in self._bytes or len(self._bytes[role]) < size:
             raw = np.empty(size + 64, np.uint8)
             start = -raw.ctypes.data % 64
             self._bytes[role] = raw[start : start + size]
-        return self._bytes[role][:size].view(dtype).reshape(MAP_ROWS, columns)
+        return self._bytes[role][:size].view(dtype).reshape(PADDED_ROWS, columns)
 
 
 _scratch = _Scratch()

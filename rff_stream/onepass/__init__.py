@@ -18,7 +18,7 @@ from rff_stream.errors import DataError
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.leaf import Groups, Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
+from rff_stream.onepass.leaf import Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
 from rff_stream.onepass.run import Pass, active_client, thread_count
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Layout, Plan, check_memory, fits, lay_out, pilot_boxes
@@ -91,14 +91,16 @@ class Reading:
         *,
         sample_rows: int = 2000,
         grouped: bool = False,
-    ) -> tuple[Any, int]:
-        """Moments (or Groups) of all rows, and how many rows were looked at."""
+        folds: int = 0,
+    ) -> tuple[dict[Any, Moments], int]:
+        """Moments by label, fold or (neither) under None, and how many rows were looked at."""
         places = _places(self.source, found.layout)
         statistic = MomentStatistic(
-            features, row, found.order, found.sums, sample_rows, places, grouped
+            features, row, found.order, found.sums, sample_rows, places, grouped, folds
         )
         tally = self.sums(statistic, found.layout)
-        return tally.value, tally.seen
+        groups = tally.value.by_label
+        return {label: groups[label] for label in sorted(groups)}, tally.seen
 
     def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> Tally:
         """Sum of any statistic over all rows."""
@@ -133,6 +135,7 @@ def collect(
     *,
     sample_weight: Any = None,
     by: Any = None,
+    folds: int = 0,
     order: int = 2,
     sums: Sums = "auto",
     inputs: Sequence[str] | None = None,
@@ -156,6 +159,10 @@ def collect(
         Data, as in :meth:`rff_stream.KernelRidge.fit`.
     by : str or array, optional
         Label of each row: moments are then kept per label in the same read.
+    folds : int
+        Keep this many whole runs of rows apart, for cross-validation: no extra work, and
+        honest for rows that are correlated in space or time. For random rows give their
+        labels as ``by``.
     order : {2, 1}
         1 keeps mean feature vectors only.
     sums : {"auto", "float32", "float64"}
@@ -176,7 +183,7 @@ def collect(
 
     Returns
     -------
-    Moments, or dict of label -> Moments if ``by`` is given.
+    Moments, or dict of label -> Moments if ``by`` or ``folds`` is given.
 
     Raises
     ------
@@ -202,7 +209,7 @@ def collect(
             order=order,
             sums=sums,
             dtype=features.dtype,
-            n_groups=n_groups,
+            n_groups=max(n_groups, folds),
             memory=memory,
         )
     if row is None:
@@ -211,15 +218,12 @@ def collect(
             row = augmented_row(
                 features, pilot, columns.inputs, columns.targets, columns.units
             )
-    value, _ = reading.moments(
-        features, row, plan, sample_rows=sample_rows, grouped=by is not None
+    groups, _ = reading.moments(
+        features, row, plan, sample_rows=sample_rows, grouped=by is not None, folds=folds
     )
-    if isinstance(value, Groups):
-        return dict(sorted(value.by_label.items()))
-    if not value.n:
+    if not any(moments.n for moments in groups.values()):
         raise no_rows(source)
-    moments: Moments = value
-    return moments
+    return groups[None] if by is None and not folds else groups
 
 
 def leaves_of(source: Source, layout: Layout) -> list[Leaf]:

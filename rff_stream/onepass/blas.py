@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-__all__ = ["single_threaded_blas"]
+__all__ = ["few_features_blas", "single_threaded_blas"]
+
+ONE_THREAD_FEATURES = 2048
+"""R up to which a solve is too short for a second BLAS thread to pay."""
 
 _lock = threading.Lock()
 _users = 0
@@ -26,6 +29,11 @@ def single_threaded_blas() -> Iterator[None]:
         yield
     finally:
         _leave()
+
+
+def few_features_blas(n_features: int) -> AbstractContextManager[None]:
+    """One BLAS thread for the solves of a small map; as it is for a large one."""
+    return single_threaded_blas() if n_features <= ONE_THREAD_FEATURES else nullcontext()
 
 
 def _enter() -> None:

@@ -102,7 +102,18 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentStatistic:
-    """Moments of the rows, per label if ``grouped``."""
+    """Moments of the rows by label, by fold, or all under the label None.
+
+    Parameters
+    ----------
+    features, row, order, sums, sample_rows, n_places
+        As in :class:`~rff_stream.accumulate.Accumulator`.
+    grouped : bool
+        By the labels that the rows carry.
+    folds : int
+        By whole runs of rows: fold k holds the places from k/folds to (k + 1)/folds of the
+        data. A leaf meets one or two folds, one after the other, so they cost no memory.
+    """
 
     features: FeatureMap
     row: AugmentedRow
@@ -111,9 +122,10 @@ class MomentStatistic:
     sample_rows: int
     n_places: int
     grouped: bool = False
+    folds: int = 0
 
     def start(self) -> Sink:
-        return _GroupedSink(self) if self.grouped else _MomentSink(self)
+        return _GroupedSink(self) if self.grouped else _RunSink(self)
 
     def accumulator(self) -> Accumulator:
         """An empty accumulator of this description."""
@@ -127,15 +139,38 @@ class MomentStatistic:
         )
 
 
-class _MomentSink:
+class _RunSink:
+    """One accumulator at a time: the current fold's, or that of all rows."""
+
     def __init__(self, statistic: MomentStatistic) -> None:
-        self._accumulator = statistic.accumulator()
+        self._statistic = statistic
+        self._done = Groups({})
+        self._fold: int | None = None
+        self._open = statistic.accumulator()
 
     def add(self, rows: Rows, places: Array) -> None:
-        self._accumulator.add(rows.x, rows.y, rows.w, places)
+        folds = self._statistic.folds
+        if not folds:
+            self._open.add(rows.x, rows.y, rows.w, places)
+            return
+        fold = np.minimum(places * folds // self._statistic.n_places, folds - 1)
+        cuts = np.r_[0, np.flatnonzero(np.diff(fold)) + 1, len(fold)]
+        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
+            if hi > lo:
+                self._turn_to(int(fold[lo]))
+                w = None if rows.w is None else rows.w[lo:hi]
+                self._open.add(rows.x[lo:hi], rows.y[lo:hi], w, places[lo:hi])
 
-    def result(self) -> Moments:
-        return self._accumulator.result()
+    def _turn_to(self, fold: int) -> None:
+        if self._fold not in (None, fold):
+            self._done = self.result()
+            self._open = self._statistic.accumulator()
+        self._fold = fold
+
+    def result(self) -> Groups:
+        if self._fold is None and self._statistic.folds:
+            return self._done
+        return self._done + Groups({self._fold: self._open.result()})
 
 
 class _GroupedSink:

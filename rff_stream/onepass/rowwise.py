@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Float64
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.graph import Graph, as_tasks, needed
 from rff_stream.planning import lay_out
+from rff_stream.predictor import RowFunction
 from rff_stream.sources.base import Box, Reader, Source
 
 __all__ = ["map_rows"]
@@ -27,31 +27,29 @@ class RowJob:
     """Reader and function: shipped once per worker, under one key."""
 
     reader: Reader
-    function: Callable[[Array], Float64]
-    width: int
+    function: RowFunction
 
     def run(self, box: Box, known: bool, *values: Any) -> Float64:
         """Function values (box shape + (width,)); NaN where a row is missing."""
         slabs = []
         with single_threaded_blas():
             for rows in self.reader.read(box, *values):
-                found = np.full((rows.n_slab, self.width), np.nan)
+                found = np.full((rows.n_slab, self.function.width), np.nan)
                 found[slice(None) if rows.keep is None else rows.keep] = self.function(rows.x)
                 slabs.append(found)
-        flat = np.concatenate(slabs) if slabs else np.empty((0, self.width))
+        flat = np.concatenate(slabs) if slabs else np.empty((0, self.function.width))
         shape = tuple(hi - lo for lo, hi in box) if known else (len(flat),)
-        return flat.reshape(*shape, self.width)
+        return flat.reshape(*shape, self.function.width)
 
 
-def map_rows(source: Source, function: Callable[[Array], Float64], width: int) -> Any:
+def map_rows(source: Source, function: RowFunction) -> Any:
     """Values of a row-wise function as a Dask array (grid shape + (width,)); lazy.
 
     Parameters
     ----------
     source : Source
-    function : callable
+    function : RowFunction
         (m, d) -> (m, width), picklable.
-    width : int
 
     Returns
     -------
@@ -64,7 +62,7 @@ def map_rows(source: Source, function: Callable[[Array], Float64], width: int) -
     edges = lay_out(source, ROW_SECONDS).edges if known else source.bounds
     token = uuid.uuid4().hex
     name, job = f"rff_rows-{token}", f"rff_rowjob-{token}"
-    tasks: Graph = {job: Task(job, _itself, RowJob(source.reader, function, width))}
+    tasks: Graph = {job: Task(job, _itself, RowJob(source.reader, function))}
     counts = [len(e) - 1 for e in edges]
     for place in np.ndindex(*counts):
         box = tuple((e[i], e[i + 1]) for e, i in zip(edges, place, strict=True))
@@ -75,7 +73,7 @@ def map_rows(source: Source, function: Callable[[Array], Float64], width: int) -
         wanted = {k for task in tasks.values() for k in task.dependencies}
         tasks |= {k: own[k] for k in needed(own, wanted)}
     lengths = [np.diff(e).tolist() if known else [math.nan] * (len(e) - 1) for e in edges]
-    chunks = (*map(tuple, lengths), (width,))
+    chunks = (*map(tuple, lengths), (function.width,))
     return da.Array(tasks, name, chunks, dtype=np.float64)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.rowsample import hash_places
-from rff_stream.sources.values import Convert, Labels, listed
+from rff_stream.sources.values import Convert, Days, Labels, listed
 
 __all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut"]
 
@@ -31,7 +31,8 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 class Comparison:
     """Truth of ``values op value``, elementwise.
 
-    Times compare at the precision of the value: ``time <= "2015"`` takes all of 2015.
+    Times compare at the precision of the value: ``time <= "2015"`` takes all of 2015; time
+    spans compare in days.
 
     Parameters
     ----------
@@ -61,17 +62,19 @@ class Comparison:
 
     def alike(self, values: Array) -> tuple[Array, Any]:
         """Values and value in one kind: text of cftime objects, strings, numbers."""
+        if values.dtype.kind == "m":
+            values = Days()(values)
         if values.dtype.kind == "O":
-            texts = [iso(value)[: len(str(self.value))] for value in values.ravel()]
+            texts = [iso(value, len(str(self.value))) for value in values.ravel()]
             return np.array(texts, dtype=str).reshape(values.shape), str(self.value)
         if values.dtype.kind in "SUT":
             return values.astype(str), str(self.value)
         return values, float(self.value)
 
 
-def iso(value: Any) -> str:
-    """ISO text of a time; other objects as text."""
-    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+def iso(value: Any, precision: int) -> str:
+    """ISO text of a time, cut to as many characters; other objects as text."""
+    return str(value.isoformat())[:precision] if hasattr(value, "isoformat") else str(value)
 
 
 def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[Any]) -> Comparison:

@@ -57,11 +57,12 @@ class GridReader:
     def read(self, box: Box, *values: Any) -> Iterator[Rows]:
         """Rows of the box in slabs, in C order."""
         arrays = self.arrays(box, values)
-        for slab in self.slabs(box, arrays):
+        words = in_words(self.dims, box)
+        for slab in converted(self.slabs(box, arrays), words):
             rows = self.rules.rows(slab)
             if rows is None:
                 again = self.slabs(box, arrays)
-                raise self.rules.error(again, in_words(self.dims, box), self.place(box))
+                raise self.rules.error(again, words, self.place(box))
             yield rows
 
     def arrays(self, box: Box, values: Sequence[Any]) -> list[Array]:
@@ -107,6 +108,19 @@ class GridReader:
             return " ".join(f"{singular(dim)} {lo + int(i)}" for dim, i, (lo, _) in pairs)
 
         return words
+
+
+def converted(slabs: Iterator[Slab], words: str) -> Iterator[Slab]:
+    """The slabs; values that cannot be converted are named by their box."""
+    try:
+        yield from slabs
+    except DataError:
+        raise
+    except Exception as cause:
+        raise DataError(
+            f"A value in {words} cannot become a number or label: {type(cause).__name__}: "
+            f"{cause}. All values of a column must be of one kind; correct them."
+        ) from cause
 
 
 def singular(dim: str) -> str:

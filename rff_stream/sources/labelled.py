@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Labelled", "open_labelled"]
 
+UNNAMED = "x"
+"""Name of the values of a DataArray that has none."""
+
 
 def open_labelled(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the samples of a Dataset or DataArray."""
@@ -36,13 +39,15 @@ def open_labelled(X: Any, y: Any, request: Request) -> GridSource:
 
 
 def as_dataset(X: xarray.DataArray, request: Request) -> xarray.Dataset:
-    """A DataArray as the one variable of a Dataset, under the name of the fit."""
-    name = X.name
-    if name is None and request.columns is not None:
-        bases = {base_of(column)[0] for column in request.columns.inputs}
-        name = bases.pop() if len(bases) == 1 else None
-    name = "x" if name is None or name in X.dims else name
-    return X.rename(None).to_dataset(name=str(name))
+    """A DataArray as the one variable of a Dataset, under the name of the fit.
+
+    A fit on an array without a name takes one of any name, and the other way round.
+    """
+    bases = {base_of(column)[0] for column in request.columns.inputs} if request.columns else set()
+    fitted = next(iter(bases), UNNAMED) if len(bases) < 2 else UNNAMED
+    name = fitted if X.name is None or bases == {UNNAMED} else str(X.name)
+    name = UNNAMED if name in X.coords else name
+    return X.rename(None).to_dataset(name=name)
 
 
 class Labelled:
@@ -125,7 +130,7 @@ class Labelled:
         targets = self.targets(y)
         weight = self.other("sample_weight", request.sample_weight)
         label = self.other("by", request.by)
-        inputs = self.inputs(request, targets, weight)
+        inputs = self.inputs(request, targets)
         dims = self.dims(request, inputs, targets, y)
         sizes = self.sizes(dims, [*inputs, *targets])
         if y is not None and not targets:
@@ -173,7 +178,7 @@ class Labelled:
             return
         ours, theirs = self.data.indexes[dim], array.indexes[dim]
         if not ours.equals(theirs):
-            first = next(i for i in range(sizes[0]) if ours[i] != theirs[i])
+            first = next((i for i in range(sizes[0]) if ours[i] != theirs[i]), 0)
             raise DataError(
                 f"{name!r} and X have other coordinates along {dim!r}: {theirs[first]} and "
                 f"{ours[first]} at place {first}. Rows are paired by place, so coordinates must "
@@ -199,17 +204,16 @@ class Labelled:
         """A weight or label given as a plain array."""
         return None if values is None else self.unlabelled(role, values, dims, sizes)
 
-    def inputs(
-        self, request: Request, targets: Sequence[Found], weight: Found | None
-    ) -> list[Found]:
+    def inputs(self, request: Request, targets: Sequence[Found]) -> list[Found]:
         """Inputs: those of the fit, those asked for, or all other data variables."""
         if request.columns is not None:
             return self.fitted(request.columns.inputs)
         if request.inputs is not None:
             return [self.find(str(name)) for name in request.inputs]
-        used = [found.variable for found in (*targets, *((weight,) if weight else ()))]
         names = [str(name) for name in self.data.data_vars]
-        found = [self.find(name) for name in names if self.known.get(name) not in used]
+        used = set() if self.one else {found.name for found in targets}
+        used |= {str(request.sample_weight)} if isinstance(request.sample_weight, str) else set()
+        found = [self.find(name) for name in names if name not in used]
         if not found:
             raise DataError(
                 f"There are no inputs left: the data variables {listed(names)} are all target "
@@ -231,9 +235,7 @@ class Labelled:
                 f"X has {variable.shape[-1]} features along {variable.dims[-1]!r}, but the model "
                 f"is expecting {len(names)} features as input. Give the columns of the fit."
             )
-        size = range(len(names))
-        lead = (0,) * 0
-        picks = tuple((*lead, i) for i in size)
+        picks = tuple((i,) for i in range(len(names)))
         return Found("x", variable, picks=picks, columns=tuple(names))
 
     # ------------------------------------------------------------------- dims

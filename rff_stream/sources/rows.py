@@ -160,7 +160,8 @@ class Rules:
     """Which rows count, and which values are an error.
 
     Rows that a condition leaves out and rows of weight 0 are not looked at; ±inf and
-    negative weights are errors; a NaN makes a missing row: an error or dropped.
+    negative weights are errors; a NaN (in the label too) makes a missing row: an error or
+    dropped.
 
     Parameters
     ----------
@@ -188,6 +189,8 @@ class Rules:
     def plain(self, slab: Slab, selected: Array | None) -> bool:
         """Whether every row counts and every value is finite: the usual case."""
         if selected is not None and not selected.all():
+            return False
+        if slab.label is not None and no_label(slab.label).any():
             return False
         with np.errstate(all="ignore"):
             total = slab.x.sum() + slab.y.sum()
@@ -220,6 +223,8 @@ class Rules:
             yield from named(name, "NaN", np.isnan(column) & selected)
         if slab.w is not None:
             yield from named(self.columns.weight, "negative", (slab.w < 0) & selected)
+        if slab.label is not None:
+            yield from named("the group label", "NaN", no_label(slab.label) & selected)
 
 
 def named(name: str, kind: str, rows: Array) -> Iterator[tuple[tuple[str, str], Array]]:
@@ -236,7 +241,16 @@ def faults(slab: Slab, selected: Array) -> tuple[Array, Array]:
         if slab.w is not None:
             nan |= np.isnan(slab.w)
             bad |= (slab.w < 0) | np.isinf(slab.w)
+    if slab.label is not None:
+        nan |= no_label(slab.label)
     return nan & selected, bad & selected
+
+
+def no_label(label: Array) -> Array:
+    """Which rows have NaN or NaT for a label."""
+    if label.dtype.kind in "mM":
+        return np.isnat(label)
+    return np.isnan(label) if label.dtype.kind == "f" else np.zeros(len(label), dtype=bool)
 
 
 def kept(slab: Slab, keep: Array) -> Rows:

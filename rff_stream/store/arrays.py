@@ -146,7 +146,8 @@ def _keys(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[str]:
 def _chunk(array: Array) -> bytes:
     """What Zarr's codecs bytes and crc32c make of an array."""
     data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    return data + google_crc32c.value(data).to_bytes(CHECKSUM, "little")
+    checksum: int = google_crc32c.value(data)
+    return data + checksum.to_bytes(CHECKSUM, "little")
 
 
 def _metadata_file(

@@ -181,12 +181,12 @@ class State:
         for key in leaving:
             batch = self.live.pop(key, None)
             if batch is None:
-                raise ModelError(f"{place} takes away {key!r}, which is not there: the log is torn.")
+                raise ModelError(f"{place} takes away {key!r}, which is not there: a torn log.")
             self.gone[key] = Gone(entry.op, entry.number, entry.time, batch.content)
         batch = entry.batch(commit)
         if batch is not None:
             if batch.id in self.live or batch.id in self.gone:
-                raise ModelError(f"{place} adds {batch.id!r} a second time: the log is torn.")
+                raise ModelError(f"{place} adds {batch.id!r} a second time: a torn log.")
             self.live[batch.id] = batch
 
     def to_plain(self, origin: str) -> dict[str, Any]:

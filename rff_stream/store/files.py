@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from rff_stream.errors import ModelError
@@ -38,11 +38,11 @@ class Files(Protocol):
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """A new file; refuses to replace one."""
+        """A new file, durable once settled; refuses to replace one."""
         ...
 
-    def settle(self, *folders: str) -> None:
-        """Return when what was written in these folders survives a loss of power."""
+    def settle(self, names: Iterable[str]) -> None:
+        """Return when these files, and the folders above them, survive a loss of power."""
         ...
 
     def create(self, name: str, data: bytes) -> bool:

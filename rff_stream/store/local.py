@@ -9,7 +9,8 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
 from rff_stream.store.files import damaged
@@ -19,6 +20,7 @@ __all__ = ["LocalFiles", "cannot_write"]
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+SETTLING = 8  # threads
 BLOCK = 2**30  # bytes; Linux moves less than 2 GiB at a time
 
 
@@ -48,27 +50,37 @@ class LocalFiles:
 
     def sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
-        with self._refusing_links(folder), contextlib.suppress(FileNotFoundError):
-            with self._folder(folder) as descriptor:
-                self._collect(folder, descriptor, found)
+        with (
+            self._refusing_links(folder),
+            contextlib.suppress(FileNotFoundError),
+            self._folder(folder) as descriptor,
+        ):
+            self._collect(folder, descriptor, found)
         return found
 
     def folders(self, folder: str) -> list[str]:
-        with self._refusing_links(folder), contextlib.suppress(FileNotFoundError):
-            with self._folder(folder) as descriptor, os.scandir(descriptor) as entries:
-                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        with (
+            self._refusing_links(folder),
+            contextlib.suppress(FileNotFoundError),
+            self._folder(folder) as descriptor,
+            os.scandir(descriptor) as entries,
+        ):
+            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
         return []
 
     def write(self, name: str, data: bytes) -> None:
-        with cannot_write(f"{self.place}/{name}"):
-            with self._folder(os.path.dirname(name), make=True) as folder:
-                _write_new(os.path.basename(name), data, folder)
+        folder_name, last = os.path.split(name)
+        with (
+            cannot_write(f"{self.place}/{name}"),
+            self._folder(folder_name, make=True) as folder,
+        ):
+            _write_new(last, data, folder)
 
-    def settle(self, *folders: str) -> None:
-        above = {f"{folder}/"[:i] for folder in folders for i in _slashes(f"{folder}/")}
-        for folder in sorted({"", *above}, key=len, reverse=True):
-            with cannot_write(f"{self.place}/{folder}"), self._folder(folder) as descriptor:
-                os.fsync(descriptor)
+    def settle(self, names: Iterable[str]) -> None:
+        # Threads: file systems write one journal for all that wait together (6 times faster).
+        above = {name[:i] for name in names for i, letter in enumerate(name) if letter == "/"}
+        with ThreadPoolExecutor(SETTLING, "rff-stream-store") as pool:
+            list(pool.map(self._sync, sorted({"", *names, *above})))
 
     def create(self, name: str, data: bytes) -> bool:
         # A link either is there or is not, whoever watches and whenever this process ends;
@@ -77,7 +89,7 @@ class LocalFiles:
         partial = f".{last}.{uuid.uuid4().hex}.partial"
         with cannot_write(f"{self.place}/{name}"):
             with self._folder(folder_name, make=True) as folder:
-                _write_new(partial, data, folder)
+                _write_new(partial, data, folder, durable=True)
                 try:
                     os.link(partial, last, src_dir_fd=folder, dst_dir_fd=folder)
                 except FileExistsError:
@@ -85,7 +97,7 @@ class LocalFiles:
                 finally:
                     with contextlib.suppress(OSError):
                         os.unlink(partial, dir_fd=folder)
-            self.settle(folder_name)
+        self.settle([name])
         return True
 
     def require_exclusive_puts(self) -> None:
@@ -124,6 +136,15 @@ class LocalFiles:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _sync(self, name: str) -> None:
+        folder_name, last = os.path.split(name)
+        with cannot_write(f"{self.place}/{name}"), self._folder(folder_name) as folder:
+            descriptor = os.open(last or ".", READ, dir_fd=folder)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     @contextlib.contextmanager
     def _refusing_links(self, name: str) -> Iterator[None]:
@@ -171,17 +192,14 @@ def cannot_write(place: str) -> Iterator[None]:
         ) from error
 
 
-def _slashes(folder: str) -> list[int]:
-    return [i for i, letter in enumerate(folder) if letter == "/"]
-
-
-def _write_new(name: str, data: bytes, folder: int) -> None:
+def _write_new(name: str, data: bytes, folder: int, durable: bool = False) -> None:
     descriptor = os.open(name, NEW, 0o666, dir_fd=folder)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view[:BLOCK]) :]
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -118,7 +118,7 @@ class Log:
             entry = self._next(fields)
             data, name = entry.to_bytes(), entry_name(entry.number)
             if self.last >= 0:  # what this entry builds on must outlive it
-                self.files.settle(entry_name(self.last).removesuffix("/zarr.json"))
+                self.files.settle([entry_name(self.last)])
             # An answer that was lost on its way leaves our own bytes there.
             if self.files.create(name, data) or self.files.find(name, MAX_JSON) == data:
                 self._take(entry.number, data)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.arrays import decode
-from rff_stream.store.entries import Entry
-from rff_stream.store.files import Files, damaged, open_files
+from rff_stream.store.files import Files, open_files
 from rff_stream.store.layout import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.log import Log
-from rff_stream.store.plain import parse
-from rff_stream.store.records import Label, decode_moments, decode_row
-from rff_stream.store.vouched import MAX_BYTES, read_vouched
+from rff_stream.store.reading import read_batches, read_root, sum_by_group
+from rff_stream.store.records import Label
+from rff_stream.store.vouched import MAX_BYTES
 
-__all__ = ["Root", "StoredModel", "load_model", "read_root", "save_model"]
+__all__ = ["StoredModel", "load_model", "save_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def save_model(
     row, order, batch = None, 2, None
     if moments is not None:
         batch = NewBatch(FIT, moments)
-        row, order = _row_and_order(moments)
+        row, order = _meaning(moments)
         batch = batch.checked(row, order)
     new = NewStore(header, arrays, answers, row=row, order=order, batch=batch)
     write_store(path, new, overwrite=overwrite, storage_options=storage_options)
@@ -123,8 +121,17 @@ def load_model(
 def _load(files: Files, max_bytes: int) -> StoredModel:
     log = Log.open(files)
     root = read_root(log, max_bytes)
-    batches = list(log.state.live.values())
-    unchanged = [b.data for b in batches] == [log.first.data] or log.last == 0
-    groups = None if root.row is None else _sum_groups(log, root, max_bytes)
-    answers = root.answers if unchanged else {}
-    return StoredModel(root.header, root.arrays, answers, groups)
+    live = log.state.live
+    unchanged = {batch.data for batch in live.values()} == {log.first.data} - {None}
+    moments = None
+    if root.row is not None:
+        chosen = [live[key] for key in sorted(live)]
+        moments = sum_by_group(g for _, g in read_batches(log, chosen, root, max_bytes))
+    return StoredModel(root.header, root.arrays, root.answers if unchanged else {}, moments)
+
+
+def _meaning(moments: Mapping[Any, Moments]) -> tuple[AugmentedRow, int]:
+    """Row and order of the first of some groups."""
+    for first in moments.values():
+        return first.row, first.order
+    raise ModelError("moments={} has no groups. Pass None to save a model without moments.")

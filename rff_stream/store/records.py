@@ -71,11 +71,12 @@ def decode_row(plain: Any, arrays: Mapping[str, Array], place: str) -> Augmented
     try:
         if plain["nesting"] not in get_args(Nesting):
             raise ValueError(f"nesting is {plain['nesting']!r}")
-        names = {name: tuple(plain[name]) for name in ROW_NAMES}
-        numbers = {name: arrays[name] for name in ROW_ARRAYS}
-        if any(a.ndim != 1 or a.dtype != np.float64 for a in numbers.values()):
+        numbers: list[Any] = [arrays[name] for name in ROW_ARRAYS]
+        if any(a.ndim != 1 or a.dtype != np.float64 for a in numbers):
             raise ValueError("its arrays are not vectors of float64")
-        row = AugmentedRow(plain["map_fingerprint"], nesting=plain["nesting"], **numbers, **names)
+        prior, *origins = numbers
+        names: list[Any] = [tuple(plain[name]) for name in ROW_NAMES]
+        row = AugmentedRow(plain["map_fingerprint"], prior, plain["nesting"], *origins, *names)
         if row.fingerprint != plain["fingerprint"]:
             raise ValueError("its fingerprint is not that of its values")
     except (KeyError, TypeError, ValueError) as error:
@@ -133,11 +134,12 @@ def encode_moments(folder: str, groups: Sequence[Moments]) -> Iterator[tuple[str
         "sample_keys": np.concatenate([s.keys for s in samples]),
         "sample_rows": np.concatenate([s.rows for s in samples]),
     }
-    large = {
+    large: dict[str, list[Array]] = {
         "moments": [m.sums for m in groups],
         "parts": [m.parts for m in groups if m.parts is not None],
     }
-    shapes = {name: _shape(values) for name, values in {**small, **large}.items() if len(values)}
+    shapes = {name: _shape(values) for name, values in small.items()}
+    shapes |= {name: _shape(rows) for name, rows in large.items() if rows}
     first, sizes = groups[0], small["sample_sizes"]
     _check_shapes(first.row, first.order, len(groups), shapes, sizes, folder)
     for name, values in small.items():

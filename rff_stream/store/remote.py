@@ -1,11 +1,11 @@
-"""Files in an object store, through fsspec: puts are whole or absent, and one of two racers wins."""
+"""Files in an object store, through fsspec: a put is whole or absent; of two racers one wins."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -89,7 +89,7 @@ class RemoteFiles:
                 "writes there, or one was stopped: choose another place, or remove what is there."
             )
 
-    def settle(self, *folders: str) -> None:
+    def settle(self, names: Iterable[str]) -> None:
         """A put that returned is already durable."""
 
     def create(self, name: str, data: bytes) -> bool:

@@ -24,7 +24,7 @@ def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manife
         for name, data in contents:
             files.write(name, data)
             manifest[name] = [len(data), sha256(data)]
-        files.settle(*{name.rpartition("/")[0] for name in manifest})
+        files.settle(manifest)
     except BaseException:
         for name in manifest:
             files.remove(name)

@@ -1,0 +1,191 @@
+"""From what happened to an exit code and one line on stderr."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import logging
+import signal
+import sys
+import threading
+import traceback
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import click
+
+from rff_stream.cli.secrets import forget, redacted
+from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
+
+__all__ = ["EXIT_CODES", "Program"]
+
+EXIT_CODES = """
+0 done; 1 cluster lost, or a fault of the program; 2 usage: an option or a path; 3 data, or a
+plan over the memory limit; 4 model or store; 130 and 143 stopped by Ctrl-C or SIGTERM:
+nothing half-written is left under its name, and the same command can be run again.
+"""
+
+CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
+    (ModelError, 4),
+    (ClusterError, 1),
+    (RffStreamError, 3),
+    (OSError, 3),
+    ((ValueError, TypeError, ImportError), 2),
+)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: stops what Ctrl-C stops."""
+
+
+class Stopped(click.ClickException):
+    """Ctrl-C or SIGTERM, after everything was cancelled."""
+
+    def __init__(self, error: KeyboardInterrupt) -> None:
+        terminated = isinstance(error, Terminated)
+        what = "SIGTERM" if terminated else "Ctrl-C"
+        super().__init__(
+            f"stopped by {what}; work on the cluster is cancelled and nothing half-written is "
+            f"left under its name. Run the same command again."
+        )
+        self.exit_code = 143 if terminated else 130
+
+
+class Program(click.Group):
+    """A group of commands that ends with the exit codes of the design.
+
+    ``--debug``, anywhere on the command line, adds the traceback.
+    """
+
+    def main(  # type: ignore[override]  # always ends the process, as click's does by default
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit."""
+        given = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in given
+        given = [word for word in given if word != "--debug"]
+        forget()
+        with readable_streams(), one_line_notes(debug), sigterm_interrupts():
+            try:
+                code = super().main(
+                    given, prog_name or self.name, complete_var, standalone_mode=False, **extra
+                )
+            except Exception as error:
+                code = report(error, debug)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt becomes an exit code before click prints about it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Stopped(error) from error
+
+
+def report(error: Exception, debug: bool) -> int:
+    """Say what happened in one line; its exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return 2
+    if debug:
+        click.echo(redacted("".join(traceback.format_exception(error))), err=True, nl=False)
+    click.echo(f"rff-stream: {one_line(sentence(error))}", err=True)
+    return exit_code(error)
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code of the first kind that fits."""
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    if isinstance(error, click.Abort):
+        return 130
+    return next((code for kind, code in CODES if isinstance(error, kind)), 1)
+
+
+def sentence(error: Exception) -> str:
+    """What an error says, with a remedy where it brings none."""
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "rff-stream"
+        return f"{error.format_message()} See {command} --help."
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    known = (RffStreamError, OSError, ValueError, TypeError)
+    if isinstance(error, known) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}. Run again with --debug to see where it comes from."
+
+
+def one_line(text: str) -> str:
+    """A message on one line and without secrets."""
+    return redacted(" ".join(text.split()))
+
+
+class OneLine(logging.Formatter):
+    """Log records as one line without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(f"rff-stream: {record.getMessage()}")
+
+
+@contextlib.contextmanager
+def one_line_notes(debug: bool) -> Iterator[None]:
+    """Our warnings and log lines on stderr; those of other packages only with --debug."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        click.echo(f"rff-stream: warning: {one_line(str(message))}", err=True)
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine())
+    logger = logging.getLogger("rff_stream")
+    logger.addHandler(handler)
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        warnings.simplefilter("default" if debug else "ignore")
+        warnings.simplefilter("always", NumericalWarning)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does; only here, never in the library."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: let it clean up
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def plainer(error: UnicodeError) -> tuple[str, int]:
+    """Letters that an encoding lacks, in simpler ones: R² becomes R2."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = unicodedata.normalize("NFKD", error.object[error.start : error.end])
+    return text.replace("×", "x").encode("ascii", "replace").decode(), error.end
+
+
+def readable_streams() -> contextlib.AbstractContextManager[None]:
+    """Output never fails for a letter that the terminal's encoding lacks."""
+    codecs.register_error("plainer", plainer)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="plainer")
+    return contextlib.nullcontext()

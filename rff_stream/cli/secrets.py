@@ -1,0 +1,53 @@
+"""What must never be printed: passwords and keys in URLs, options and the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+__all__ = ["forget", "hide", "hide_url", "redacted"]
+
+NAMES = re.compile(r"secret|password|passwd|token|credential|account_key|sas|^key$", re.IGNORECASE)
+SHORTEST = 6
+"""Characters of a secret that is worth hiding wherever it stands."""
+
+_hidden: set[str] = set()
+
+
+def redacted(text: str) -> str:
+    """Text without what stands before @ in a URL, signatures, or any hidden value."""
+    text = re.sub(r"(\w+://)[^/\s@'\"]+@", r"\1…@", text)
+    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\",;)]+", r"\1?…", text)
+    for value in sorted(_hidden, key=len, reverse=True):
+        text = text.replace(value, "…")
+    return text
+
+
+def hide(values: Iterable[str]) -> None:
+    """Never print these, alone or within a text."""
+    _hidden.update(value for value in values if len(value) >= SHORTEST)
+
+
+def hide_url(url: str) -> None:
+    """Hide the password of a URL, as it is written and as it is meant."""
+    found = re.match(r"\w+://([^/\s@]+)@", url)
+    password = found[1].rpartition(":")[2] if found else ""
+    hide([password, unquote(password)])
+
+
+def hide_options(options: Mapping[str, Any]) -> None:
+    """Hide the texts under names such as "secret" or "token", however deep."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            hide_options(value)
+        elif isinstance(value, str) and NAMES.search(name):
+            hide([value])
+
+
+def forget() -> None:
+    """Begin anew: hide what the environment calls a secret and nothing else."""
+    _hidden.clear()
+    hide(value for name, value in os.environ.items() if NAMES.search(name))

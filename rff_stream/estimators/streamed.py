@@ -1,0 +1,357 @@
+"""What regressors on streamed rows share: read once, then answer, predict and score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from rff_stream._array import Array, Float64
+from rff_stream.accumulate import Sums
+from rff_stream.estimators.inputs import (
+    checked_fit,
+    checked_rows,
+    in_memory,
+    unchanged_on_error,
+)
+from rff_stream.estimators.mapping import (
+    LengthScale,
+    check_n_components,
+    find_kernel,
+    length_scale_of,
+    make_features,
+    seed_of,
+)
+from rff_stream.features import FeatureMap
+from rff_stream.kernels import Kernel
+from rff_stream.moments import Moments, total
+from rff_stream.onepass import Reading, no_rows
+from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
+from rff_stream.onepass.rowwise import map_rows
+from rff_stream.onepass.scoring import Residuals, ResidualStatistic
+from rff_stream.pilot import augmented_row
+from rff_stream.predictor import LinearPredictor, RowFunction
+from rff_stream.sources import Columns, Source, open_source
+
+__all__ = ["StreamedRegressor"]
+
+DIRECT_ROWS = 65_536
+"""Rows in memory up to which predictions are made without a scheduler."""
+
+
+class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Rows of any container -> moments -> an answer that predicts.
+
+    A subclass has the parameters read here and says what the answer is:
+    ``_n_folds()``, ``_solve(folds)`` and ``_arrays()`` / ``_restore(arrays)``.
+    """
+
+    kernel: Kernel | str | Sequence[Kernel]
+    length_scale: LengthScale
+    n_components: int
+    features: FeatureMap | str
+    missing_rows: Literal["error", "drop"]
+    missing_chunks: Literal["auto", "error", "fill"]
+    dtype: Literal["float32", "float64"]
+    sums: Sums
+    sample_rows: int
+    memory: int | None
+    progress: bool
+    random_state: Any
+
+    @unchanged_on_error
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Fit from one read of the data.
+
+        Parameters
+        ----------
+        X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
+        y : array-like, or name(s) in X
+        sample_weight : array-like or name in X, optional
+            Broadcast by name for labelled data; weight 0 leaves a row out.
+        inputs : sequence of str, optional
+            Variables, coordinates or virtual names ("time.dayofyear"); default all data
+            variables except y and the weight.
+        dim : str or sequence of str, optional
+            Sample dimensions, default those of y; others become columns u[level=500].
+        where : sequence of (name, op, value) or HoldOut
+            Rows that do not meet all of them are left out.
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError, ValueError
+            Naming store, array, chunk, rows or parameter; the model stays as it was.
+        PlanError
+            If the pass cannot fit in memory; nothing was read.
+        """
+        check_n_components(self.n_components, self.features)
+        flat = y is None or isinstance(y, str) or getattr(y, "ndim", 1) == 1
+        arrays = in_memory(X)
+        if arrays:
+            X, y, sample_weight = checked_fit(self, X, y, sample_weight, inputs, self.missing_rows)
+            flat, inputs = y.ndim == 1, None
+        source = open_source(
+            X,
+            y,
+            sample_weight,
+            inputs=inputs,
+            dim=dim,
+            where=where,
+            missing_rows=self.missing_rows,
+            missing_chunks=self.missing_chunks,
+            storage_options=storage_options,
+        )
+        columns = source.columns
+        if not columns.targets:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        if arrays and hasattr(self, "feature_names_in_"):
+            columns = replace(columns, inputs=tuple(self.feature_names_in_))
+        self._flat = flat and len(columns.targets) == 1
+        self._labelled = not arrays and source.dims != ("rows",)
+        self._read(source, columns)
+        return self
+
+    def _read(self, source: Source, columns: Columns) -> None:
+        """Plan, pilot, map, pass, answer."""
+        folds = self._n_folds()
+        reading = Reading(source, progress=self.progress)
+        self.plan_ = reading.plan(
+            self.n_components,
+            memory=self.memory,
+            sums=self.sums,
+            dtype=self.dtype,
+            n_groups=max(folds, 1),
+        )
+        seed = seed_of(self.random_state)
+        pilot = reading.pilot(seed)
+        kernel = find_kernel(self.kernel, self.length_scale, pilot, seed, self.progress)
+        with single_threaded_blas():
+            self.features_ = make_features(
+                self.features, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+            )
+            row = augmented_row(
+                self.features_, pilot, columns.inputs, columns.targets, columns.units
+            )
+        groups, seen = reading.moments(
+            self.features_, row, self.plan_, sample_rows=self.sample_rows, folds=folds
+        )
+        self.moments_: Moments = total(groups.values())
+        if not self.moments_.n:
+            raise no_rows(source)
+        self.columns_, self._target_origin = columns, row.target_origin
+        self.n_rows_, self.n_missing_ = self.moments_.n, seen - self.moments_.n
+        self.n_features_in_ = len(columns.inputs)
+        self.length_scale_ = length_scale_of(kernel, self.n_features_in_)
+        with few_features_blas(self.n_components):
+            self._solve(groups)
+
+    def _n_folds(self) -> int:
+        """Folds to keep apart in the pass; 0 for none."""
+        raise NotImplementedError
+
+    def _solve(self, folds: Mapping[Any, Moments]) -> None:
+        """Set ``coef_``, ``intercept_`` and the rest of the answer."""
+        raise NotImplementedError
+
+    def _set_linear(self, coef: Float64, intercept: Float64, alpha: Float64, df: Float64) -> None:
+        """The attributes of a linear model of features, without the axis of a single y."""
+        one = self._flat
+        self.coef_ = coef[:, 0] if one else coef
+        self.intercept_ = float(intercept[0]) if one else intercept
+        self.alpha_ = float(alpha[0]) if one else alpha
+        self.df_ = float(df[0]) if one else df
+
+    def _arrays(self) -> dict[str, Array]:
+        """The answer as named arrays, for the store."""
+        r = self.features_.n_components
+        return {
+            "coef": np.asarray(self.coef_, dtype=np.float64).reshape(r, -1),
+            "intercept": np.atleast_1d(np.asarray(self.intercept_, dtype=np.float64)),
+            "alpha": np.atleast_1d(np.asarray(self.alpha_, dtype=np.float64)),
+            "df": np.atleast_1d(np.asarray(self.df_, dtype=np.float64)),
+            "length_scale": np.asarray(self.length_scale_, dtype=np.float64),
+            "target_origin": self._target_origin,
+        }
+
+    def _restore(self, arrays: Mapping[str, Array]) -> None:
+        """The answer from the store's arrays."""
+        self._set_linear(*(arrays[name] for name in ("coef", "intercept", "alpha", "df")))
+        scale = arrays["length_scale"]
+        self.length_scale_ = float(scale) if scale.ndim == 0 else scale
+        self._target_origin = arrays["target_origin"]
+
+    def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+        """Predictions in the container of X: lazy for lazy, labelled for labelled.
+
+        Parameters
+        ----------
+        X : as in fit
+            Inputs by name where they have names, else by position.
+
+        Returns
+        -------
+        (n,) or (n, T) array, DataArray or Dataset
+            In units of y; NaN where an input is missing.
+        """
+        check_is_fitted(self)
+        return self._rowwise(X, self._predictor(), self.columns_.targets, storage_options)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, **choices: Any) -> float:
+        """R² of the predictions, averaged over targets; lazy data in one streamed pass.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as in fit
+            y may be left out where the data hold it under its name.
+        **choices
+            ``where`` and ``storage_options``, as in fit.
+        """
+        check_is_fitted(self)
+        if in_memory(X) and not isinstance(y, str) and y is not None:
+            return float(super().score(X, y, sample_weight))
+        return float(np.mean(self.residuals(X, y, sample_weight, **choices).r2()))
+
+    def residuals(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Residuals:
+        """Sums of squared residuals from one streamed pass: R², RMSE and the rows counted."""
+        check_is_fitted(self)
+        source = self._source(
+            X,
+            y=list(self.columns_.targets) if y is None else y,
+            weight=sample_weight,
+            where=where,
+            storage_options=storage_options,
+        )
+        reading = Reading(source, progress=self.progress)
+        found = reading.plan(1, order=1, memory=self.memory)
+        statistic = ResidualStatistic(self._predictor(), self._target_origin)
+        tally = reading.sums(statistic, found.layout, "scoring")
+        residuals: Residuals = tally.value
+        if not residuals.n:
+            raise no_rows(source)
+        return residuals
+
+    def save(
+        self, path: str | PathLike[str], *, moments: bool = False, overwrite: bool = False
+    ) -> None:
+        """Write the model as a Zarr v3 group: data with checksums, no pickle.
+
+        Parameters
+        ----------
+        path : str or path
+        moments : bool
+            Keep the moments too, for other choices of alpha and R without a read.
+        overwrite : bool
+            Replace a model that stands there; the old one is kept until the new is whole.
+        """
+        from rff_stream.estimators.persistence import save
+
+        check_is_fitted(self)
+        save(self, path, moments=moments, overwrite=overwrite)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803 (scikit-learn's name)
+        own = str(super().__repr__(N_CHAR_MAX))
+        if not hasattr(self, "df_"):
+            return own
+        return f"{own}  # df/R = {np.max(self.df_):.0f}/{self.features_.n_components}"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing_rows == "drop"
+        return tags
+
+    def _predictor(self) -> LinearPredictor:
+        """x ↦ ŷ, as a small picklable function."""
+        coef = np.asarray(self.coef_).reshape(self.features_.n_components, -1)
+        return LinearPredictor(self.features_, coef, np.atleast_1d(self.intercept_))
+
+    def _rowwise(
+        self,
+        X: Any,
+        function: RowFunction,
+        names: tuple[str, ...],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Values of a function of rows in the container of X."""
+        flat = function.width == 1 and self._flat
+        if in_memory(X):
+            found = _of_array(checked_rows(self, X, self.missing_rows), function, self.columns_)
+            return found[:, 0] if flat else found
+        source = self._source(X, storage_options=storage_options)
+        values = map_rows(source, function)
+        values = values[..., 0] if flat else values
+        if not getattr(source, "is_lazy", True):
+            values = values.compute()
+        units = self.columns_.units[len(self.columns_.inputs) :] or ("",) * self._width
+        return source.wrap(values, names, tuple(units) * (function.width // self._width))
+
+    @property
+    def _width(self) -> int:
+        return len(self.columns_.targets)
+
+    def _source(
+        self,
+        X: Any,
+        *,
+        y: Any = None,
+        weight: Any = None,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Source:
+        """A source with the fitted inputs: to predict (no y) or to score."""
+        columns = replace(self.columns_, targets=(), weight="")
+        fitted: dict[str, Any] = {"columns": columns, "missing_rows": "drop"}
+        if y is not None:
+            inputs = list(self.columns_.inputs) if self._labelled else None
+            fitted = {"inputs": inputs, "missing_rows": self.missing_rows}
+        return open_source(
+            X,
+            y,
+            weight,
+            where=where,
+            missing_chunks=self.missing_chunks,
+            storage_options=storage_options,
+            **fitted,
+        )
+
+
+def _of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
+    """Values (n, width) for an array in memory: at once, or in threads if it is long."""
+    if len(rows) <= DIRECT_ROWS:
+        with single_threaded_blas():
+            return function(rows)
+    source = open_source(rows, columns=columns, missing_rows="drop")
+    lazy = map_rows(source, function)
+    return np.asarray(lazy.compute())
+
+

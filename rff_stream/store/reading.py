@@ -1,0 +1,128 @@
+"""What a log vouches for, as values: verified bytes in, arrays and moments out."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.store.arrays import decode
+from rff_stream.store.entries import Batch, Manifest
+from rff_stream.store.files import damaged
+from rff_stream.store.log import Log
+from rff_stream.store.plain import parse
+from rff_stream.store.records import Label, decode_moments, decode_row, label_key
+from rff_stream.store.vouched import read_vouched
+
+__all__ = ["Root", "read_batch", "read_batches", "read_root", "sum_by_group"]
+
+READERS = 2
+"""Threads that read and hash ahead of the sum; hashing releases the GIL."""
+
+Groups = dict[Label, Moments]
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What a store began with: see :class:`~rff_stream.store.layout.NewStore`."""
+
+    header: dict[str, Any]
+    arrays: dict[str, Array]
+    answers: dict[str, Array]
+    row: AugmentedRow | None
+    order: int
+    pilot: tuple[str, ...]
+
+
+def read_root(log: Log, max_bytes: int) -> Root:
+    """Header, arrays, answers and row of a store, verified against its first commit."""
+    files, place = log.files, log.files.place
+    mine, _ = _split(log.first.files)
+    found = read_vouched(files, mine, max_bytes)
+    arrays = {}
+    for name in [name.removesuffix("/zarr.json") for name in found if name.endswith("/zarr.json")]:
+        if parse(found[f"{name}/zarr.json"], f"{place}/{name}/zarr.json")["node_type"] == "array":
+            arrays[name] = decode(name, found, place)
+    attributes = parse(found["zarr.json"], f"{place}/zarr.json")["attributes"]
+    header, plain, order = (attributes.get(key) for key in ("header", "row", "order"))
+    if not isinstance(header, dict) or order not in (1, 2):
+        raise damaged(place, "zarr.json", f"has no header, or order {str(order)[:20]}")
+    row = _take(arrays, "row/")
+    return Root(
+        header=header,
+        answers=_take(arrays, f"answers/{log.first.answers}/"),
+        row=None if plain is None else decode_row(plain, row, f"{place}/row"),
+        order=order,
+        pilot=tuple(attributes.get("pilot") or ()),
+        arrays=arrays,
+    )
+
+
+def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int) -> Groups:
+    """The moments of one batch, verified against its own commit."""
+    if root.row is None:
+        raise ModelError(
+            f"{log.files.place} was saved without moments, so it has no batches. Fit again and "
+            "save with moments."
+        )
+    entry = log.entry_of(batch)
+    _, data = _split(entry.files)
+    files = read_vouched(log.files, data, max_bytes)
+    folder, place = f"data/{batch.data}", log.files.place
+    groups = decode_moments(root.row, root.order, batch.groups, files, folder, place)
+    if sum(moments.n for moments in groups.values()) != batch.rows:
+        raise damaged(place, f"{folder}/rows", f"does not hold the {batch.rows} rows committed")
+    return groups
+
+
+def read_batches(
+    log: Log, batches: Iterable[Batch], root: Root, max_bytes: int
+) -> Iterator[tuple[Batch, Groups]]:
+    """The moments of batches, in their order; the next ones are read while one is used."""
+    waiting: collections.deque[tuple[Batch, Future[Groups]]] = collections.deque()
+    with ThreadPoolExecutor(READERS, "rff-stream-store") as pool:
+        try:
+            for batch in batches:
+                waiting.append((batch, pool.submit(read_batch, log, batch, root, max_bytes)))
+                if len(waiting) > READERS:
+                    yield _next(waiting)
+            while waiting:
+                yield _next(waiting)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+def sum_by_group(parts: Iterable[Groups]) -> Groups:
+    """Sum of each group, from left to right; groups in the order they are stored."""
+    total: Groups = {}
+    for groups in parts:
+        for label, moments in groups.items():
+            total[label] = total[label] + moments if label in total else moments
+    return dict(sorted(total.items(), key=lambda item: label_key(item[0])))
+
+
+def _next(waiting: collections.deque[tuple[Batch, Future[Groups]]]) -> tuple[Batch, Groups]:
+    batch, future = waiting.popleft()
+    return batch, future.result()
+
+
+def _split(manifest: Manifest) -> tuple[Manifest, Manifest]:
+    """Files of the store itself, and of the batch."""
+    data = {
+        name: said
+        for name, said in manifest.items()
+        if name.startswith("data/") and name != "data/zarr.json"
+    }
+    return {name: said for name, said in manifest.items() if name not in data}, data
+
+
+def _take(arrays: dict[str, Array], start: str) -> dict[str, Array]:
+    """Remove the arrays whose names begin so; returns them by the rest of their names."""
+    names = [name for name in arrays if name.startswith(start)]
+    return {name.removeprefix(start): arrays.pop(name) for name in names}
