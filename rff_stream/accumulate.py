@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import cython_blas
@@ -17,7 +18,7 @@ from scipy.linalg import cython_blas
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, row_start
-from rff_stream.rowsample import RowSample, hash_places
+from rff_stream.rowsample import RowSample, hash_rows
 
 __all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
 
@@ -73,8 +74,7 @@ def accumulate(
     -----
     About n·R² useful flops and n·R cosines; one float32 and one float64 P×P are held.
     """
-    X = np.asarray(X)
-    y = np.empty((len(X), 0)) if y is None else np.asarray(y).reshape(len(X), -1)
+    X, y, weights = _checked(features, X, y, weights)
     row = plain_row(features, y.shape[1]) if row is None else row
     precision = resolve_sums(sums, len(X))
     sink = Accumulator(
@@ -82,6 +82,31 @@ def accumulate(
     )
     sink.add(X, y, weights, np.arange(len(X)))
     return sink.result()
+
+
+def _checked(
+    features: FeatureMap, X: Array, y: Array | None, weights: Array | None
+) -> tuple[Array, Array, Array | None]:
+    """X (n, d), y (n, T) and weights (n,) or None; refuses shapes that do not fit."""
+    X = np.asarray(X)
+    if X.ndim != 2 or X.shape[1] != features.n_inputs:
+        raise ValueError(
+            f"X has shape {X.shape} but the map takes rows (n, {features.n_inputs}). "
+            "Pass the inputs that the map was made for."
+        )
+    y = np.empty((len(X), 0)) if y is None else np.asarray(y)
+    y = y[:, None] if y.ndim == 1 else y
+    if y.ndim != 2 or len(y) != len(X):
+        raise ValueError(
+            f"y has shape {y.shape} but X has {len(X)} rows. Pass y (n,) or (n, T)."
+        )
+    w = None if weights is None else np.asarray(weights, np.float64)
+    if w is not None and not (w.shape == (len(X),) and ((w > 0) & (w < np.inf)).all()):
+        raise ValueError(
+            f"weights of shape {w.shape} from {w.min(initial=np.inf)} on, but {len(X)} rows have "
+            "one finite weight > 0 each. Leave rows of weight 0 out."
+        )
+    return X, y, w
 
 
 def plain_row(features: FeatureMap, n_targets: int = 0) -> AugmentedRow:
@@ -131,6 +156,11 @@ class Accumulator:
         sample_rows: int = 0,
         n_places: int = 1,
     ) -> None:
+        if row.n_features != features.n_components:
+            raise ValueError(
+                f"The row is of {row.n_features} features but the map has "
+                f"{features.n_components}. Make the row for this map."
+            )
         self._row = row
         self._n_places = max(n_places, 1)
         self._order = order
@@ -138,7 +168,7 @@ class Accumulator:
         if order == 2:
             self._sums = _SecondMoments(features, row, np.dtype(sums))
         elif order == 1:
-            self._sums = _FirstMoments(features, row)
+            self._sums = _FirstMoments(features, row, np.dtype(sums))
         else:
             raise ValueError(f"order={order!r} but moments are of order 1 or 2.")
         self._x = np.zeros((BATCH_ROWS, features.n_inputs))
@@ -154,12 +184,12 @@ class Accumulator:
 
     def add(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
         """Take rows x (m, d), y (m, T) of weights w (m,) that stood at ``places`` (m,)."""
+        if (x.shape[1], y.shape[1]) != (self._x.shape[1], self._y.shape[1]):
+            raise ValueError(
+                f"Rows have {x.shape[1]} inputs and {y.shape[1]} targets but the sums are of "
+                f"{self._x.shape[1]} and {self._y.shape[1]}. Use a row and a map of these columns."
+            )
         self._n += len(x)
-        if w is None:
-            self._squared_weight += len(x)
-        else:
-            self._squared_weight += float(w @ w)
-            self._log_weight += float(np.log(w).sum())
         if self._sample.size:
             self._take_sample(x, y, w, places)
         for lo, hi, part in self._runs(places):
@@ -182,11 +212,13 @@ class Accumulator:
 
     def _runs(self, places: Array) -> Iterable[tuple[int, int, int]]:
         """Runs of rows that belong to one of the 32 parts: (lo, hi, part)."""
-        if self._order == 2 or not len(places):
+        if not len(places):
+            return []
+        if self._order == 2:
             return [(0, len(places), 0)]
         part = np.minimum(places * N_PARTS // self._n_places, N_PARTS - 1)
         cuts = np.r_[0, np.flatnonzero(np.diff(part)) + 1, len(part)]
-        return [(lo, hi, int(part[lo])) for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [(lo, hi, int(part[lo])) for lo, hi in pairwise(cuts)]
 
     def _take(self, x: Array, y: Array, w: Array | None, part: int) -> None:
         if part != self._part:
@@ -209,11 +241,14 @@ class Accumulator:
         """Add the rows waiting in the buffer."""
         m, self._filled = self._filled, 0
         if m:
-            weights = self._w[:m] if self._weighted else None
+            w = self._w[:m]
+            weights = w if self._weighted else None
+            self._squared_weight += float(w @ w)
+            self._log_weight += float(np.log(w).sum()) if self._weighted else 0.0
             self._sums.update(self._x[:m], self._y[:m], weights, self._part)
 
     def _take_sample(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
-        keys = hash_places(places)
+        keys = hash_rows(places, x, y)
         full = len(self._sample.keys) == self._sample.size
         chosen = np.flatnonzero(keys < self._sample.keys[-1]) if full else np.arange(len(keys))
         if len(chosen) > self._sample.size:
@@ -227,7 +262,7 @@ class Accumulator:
 class _SecondMoments:
     """Σ w a aᵀ by rank-k updates of one triangle, batch by batch."""
 
-    def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype) -> None:  # type: ignore[type-arg]
+    def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
         r, width = row.n_features, row.width
         self._features, self._row = features, row
         self._batch = _aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)[:, :width]
@@ -285,23 +320,22 @@ class _SecondMoments:
 class _FirstMoments:
     """Σ w a, in 32 parts: no Z is kept and no rank-k update made."""
 
-    def __init__(self, features: FeatureMap, row: AugmentedRow) -> None:
+    def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype) -> None:  # type: ignore[type-arg]
         self._features, self._row = features, row
-        self._z = _aligned(BATCH_ROWS, row.n_features, np.dtype(features.dtype))
-        self._ones = np.ones(BATCH_ROWS, self._z.dtype)
+        self._z = _aligned(BATCH_ROWS, row.n_features, dtype)
         self._parts = np.zeros((N_PARTS, row.width))
 
     def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
         """Add m ≤ 512 rows to one part."""
         m, r = len(x), self._row.n_features
         z = self._features(x, out=self._z[:m])
-        weights = self._ones[:m] if w is None else w.astype(z.dtype)
-        weight = float(m) if w is None else float(w.sum())
+        weights = np.ones(m) if w is None else w
+        weight = float(weights.sum())
         sums = self._parts[part]
-        sums[:r] += (weights @ z).astype(np.float64) - weight * self._row.feature_origin
+        sums[:r] += weights.astype(z.dtype) @ z
+        sums[:r] -= weight * self._row.feature_origin
         sums[r] += weight
-        centred = y - self._row.target_origin
-        sums[r + 1 :] += centred.sum(axis=0) if w is None else w @ centred
+        sums[r + 1 :] += weights @ (y - self._row.target_origin)
 
     def result(self) -> tuple[Float64, Float64]:
         """m and its parts."""
@@ -319,7 +353,7 @@ def _packed(matrix: Float64, scale: Float64, block: Float64) -> Float64:
     return packed
 
 
-def _aligned(rows: int, columns: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+def _aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
     """Zeros (rows, columns), C order, that start on a 64-byte boundary."""
     size = rows * columns * dtype.itemsize
     raw = np.zeros(size + 64, np.uint8)

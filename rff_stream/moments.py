@@ -19,7 +19,16 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.rowsample import RowSample
 
-__all__ = ["N_PARTS", "AugmentedRow", "Moments", "pack", "packed_size", "row_start", "total", "unpack"]
+__all__ = [
+    "N_PARTS",
+    "AugmentedRow",
+    "Moments",
+    "pack",
+    "packed_size",
+    "row_start",
+    "total",
+    "unpack",
+]
 
 N_PARTS = 32
 """Sub-sums that order-1 moments keep: contiguous runs of the data."""
@@ -172,7 +181,7 @@ class Moments:
             n=self.n + other.n,
             squared_weight=self.squared_weight + other.squared_weight,
             log_weight=self.log_weight + other.log_weight,
-            parts=None if self.parts is None else self.parts + other.parts,
+            parts=_added(self.parts, other.parts),
             sample=self.sample + other.sample,
         )
 
@@ -304,6 +313,10 @@ class Moments:
             f"<Moments of order {self.order}: {self.n:,} rows, R={row.n_features}, "
             f"T={row.n_targets}, {self.__sizeof__() / 1e6:.1f} MB, map {row.map_fingerprint[:8]}>"
         )
+
+
+def _added(a: Float64 | None, b: Float64 | None) -> Float64 | None:
+    return None if a is None or b is None else a + b
 
 
 def total(parts: Iterable[Moments]) -> Moments:

@@ -27,7 +27,6 @@ class RowFunction(Protocol):
         ...
 
 
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearPredictor:
     """x ↦ μ + z(x)ᵀ β for T targets.
@@ -46,7 +45,7 @@ class LinearPredictor:
     @property
     def width(self) -> int:
         """T."""
-        return self.coef.shape[1]
+        return len(self.intercept)
 
     def __call__(self, x: Array) -> Float64:
         """Predictions (n, T) of rows (n, d): n·R work, in blocks that stay in cache."""
@@ -79,7 +78,7 @@ class PosteriorPredictor:
     @property
     def width(self) -> int:
         """T."""
-        return self.posterior.coef.shape[1]
+        return len(self.posterior.intercept)
 
     def __call__(self, x: Array) -> Float64:
         """Standard deviations (n, T) of rows (n, d): 2R² work a row, in blocks."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["RowSample", "hash_places"]
+__all__ = ["RowSample", "hash_places", "hash_rows"]
 
 Keys = NDArray[np.uint64]
 
@@ -24,7 +24,7 @@ class RowSample:
     size : int
         k, the most rows kept; 0 keeps none.
     keys : (m,) uint64
-        Hashes of the rows' places, increasing; m ≤ k.
+        Hashes of the rows and their places, increasing; m ≤ k.
     rows : (m, d + T + 1) float64
         [x, y, w] of each row, in input units.
     """
@@ -52,7 +52,9 @@ class RowSample:
         return self.of(size, keys, np.concatenate([self.rows, other.rows]))
 
     def __sub__(self, other: Self) -> Self:
-        keep = ~np.isin(self.keys, other.keys)
+        first, last = (np.searchsorted(other.keys, self.keys, side) for side in ("left", "right"))
+        rank = np.arange(len(self.keys)) - np.searchsorted(self.keys, self.keys)
+        keep = rank >= last - first  # equal rows go one for one
         return replace(self, keys=self.keys[keep], rows=self.rows[keep])
 
     def scale(self, factor: float) -> Self:
@@ -78,7 +80,24 @@ def hash_places(places: Array, seed: int = 0) -> Keys:
     places never collide.
     """
     offset = (0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64
-    z = places.astype(np.uint64) + np.uint64(offset)
+    return _mixed(places.astype(np.uint64) + np.uint64(offset))
+
+
+def hash_rows(places: Array, *columns: Array) -> Keys:
+    """Hashes of rows by their places and values (m, ·): every batch of data starts at place 0.
+
+    By places alone, batches would keep the rows of the same places, and could not be told
+    apart when one is taken out again.
+    """
+    found = hash_places(places)
+    for i, values in enumerate(columns):
+        bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+        found ^= bits @ (hash_places(np.arange(bits.shape[1]), i + 1) | np.uint64(1))
+    return _mixed(found)
+
+
+def _mixed(z: Keys) -> Keys:
+    """SplitMix64's finaliser."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import gammaln, kv
 
 from rff_stream._array import Array, Float64
 
@@ -27,3 +28,42 @@ def rounding_bound(a: Float64, w: Array | None = None, *, eps: float = 2.0**-52)
     largest = np.abs(a).max(axis=0)
     total = len(a) if w is None else float(np.sum(w))
     return np.asarray(8 * eps * total * np.outer(largest, largest))
+
+
+# kernels
+
+
+def scaled_differences(X: Array, Y: Array, length_scale: float | Array = 1.0) -> Float64:
+    """(x − x')/ℓ (n, m, d)."""
+    return np.asarray((X[:, None, :] - Y[None, :, :]) / length_scale, np.float64)
+
+
+def gaussian(X: Array, Y: Array, length_scale: float | Array = 1.0) -> Float64:
+    """exp(−‖δ‖²/2ℓ²) (n, m)."""
+    return np.asarray(np.exp(-(scaled_differences(X, Y, length_scale) ** 2).sum(-1) / 2))
+
+
+def laplacian(X: Array, Y: Array, length_scale: float | Array = 1.0) -> Float64:
+    """exp(−‖δ‖₁/ℓ) (n, m)."""
+    return np.asarray(np.exp(-np.abs(scaled_differences(X, Y, length_scale)).sum(-1)))
+
+
+def cauchy(X: Array, Y: Array, length_scale: float | Array = 1.0) -> Float64:
+    """Π 1/(1 + δⱼ²/ℓⱼ²) (n, m)."""
+    return np.asarray((1 / (1 + scaled_differences(X, Y, length_scale) ** 2)).prod(-1))
+
+
+def matern(X: Array, Y: Array, length_scale: float | Array = 1.0, nu: float = 1.5) -> Float64:
+    """2^{1−ν}/Γ(ν) tᵛ Kᵥ(t) with t = √(2ν) ‖δ‖/ℓ > 0 (n, m): Rasmussen & Williams eq. 4.14."""
+    t = np.sqrt(2 * nu * (scaled_differences(X, Y, length_scale) ** 2).sum(-1))
+    factor = np.exp((1 - nu) * np.log(2) - gammaln(nu) + nu * np.log(t))
+    return np.asarray(factor * kv(nu, t))
+
+
+def kernel_estimate_variance(
+    near: Array, far: Array, n_components: int, *, paired: bool, variance: float = 1.0
+) -> Float64:
+    """Variance of Z diag(s) Zᵀ for R iid columns, from κ(δ) and κ(2δ) (design, section 3)."""
+    a, b = np.asarray(near) / variance, np.asarray(far) / variance
+    law = 1 + b - 2 * a**2 if paired else 1 + b / 2 - a**2
+    return np.asarray(variance**2 * law / n_components)

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli.secrets import forget, redacted
+from rff_stream.cli.redaction import forget, redacted
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
 
 __all__ = ["EXIT_CODES", "Program"]
@@ -74,7 +74,8 @@ class Program(click.Group):
         debug = "--debug" in given
         given = [word for word in given if word != "--debug"]
         forget()
-        with readable_streams(), one_line_notes(debug), sigterm_interrupts():
+        make_readable()
+        with one_line_notes(debug), sigterm_interrupts():
             try:
                 code = super().main(
                     given, prog_name or self.name, complete_var, standalone_mode=False, **extra
@@ -182,10 +183,9 @@ def plainer(error: UnicodeError) -> tuple[str, int]:
     return text.replace("×", "x").encode("ascii", "replace").decode(), error.end
 
 
-def readable_streams() -> contextlib.AbstractContextManager[None]:
+def make_readable() -> None:
     """Output never fails for a letter that the terminal's encoding lacks."""
     codecs.register_error("plainer", plainer)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="plainer")
-    return contextlib.nullcontext()

@@ -198,9 +198,7 @@ n_missing_, plan_
         self.noise_variance_ = _one(found.noise_variance, one)
         self.signal_variance_ = _one(found.signal_variance, one)
         self.log_marginal_likelihood_ = _one(found.log_evidence, one)
-        self._set_linear(
-            self.posterior_.coef, self.posterior_.intercept, found.alpha, found.df
-        )
+        self._set_linear(self.posterior_.coef, self.posterior_.intercept, found.alpha, found.df)
 
     def _arrays(self) -> dict[str, Array]:
         posterior = self.posterior_

@@ -16,7 +16,7 @@ from rff_stream.estimators.mapping import LengthScale
 from rff_stream.estimators.streamed import StreamedRegressor
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments, total
+from rff_stream.moments import Moments
 
 __all__ = ["KernelRidge"]
 
@@ -144,7 +144,7 @@ class KernelRidge(StreamedRegressor):
             )
         if not _is(self.alpha, "cv"):
             return 0
-        if not (isinstance(self.cv, (int, np.integer)) and self.cv >= 2):
+        if self.cv < 2:
             raise ValueError(f"cv={self.cv!r} but cross-validation needs at least 2 folds.")
         return int(self.cv)
 
@@ -166,9 +166,7 @@ class KernelRidge(StreamedRegressor):
         if self.alpha == "gcv":
             self.selection_ = gcv(self.moments_, sizes=sizes, fit_intercept=self.fit_intercept)
         else:
-            self.selection_ = cross_validate(
-                folds, sizes=sizes, fit_intercept=self.fit_intercept
-            )
+            self.selection_ = cross_validate(folds, sizes=sizes, fit_intercept=self.fit_intercept)
         targets = range(self.moments_.row.n_targets)
         return np.array([self.selection_.of_target(t).best.alpha for t in targets])
 

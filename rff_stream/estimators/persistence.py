@@ -51,9 +51,7 @@ def save(
     save_model(path, header, named, model._arrays(), groups, overwrite=overwrite)
 
 
-def load(
-    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
-) -> Any:
+def load(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Any:
     """The model saved at a path, every byte of it verified.
 
     Parameters
@@ -86,7 +84,7 @@ def load(
 
 def _restored(stored: StoredModel) -> StreamedRegressor:
     header = stored.header
-    model = _kinds()[header["model"]]()
+    model: StreamedRegressor = _kinds()[header["model"]]()
     maps = {k.removeprefix(MAP): v for k, v in stored.arrays.items() if k.startswith(MAP)}
     model.features_ = map_from_spec(header["map"], maps)
     parameters = {name: _value(v, model.features_) for name, v in header["parameters"].items()}
@@ -152,4 +150,3 @@ def _listed(columns: dict[str, Any]) -> dict[str, Any]:
 
 def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-

@@ -279,7 +279,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         check_is_fitted(self)
         save(self, path, moments=moments, overwrite=overwrite)
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803 (scikit-learn's name)
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         own = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "df_"):
             return own
@@ -353,5 +353,3 @@ def _of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
     source = open_source(rows, columns=columns, missing_rows="drop")
     lazy = map_rows(source, function)
     return np.asarray(lazy.compute())
-
-

@@ -125,8 +125,7 @@ class FourierFeatures:
         Raises
         ------
         ValueError
-            For R < 1, an odd R of pairs, orthogonal frequencies of a kernel that a rotation
-            changes, or a length-scale or origin of another length than d.
+            For R < 1, an odd R of pairs, or orthogonal frequencies a rotation would change.
 
         Examples
         --------
@@ -157,22 +156,18 @@ class FourierFeatures:
 
     @property
     def n_inputs(self) -> int:
-        """d."""
         return int(self.frequencies.shape[1])
 
     @property
     def n_components(self) -> int:
-        """R."""
         return len(self.frequencies) * (2 if self.paired else 1)
 
     @property
     def nesting(self) -> Nesting:
-        """Fewer draws, each counts for more."""
         return "average"
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the spec."""
         return spec_fingerprint(self.spec())
 
     def prior(self, n_components: int | None = None) -> Float64:
@@ -248,21 +243,20 @@ class FourierFeatures:
         return Z
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without what is cached: the map travels light.
-        return type(self), tuple(getattr(self, name) for name in self.__dataclass_fields__)
+        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        return type(self), tuple(fields)  # without what is cached: the map travels light
 
     def __repr__(self) -> str:
-        kind = "cos/sin pairs" if self.paired else "phases"
-        return (
-            f"<FourierFeatures of {self.kernel.get('kernel')}: {self.n_inputs} inputs to "
-            f"{self.n_components} components ({kind}), {self.dtype}>"
-        )
+        name, kind = self.kernel.get("kernel"), "cos/sin pairs" if self.paired else "phases"
+        size = f"{self.n_inputs} inputs to {self.n_components} components"
+        return f"<FourierFeatures of {name}: {size} ({kind}), {self.dtype}>"
 
     @cached_property
     def _projections(self) -> Array:
         """[Ω, b] in the dtype of the features, in blocks (·, 288, d or d + 1) padded with 0."""
-        columns = [self.frequencies] if self.phases is None else [self.frequencies, self.phases]
-        table = np.column_stack(columns)
+        table = self.frequencies
+        if self.phases is not None:
+            table = np.column_stack([table, self.phases])
         rest = -len(table) % ANGLE_COLUMNS
         blocks = np.pad(table, ((0, rest), (0, 0))).reshape(-1, ANGLE_COLUMNS, table.shape[1])
         with np.errstate(over="ignore"):
@@ -285,7 +279,7 @@ class FourierFeatures:
         return X
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 512 rows."""
+        """Write the features (rows, R) of at most 128 rows."""
         inputs, step = self._scaled(x), ANGLE_COLUMNS * (2 if self.paired else 1)
         angles = _scratch.take("angles", ANGLE_COLUMNS + 2 * MARGIN, self.dtype)
         for block, projection in enumerate(self._projections):
@@ -300,7 +294,7 @@ class FourierFeatures:
                 np.cos(used, out=columns)
 
     def _scaled(self, x: Array) -> Array:
-        """[x̃, 1] of one batch in the dtype of the features, padded to 128 rows."""
+        """[x̃, 1] of one batch in the dtype of the features, padded to 144 rows."""
         rows, d = x.shape
         exact = _scratch.take("exact", d, "float64")[:rows]
         np.subtract(np.asarray(x, np.float64), self.origin, out=exact)
@@ -315,24 +309,22 @@ class FourierFeatures:
 
     def _refuse_overflow(self, x: Array, exact: Float64) -> None:
         finite = np.isfinite(np.asarray(x, np.float64))
-        row, column = np.nonzero(finite & ~(np.abs(exact) <= self._largest_input))
-        if len(row):
-            i, j = row[0], column[0]
+        for i, j in np.argwhere(finite & ~(np.abs(exact) <= self._largest_input)):
             raise DataError(
-                f"Column {j} of X holds {float(x[i, j]):.6g}, which origin {self.origin[j]:.6g} and "
-                f"scale {self.scale[j]:.6g} turn into {exact[i, j]:.3g}: too large for "
-                f"{self.dtype}. Mask such values, or give the column a larger length-scale."
+                f"Column {j} of X holds {x[i, j]}, which origin {self.origin[j]} and scale "
+                f"{self.scale[j]} turn into {exact[i, j]:.3g}: too large for {self.dtype}. "
+                "Mask such values, or give the column a larger length-scale."
             )
 
 
 class _Scratch(threading.local):
-    """Buffers of 128 rows for each thread, grown to the largest that it asked for."""
+    """Buffers of 144 rows for each thread, grown to the largest that it asked for."""
 
     def __init__(self) -> None:
         self._bytes: dict[str, Array] = {}
 
     def take(self, role: str, columns: int, dtype: str) -> Array:
-        """(128, columns), C order, from a 64-byte boundary; what it holds is left over."""
+        """(144, columns), C order, from a 64-byte boundary; what it holds is left over."""
         size = PADDED_ROWS * columns * np.dtype(dtype).itemsize
         if role not in self._bytes or len(self._bytes[role]) < size:
             raw = np.empty(size + 64, np.uint8)

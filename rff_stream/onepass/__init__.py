@@ -16,12 +16,13 @@ import numpy as np
 from rff_stream.accumulate import Sums
 from rff_stream.errors import DataError
 from rff_stream.features.base import FeatureMap
+from rff_stream.layout import Layout, lay_out, pilot_boxes
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.leaf import Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
 from rff_stream.onepass.run import Pass, active_client, thread_count
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
-from rff_stream.planning import Layout, Plan, check_memory, fits, lay_out, pilot_boxes
+from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
 from rff_stream.sources import open_source
 from rff_stream.sources.base import Source
@@ -75,13 +76,21 @@ class Reading:
             leaves = [Leaf(box, (start + i) << UNKNOWN_PLACES) for i, box in enumerate(some)]
             tally = self.fold(PilotStatistic(rows, seed), leaves, words="pilot")
             more = tally.value.rows
-            found = more if not found.size else np.concatenate([found, more]) if more.size else found
+            found = (
+                more if not found.size else np.concatenate([found, more]) if more.size else found
+            )
             if len(found) >= PILOT_ROWS:
                 break
         if not len(found):
             raise no_rows(self.source)
         d = len(self.source.columns.inputs)
         return Pilot(found[:, :d], found[:, d:-1], found[:, -1])
+
+    def row(self, features: FeatureMap) -> AugmentedRow:
+        """Origins from the pilot and names of the columns, for a map that is given."""
+        columns, pilot = self.source.columns, self.pilot()
+        with single_threaded_blas():
+            return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
 
     def moments(
         self,
@@ -192,32 +201,18 @@ def collect(
     PlanError
         If the pass cannot fit; nothing was read.
     """
-    source = open_source(
-        X,
-        y,
-        sample_weight,
-        inputs=inputs,
-        dim=dim,
-        by=by,
-        missing_rows=missing_rows,
-        missing_chunks=missing_chunks,
-    )
+    missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
+    source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
     reading = Reading(source, progress=progress)
-    if plan is None:
-        plan = reading.plan(
-            features.n_components,
-            order=order,
-            sums=sums,
-            dtype=features.dtype,
-            n_groups=max(n_groups, folds),
-            memory=memory,
-        )
-    if row is None:
-        columns, pilot = source.columns, reading.pilot()
-        with single_threaded_blas():
-            row = augmented_row(
-                features, pilot, columns.inputs, columns.targets, columns.units
-            )
+    plan = plan or reading.plan(
+        features.n_components,
+        order=order,
+        sums=sums,
+        dtype=features.dtype,
+        n_groups=max(n_groups, folds),
+        memory=memory,
+    )
+    row = row or reading.row(features)
     groups, _ = reading.moments(
         features, row, plan, sample_rows=sample_rows, grouped=by is not None, folds=folds
     )
@@ -270,4 +265,3 @@ def _size() -> tuple[int, int]:
         return 1, thread_count()
     threads = list(client.nthreads().values()) or [1]
     return len(threads), max(threads)
-

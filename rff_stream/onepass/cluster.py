@@ -51,7 +51,7 @@ class Flight:
     def window(self, segment_leaves: int) -> int:
         """Segments to keep in flight: two leaves and two segments a thread."""
         threads = max(1, sum(self._client.nthreads().values()))
-        return max(2 * threads // segment_leaves, 2) + 2
+        return int(max(2 * threads // segment_leaves, 2)) + 2
 
     def ship(self, job: Job) -> Any:
         """The job as one key of the scheduler's: sent once to a worker, kept if one dies."""
@@ -109,7 +109,9 @@ class Flight:
             )
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         if len(workers) < self._workers:
-            logger.warning("%d worker(s) lost; their leaves are computed again", self._workers - len(workers))
+            logger.warning(
+                "%d worker(s) lost; their leaves are computed again", self._workers - len(workers)
+            )
         self._workers = len(workers)
         if not workers and waited > seconds("no-workers-timeout", 300):
             raise ClusterError(

@@ -111,4 +111,3 @@ def as_tasks(graph: Mapping[Any, Any]) -> Graph:
 def keys_of(arguments: Iterable[Any]) -> list[Any]:
     """Graph keys among a leaf's arguments."""
     return [a.key for a in arguments if isinstance(a, TaskRef)]
-

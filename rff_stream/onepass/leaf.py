@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -155,7 +156,7 @@ class _RunSink:
             return
         fold = np.minimum(places * folds // self._statistic.n_places, folds - 1)
         cuts = np.r_[0, np.flatnonzero(np.diff(fold)) + 1, len(fold)]
-        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
+        for lo, hi in pairwise(cuts):
             if hi > lo:
                 self._turn_to(int(fold[lo]))
                 w = None if rows.w is None else rows.w[lo:hi]

@@ -188,7 +188,7 @@ def thread_count() -> int:
     """Leaves that run at a time: of this process, or of all workers."""
     client = active_client()
     if client is not None:
-        return max(1, sum(client.nthreads().values()))
+        return max(1, int(sum(client.nthreads().values())))
     from dask.system import CPU_COUNT
 
     pool = dask.config.get("pool", None)

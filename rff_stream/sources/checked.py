@@ -38,6 +38,10 @@ BACKOFF = 0.1
 
 METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
+V3_CHUNK = re.compile(r"(?:(.*)/)?c(?:[./]\d+)*")
+
+V2_CHUNK = re.compile(r"(?:(.*?)/)?\d+(?:[./]\d+)*")
+
 FINAL = (
     FileNotFoundError,
     IsADirectoryError,
@@ -194,7 +198,7 @@ class CheckedStore(WrapperStore[Store]):
         """A Blosc frame is as long as its header says."""
         said = int.from_bytes(found[12:16].to_bytes(), "little")
         if len(found) < 16 or said != len(found):
-            why = f"is truncated: {len(found)} bytes where its header says {said}"
+            why = f"is cut short or overwritten: {len(found)} bytes, but its header says {said}"
             raise ChunkError(self.message(key, why, REWRITE))
 
     def unreadable(self, key: str, cause: OSError) -> str:
@@ -220,7 +224,7 @@ class CheckedStore(WrapperStore[Store]):
             path = "/".join(parts[:end])
             if path in self.rules:
                 return path
-        match = re.fullmatch(r"(?:(.*?)/)?(?:c(?:/\d+)*|c(?:\.\d+)*|\d+(?:[./]\d+)*)", key)
+        match = V3_CHUNK.fullmatch(key) or V2_CHUNK.fullmatch(key)
         return (match[1] or "") if match else key.rpartition("/")[0]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.rowsample import hash_places
-from rff_stream.sources.values import Convert, Days, Labels, listed
+from rff_stream.sources.values import Convert, Days, Labels, Numbers, listed
 
 __all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut"]
 
@@ -78,7 +78,7 @@ def iso(value: Any, precision: int) -> str:
 
 
 def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[Any]) -> Comparison:
-    """A comparison that is known to be possible for values of this dtype.
+    """A comparison that is possible for values of this dtype (that which ``then`` gives).
 
     Raises
     ------
@@ -87,15 +87,14 @@ def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[An
     """
     if op not in OPERATORS:
         raise DataError(f"where {name!r} {op!r}: the operator is one of {listed(OPERATORS, 'or')}.")
-    made = Comparison(name, op, value, then)
     try:
-        made(np.zeros(1, dtype))
+        Comparison(name, op, value, Numbers())(np.zeros(1, dtype))
     except (TypeError, ValueError) as cause:
         raise DataError(
             f"where {name} {op} {value!r} cannot be compared: {name!r} has dtype {dtype}. Give "
             f'a number, or a time as ISO text such as "2015-06-01" ({cause}).'
         ) from cause
-    return made
+    return Comparison(name, op, value, then)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,8 +216,8 @@ class Labelled:
         found = [self.find(name) for name in names if name not in used]
         if not found:
             raise DataError(
-                f"There are no inputs left: the data variables {listed(names)} are all target "
-                f"or weight. Name the inputs, coordinates included: inputs=[…]."
+                f"There are no inputs left: the data variables ({listed(names) or 'none'}) are all "
+                f"target or weight. Name the inputs, coordinates included: inputs=[…]."
             )
         return found
 

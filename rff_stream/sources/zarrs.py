@@ -144,6 +144,8 @@ def arrays_of(group: zarr.Group, place: Place) -> dict[str, Any]:
     except DataError:
         raise
     except Exception as cause:
+        if "pickle" in str(cause):
+            raise DataError(f"{place.name}: {PICKLED} ({cause})") from cause
         raise DataError(
             f"{place.name} has metadata that cannot be read: {type(cause).__name__}: {cause}. "
             f"Every array needs a whole zarr.json (or .zarray). Write it again."
@@ -170,9 +172,14 @@ def check_codecs(array: Any, name: str) -> None:
     found = next((codec for codec in ids if "pickle" in codec), None)
     if found is not None:
         raise DataError(
-            f"{name}: array {array.path!r} is stored with the codec {found!r}, which can run "
-            f"code as it is read. Such arrays are not read. Write it again as numbers."
+            f"{name}: {PICKLED} (array {array.path!r}, codec {found!r})"
         )
+
+
+PICKLED = (
+    "An array is stored with a pickle codec, which can run code as it is read. Such arrays are "
+    "not read; write it again as numbers."
+)
 
 
 def default_rule(request: Request) -> ChunkRule:

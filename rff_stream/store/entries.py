@@ -70,6 +70,7 @@ class Gone:
     number: int
     time: str
     content: str
+    data: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +183,7 @@ class State:
             batch = self.live.pop(key, None)
             if batch is None:
                 raise ModelError(f"{place} takes away {key!r}, which is not there: a torn log.")
-            self.gone[key] = Gone(entry.op, entry.number, entry.time, batch.content)
+            self.gone[key] = Gone(entry.op, entry.number, entry.time, batch.content, batch.data)
         batch = entry.batch(commit)
         if batch is not None:
             if batch.id in self.live or batch.id in self.gone:

@@ -13,7 +13,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.arrays import check_dtype, encode, group_metadata
-from rff_stream.store.entries import FORMAT, State, sha256
+from rff_stream.store.entries import FORMAT, Manifest, State, sha256
 from rff_stream.store.files import Files, open_files
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.log import Log
@@ -28,7 +28,7 @@ from rff_stream.store.records import (
 from rff_stream.store.staging import exists, staged
 from rff_stream.store.vouched import write_vouched
 
-__all__ = ["FIT", "NewBatch", "NewStore", "write_batch", "write_store"]
+__all__ = ["FIT", "NewBatch", "NewStore", "content_of", "write_batch", "write_store"]
 
 FIT = "fit"
 """Id of the batch that a fitted model begins with."""
@@ -136,16 +136,27 @@ def write_batch(files: Files, batch: NewBatch) -> dict[str, Any]:
     folder, labels = f"data/{data}", list(batch.groups)
     manifest = write_vouched(files, _batch_contents(folder, batch))
     inside = {name.removeprefix(folder): said for name, said in manifest.items()}
-    plain = {"groups": labels, "labels": dict(batch.labels), "files": inside}
     return {
         "id": batch.id,
         "groups": labels,
         "labels": dict(batch.labels),
         "rows": sum(moments.n for moments in batch.groups.values()),
         "data": data,
-        "content": sha256(canonical(plain, "labels")),
+        "content": _content(batch, inside),
         "files": manifest,
     }
+
+
+def content_of(batch: NewBatch) -> str:
+    """What the commit of a checked batch would give as its content; writes nothing."""
+    files = {name: [len(data), sha256(data)] for name, data in _batch_contents("", batch)}
+    return _content(batch, files)
+
+
+def _content(batch: NewBatch, files: Manifest) -> str:
+    """sha256 of groups, labels and files: equal for equal batches, whoever writes them."""
+    plain = {"groups": list(batch.groups), "labels": dict(batch.labels), "files": files}
+    return sha256(canonical(plain, "labels"))
 
 
 def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, bytes]]:

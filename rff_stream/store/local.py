@@ -83,22 +83,21 @@ class LocalFiles:
             list(pool.map(self._sync, sorted({"", *names, *above})))
 
     def create(self, name: str, data: bytes) -> bool:
-        # A link either is there or is not, whoever watches and whenever this process ends;
-        # it is exclusive on NFS too, where O_EXCL and locks were not always.
         folder_name, last = os.path.split(name)
         partial = f".{last}.{uuid.uuid4().hex}.partial"
-        with cannot_write(f"{self.place}/{name}"):
-            with self._folder(folder_name, make=True) as folder:
-                _write_new(partial, data, folder, durable=True)
-                try:
-                    os.link(partial, last, src_dir_fd=folder, dst_dir_fd=folder)
-                except FileExistsError:
-                    return False
-                finally:
-                    with contextlib.suppress(OSError):
-                        os.unlink(partial, dir_fd=folder)
-        self.settle([name])
-        return True
+        with (
+            cannot_write(f"{self.place}/{name}"),
+            self._folder(folder_name, make=True) as folder,
+        ):
+            _write_new(partial, data, folder, durable=True)
+            try:
+                first = self._link(partial, last, folder)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(partial, dir_fd=folder)
+        if first:
+            self.settle([name])
+        return first
 
     def require_exclusive_puts(self) -> None:
         """A link is exclusive."""
@@ -136,6 +135,25 @@ class LocalFiles:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _link(self, partial: str, name: str, folder: int) -> bool:
+        """Give a file its name; False where the name is taken.
+
+        A link either is there or is not, whoever watches and whenever this process ends, and
+        is exclusive on NFS too, where locks are not always.
+        """
+        try:
+            os.link(partial, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            raise ModelError(
+                f"{self.place} lies in a file system that makes no hard links ({error.strerror}), "
+                "so two writers could not be told apart. Write to a local disk, NFS or S3."
+            ) from error
+        return True
 
     def _sync(self, name: str) -> None:
         folder_name, last = os.path.split(name)

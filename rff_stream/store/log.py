@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,9 @@ __all__ = ["SNAPSHOT_EVERY", "Log", "now"]
 
 SNAPSHOT_EVERY = 128
 """Every entry with such a number holds the full state: opening reads at most so many."""
+
+KEPT = 2 * SNAPSHOT_EVERY
+"""Entries held in memory."""
 
 NUMBER = re.compile(r"\d{20}")
 FIRST = f"log/{0:020}/zarr.json"
@@ -44,6 +48,7 @@ class Log:
         self.head = ""
         self.last = -1
         self._recent: dict[int, tuple[Entry, str]] = {}
+        self._lock = threading.RLock()
 
     @classmethod
     def open(cls, files: Files) -> Log:
@@ -67,8 +72,9 @@ class Log:
 
     def refresh(self) -> None:
         """Take the entries that came since."""
-        while (data := self.files.find(entry_name(self.last + 1), MAX_JSON)) is not None:
-            self._take(self.last + 1, data)
+        with self._lock:
+            while (data := self.files.find(entry_name(self.last + 1), MAX_JSON)) is not None:
+                self._take(self.last + 1, data)
 
     def entry(self, number: int, commit: str) -> Entry:
         """An entry by its number and sha256."""
@@ -110,19 +116,26 @@ class Log:
             Gives the fields of the entry, or None where there is nothing to do. Called again
             with the new state whenever another writer was faster.
         """
-        while True:
-            self.refresh()
-            fields = build(self.state)
-            if fields is None:
-                return None
-            entry = self._next(fields)
-            data, name = entry.to_bytes(), entry_name(entry.number)
-            if self.last >= 0:  # what this entry builds on must outlive it
-                self.files.settle([entry_name(self.last)])
-            # An answer that was lost on its way leaves our own bytes there.
-            if self.files.create(name, data) or self.files.find(name, MAX_JSON) == data:
-                self._take(entry.number, data)
-                return entry
+        with self._lock:
+            while True:
+                self.refresh()
+                fields = build(self.state)
+                if fields is None:
+                    return None
+                entry = self._next(fields)
+                if self._put(entry):
+                    return entry
+
+    def _put(self, entry: Entry) -> bool:
+        """Whether this entry, and not that of another writer, got its number."""
+        data, name = entry.to_bytes(), entry_name(entry.number)
+        if self.last >= 0:  # what this entry builds on must outlive it
+            self.files.settle([entry_name(self.last)])
+        # An answer that was lost on its way leaves our own bytes there.
+        if not self.files.create(name, data) and self.files.find(name, MAX_JSON) != data:
+            return False
+        self._take(entry.number, data)
+        return True
 
     def _start(self, snapshot: int) -> None:
         """Entry 0, and the state before the entry that holds one."""
@@ -142,6 +155,8 @@ class Log:
         commit = sha256(data)
         self.state.apply(entry, commit, f"{self.files.place}/{entry_name(number)}")
         self._recent[number] = entry, commit
+        if number > KEPT:
+            self._recent.pop(number - KEPT, None)
         self.last, self.head = number, commit
 
     def _parsed(self, number: int, data: bytes, previous: str | None) -> Entry:

@@ -1,0 +1,203 @@
+"""Options that several commands share, each group as one frozen value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from rff_stream.cli import values
+
+if TYPE_CHECKING:
+    from rff_stream.sources import HoldOut
+
+__all__ = [
+    "Learner", "Machine", "Selection", "as_json", "data_argument", "dry_run", "learner",
+    "machine", "overwrite", "seed", "selection", "storage_options", "test_rows",
+]  # fmt: skip
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows and columns of the data."""
+
+    inputs: tuple[str, ...] | None
+    target: tuple[str, ...] | None
+    dim: tuple[str, ...] | None
+    where: tuple[tuple[str, str, str], ...]
+    holdout: float | None
+    holdout_by: str | None
+    weights: str | None
+    missing_rows: Literal["error", "drop"] | None
+    missing_chunks: Literal["auto", "error", "fill"] | None
+    storage_options: dict[str, Any] | None
+
+    def conditions(self, seed: int, part: Literal["train", "test"]) -> list[Any]:
+        """Conditions on rows: those of --where, and one part of the hold-out."""
+        held = self.held_out(seed, part)
+        return [*self.where, *([] if held is None else [held])]
+
+    def held_out(self, seed: int, part: Literal["train", "test"]) -> HoldOut | None:
+        """One part of the hold-out; None where none was asked for."""
+        if self.holdout is None:
+            if self.holdout_by is not None:
+                raise click.UsageError("--holdout-by needs --holdout: give the share, as 0.1.")
+            return None
+        from rff_stream.sources import HoldOut
+
+        return HoldOut(self.holdout, seed, part, self.holdout_by)
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """What is fitted."""
+
+    kernel: str
+    nu: float | None
+    length_scale: Any
+    n_components: int
+    alpha: Any
+    dtype: Literal["float32", "float64"]
+    sums: Literal["auto", "float32", "float64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it runs, and what it may use."""
+
+    memory: int | None
+    threads: int | None
+    scheduler: str | None
+
+
+def group(kind: type, name: str, *several: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """A decorator: these options reach the command as one value of ``kind``."""
+    known = [field.name for field in fields(kind)]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def call(*arguments: Any, **given: Any) -> Any:
+            value = kind(**{field: given.pop(field, None) for field in known})
+            return command(*arguments, **given, **{name: value})
+
+        return functools.reduce(lambda made, option: option(made), reversed(several), call)  # type: ignore[return-value]
+
+    return decorate
+
+
+data_argument = click.argument("data", type=values.place)
+storage_options = click.option(
+    "--storage-options", type=values.options, metavar="JSON",
+    help="For URLs, as fsspec takes them; secrets in it are never printed.",
+)  # fmt: skip
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done; read metadata only.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+overwrite = click.option(
+    "--overwrite", is_flag=True, help="Replace what stands there, once the new is whole."
+)
+
+ROWS = (
+    click.option(
+        "--dim", type=values.names, metavar="DIMS",
+        help="Sample dimensions, if not those of the target; others become columns.",
+    ),
+    click.option(
+        "--where", type=values.condition, metavar="COND", multiple=True,
+        help='Use only rows with NAME OP VALUE: "time<2015", "lat>=30". Repeat it for "and".',
+    ),
+    click.option(
+        "--holdout", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+        help="Leave this share of the rows out, by hash and --seed, to score on them.",
+    ),
+    click.option(
+        "--holdout-by", metavar="NAME",
+        help="Hold out whole labels, as time.year: for rows that resemble their neighbours.",
+    ),
+    click.option("--weights", metavar="NAME", help="A weight for every row; 0 leaves it out."),
+    click.option(
+        "--missing-rows", type=click.Choice(["error", "drop"]),
+        help="drop leaves rows with NaN out (land, gaps). By default they are an error.",
+    ),
+    click.option(
+        "--missing-chunks", type=click.Choice(["auto", "error", "fill"]),
+        help="auto takes an absent chunk for missing rows where its fill value is missing.",
+    ),
+    storage_options,
+)  # fmt: skip
+
+inputs = click.option(
+    "--inputs", type=values.names, metavar="A,B,C",
+    help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables "
+    "but target and weights.",
+)  # fmt: skip
+needed_target = click.option(
+    "--target", type=values.names, metavar="T", required=True, help="What to predict."
+)
+other_target = click.option(
+    "--target", type=values.names, metavar="T", help="Where it has another name than in the fit."
+)
+seed = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True,
+    help="Of the hold-out, the frequencies and the pilot.",
+)  # fmt: skip
+
+selection = group(Selection, "selection", inputs, needed_target, *ROWS)
+"""Rows and columns to fit."""
+
+test_rows = group(Selection, "selection", other_target, *ROWS)
+"""Rows to score."""
+
+learner = group(
+    Learner, "learner",
+    click.option(
+        "--kernel", default="gaussian", show_default=True,
+        type=click.Choice(["gaussian", "rbf", "laplacian", "cauchy", "matern"]),
+        help="matern or laplacian where the answer is rough.",
+    ),
+    click.option(
+        "--nu", type=click.FloatRange(0, min_open=True),
+        help="Smoothness of the matern kernel: 1.5 where it is rough, 2.5 by default.",
+    ),
+    click.option(
+        "--length-scale", type=values.length_scale, default="median", show_default=True,
+        metavar="L", help="median, evidence, ard, a number, or one per input with commas, in "
+        "units of the inputs.",
+    ),
+    click.option(
+        "--n-components", type=click.IntRange(min=1), default=2048, show_default=True,
+        metavar="R", help="Random features: more where df comes near R. Time grows as R².",
+    ),
+    click.option(
+        "--alpha", type=values.alpha, default="evidence", show_default=True, metavar="ALPHA",
+        help="Penalty: evidence, cv, gcv, or a number, noise variance over signal variance.",
+    ),
+    click.option(
+        "--dtype", type=click.Choice(["float32", "float64"]), default="float32",
+        show_default=True, help="Of the features.",
+    ),
+    click.option(
+        "--sums", type=click.Choice(["auto", "float32", "float64"]), default="auto",
+        show_default=True, help="float64 if a warning says that alpha was raised.",
+    ),
+)  # fmt: skip
+
+machine = group(
+    Machine, "machine",
+    click.option(
+        "--memory", type=values.memory, metavar="BYTES",
+        help="Of each computing process, as 4GiB; a plan above it exits 3 before reading.",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(min=1), metavar="N",
+        help="Of this process; default all CPUs. The answer is the same, bit for bit.",
+    ),
+    click.option(
+        "--scheduler", type=values.address, metavar="ADDRESS",
+        help="A Dask scheduler, tcp://… or tls://…, whose workers see the same paths.",
+    ),
+)  # fmt: skip

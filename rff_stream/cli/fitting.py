@@ -1,0 +1,141 @@
+"""The commands plan and fit."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rff_stream.cli import arguments, opening, report
+from rff_stream.cli.arguments import Learner, Machine, Selection
+from rff_stream.cli.output import Line, show
+from rff_stream.cli.redaction import redacted
+from rff_stream.cli.session import computing
+from rff_stream.cli.using import scores
+
+if TYPE_CHECKING:
+    from rff_stream.planning import Plan
+
+__all__ = ["fit", "plan"]
+
+FOLDS = 5
+
+
+@click.command()
+@arguments.data_argument
+@arguments.selection
+@arguments.learner
+@arguments.machine
+@arguments.seed
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Plan for N processes.")
+@arguments.as_json
+def plan(
+    data: str,
+    selection: Selection,
+    learner: Learner,
+    machine: Machine,
+    seed: int,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Print what fitting DATA will take; reads metadata only.
+
+    Bytes, work, traffic and time of the pass, with the options of fit. A plan that does not
+    fit into --memory exits 3.
+    """
+    with computing(machine):
+        source = opening.source_of(data, selection, seed)
+        facts, lines = report.of_plan(planned(source, learner, machine, workers))
+    show({"command": "plan", "data": redacted(data), **facts}, lines, as_json)
+
+
+@click.command()
+@arguments.data_argument
+@arguments.selection
+@arguments.learner
+@arguments.machine
+@arguments.seed
+@click.option("--model", metavar="M.zarr", help="Where the model is written.")
+@arguments.overwrite
+@arguments.dry_run
+@arguments.as_json
+def fit(
+    data: str,
+    selection: Selection,
+    learner: Learner,
+    machine: Machine,
+    seed: int,
+    model: str | None,
+    overwrite: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Fit kernel ridge regression from one read of DATA.
+
+    DATA is a Zarr group, by path or URL, or a netCDF file. With --holdout, a second streamed
+    pass scores the model on exactly the rows that were left out.
+    """
+    opening.check_free(model, overwrite)
+    with computing(machine):
+        if dry_run:
+            source = opening.source_of(data, selection, seed)
+            facts, lines = report.of_plan(planned(source, learner, machine, None))
+        else:
+            fitted, facts, lines = fitted_and_scored(data, selection, learner, machine, seed)
+            if model is not None:
+                fitted.save(model, overwrite=overwrite)
+                facts, lines = facts | {"model": redacted(model)}, [*lines, ("saved", model)]
+    show({"command": "fit", "data": redacted(data), **facts}, lines, as_json)
+
+
+def fitted_and_scored(
+    data: str, selection: Selection, learner: Learner, machine: Machine, seed: int
+) -> tuple[Any, report.Facts, list[Line]]:
+    """A fitted model and what to say about it."""
+    model = opening.estimator(learner, selection, machine, seed)
+    started = time.monotonic()
+    model.fit(
+        opening.opened(data),
+        opening.target_of(selection),
+        selection.weights,
+        inputs=selection.inputs,
+        dim=selection.dim,
+        where=selection.conditions(seed, "train"),
+        storage_options=selection.storage_options,
+    )
+    facts, lines = report.of_fit(model, time.monotonic() - started)
+    if selection.holdout is not None:
+        facts["held_out"], more = scores(model, data, selection, seed)
+        lines += [("held out", f"{name}: {text}") for name, text in more]
+        lines += [("", "by a second streamed pass, on exactly the rows that the fit left out")]
+    return model, facts, lines
+
+
+def planned(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:
+    """The plan of a fit: here, or for so many processes.
+
+    Raises
+    ------
+    PlanError
+        If it does not fit into a process.
+    """
+    from dask.system import CPU_COUNT
+
+    from rff_stream.onepass import Reading
+    from rff_stream.planning import check_memory
+    from rff_stream.planning import plan as plan_for
+
+    choices: dict[str, Any] = {
+        "sums": learner.sums,
+        "dtype": learner.dtype,
+        "n_groups": FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,
+    }
+    if workers is None:
+        return Reading(source).plan(learner.n_components, memory=machine.memory, **choices)
+    threads = machine.threads or CPU_COUNT
+    found = plan_for(
+        source, n_features=learner.n_components, threads=threads, workers=workers, **choices
+    )
+    check_memory(found, machine.memory)
+    return found

@@ -1,0 +1,114 @@
+"""What the command line names -> what the library opens: data, models, free places."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rff_stream.cli.arguments import Learner, Machine, Selection
+from rff_stream.errors import DataError
+
+__all__ = ["check_free", "estimator", "load_model", "opened", "source_of"]
+
+NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
+
+
+def opened(data: str) -> Any:
+    """The path of a Zarr group, or the lazy Dataset of a netCDF file."""
+    if not data.lower().endswith(NETCDF):
+        return data
+    import xarray
+
+    try:
+        return xarray.open_dataset(
+            data, decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder()
+        )
+    except (OSError, ValueError, ImportError) as cause:
+        raise DataError(
+            f"{data} cannot be opened as netCDF: {type(cause).__name__}: {cause}. It must be "
+            f"whole, and a package that reads it installed: pip install 'rff_stream[netcdf]'."
+        ) from cause
+
+
+def source_of(data: str, selection: Selection, seed: int) -> Any:
+    """The source that a fit reads; touches metadata only."""
+    from rff_stream.sources import open_source
+
+    return open_source(
+        opened(data),
+        target_of(selection),
+        selection.weights,
+        inputs=selection.inputs,
+        dim=selection.dim,
+        where=selection.conditions(seed, "train"),
+        missing_rows=selection.missing_rows or "error",
+        missing_chunks=selection.missing_chunks or "auto",
+        storage_options=selection.storage_options,
+    )
+
+
+def target_of(selection: Selection) -> Any:
+    """One name, or a list of several; None where none was given."""
+    if selection.target is None or len(selection.target) > 1:
+        return None if selection.target is None else list(selection.target)
+    return selection.target[0]
+
+
+def estimator(learner: Learner, selection: Selection, machine: Machine, seed: int) -> Any:
+    """The estimator that these options describe, not fitted."""
+    import rff_stream as rs
+
+    return rs.KernelRidge(
+        kernel_of(learner),
+        learner.length_scale,
+        learner.n_components,
+        learner.alpha,
+        missing_rows=selection.missing_rows or "error",
+        missing_chunks=selection.missing_chunks or "auto",
+        dtype=learner.dtype,
+        sums=learner.sums,
+        memory=machine.memory,
+        random_state=seed,
+    )
+
+
+def kernel_of(learner: Learner) -> Any:
+    """A kernel by name, or a Matérn of the smoothness given."""
+    if learner.nu is None:
+        return learner.kernel
+    if learner.kernel != "matern":
+        raise ValueError(
+            f"--nu {learner.nu:g} is the smoothness of a matern kernel, but --kernel is "
+            f"{learner.kernel}. Give --kernel matern, or leave --nu out."
+        )
+    import rff_stream as rs
+
+    return rs.Matern(nu=learner.nu)
+
+
+def load_model(
+    path: str,
+    machine: Machine,
+    selection: Selection | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """A saved model, with what this run says about memory and missing values."""
+    import rff_stream as rs
+
+    remote = storage_options if "://" in path else None
+    model = rs.load(path, storage_options=remote)
+    asked = {"memory": machine.memory, "progress": True}
+    if selection is not None:
+        asked |= {"missing_rows": selection.missing_rows}
+        asked |= {"missing_chunks": selection.missing_chunks}
+    return model.set_params(**{name: each for name, each in asked.items() if each is not None})
+
+
+def check_free(path: str | None, overwrite: bool) -> None:
+    """Refuse a place for a model that is taken, before anything is read."""
+    if path is None or "://" in path:
+        return
+    from rff_stream.store.staging import check_target
+
+    check_target(os.path.abspath(path), overwrite)

@@ -1,0 +1,113 @@
+"""Facts and lines about plans, fitted models and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from rff_stream.cli.output import Line, number, numbers, with_units
+
+if TYPE_CHECKING:
+    from rff_stream.onepass.scoring import Residuals
+    from rff_stream.planning import Plan
+
+__all__ = ["Facts", "of_fit", "of_model", "of_plan", "of_prediction", "of_scores"]
+
+Facts = dict[str, Any]
+
+
+def of_plan(found: Plan) -> tuple[Facts, list[Line]]:
+    """The numbers of a plan, and the lines it prints."""
+    facts = {each.name: getattr(found, each.name) for each in fields(found)}
+    layout = facts.pop("layout")
+    facts |= {"process_bytes": found.process_bytes, "solve_bytes": found.solve_bytes}
+    facts |= {"n_leaves": layout.n_leaves, "n_segments": layout.n_segments}
+    pairs = (line.split(None, 1) for line in str(found).splitlines())
+    return facts, [(name, text) for name, text in pairs]
+
+
+def of_model(model: Any) -> tuple[Facts, list[Line]]:
+    """What a fitted model is."""
+    columns = model.columns_
+    d, units = len(columns.inputs), columns.units or ("",) * 99
+    facts = {
+        "estimator": type(model).__name__,
+        "inputs": columns.inputs,
+        "targets": columns.targets,
+        "units": columns.units,
+        "kernel": kernel_name(model.kernel),
+        "length_scale": model.length_scale_,
+        "n_components": model.features_.n_components,
+        "alpha": model.alpha_,
+        "df": model.df_,
+        "n_rows": model.n_rows_,
+        "fingerprint": model.features_.fingerprint,
+        "has_moments": hasattr(model, "moments_"),
+    }
+    lines = [
+        ("rows", f"{model.n_rows_:,} fitted"),
+        ("inputs", ", ".join(columns.inputs)),
+        ("target", with_units(columns.targets, units[d:])),
+        ("kernel", f"{facts['kernel']}, R = {facts['n_components']}"),
+        ("lengths", with_units(columns.inputs, units, model.length_scale_)),
+        ("alpha", f"{numbers(model.alpha_)}; df = {numbers(model.df_)} of {facts['n_components']}"),
+    ]
+    return facts, lines
+
+
+def kernel_name(kernel: Any) -> str:
+    """ "gaussian", "matern nu=2.5"."""
+    if isinstance(kernel, str):
+        return kernel
+    nu = f" nu={kernel.nu:g}" if hasattr(kernel, "nu") else ""
+    return type(kernel).__name__.lower() + nu
+
+
+def of_fit(model: Any, seconds: float) -> tuple[Facts, list[Line]]:
+    """What a fit made, and what it took."""
+    from rff_stream.demo.measure import peak_bytes
+    from rff_stream.planning import format_bytes
+
+    facts, lines = of_model(model)
+    seen, peak, promised = model.n_rows_ + model.n_missing_, peak_bytes(), model.plan_.process_bytes
+    used = f"{model.n_rows_:,} fitted of {seen:,}"
+    others = "" if not model.n_missing_ else " (the others are held out, filtered or missing)"
+    speed = f"{seconds:.1f} s, {seen / seconds:,.0f} rows/s"
+    memory = f"peak {format_bytes(peak)} in this process, {format_bytes(promised)} planned"
+    lines = [("rows", used + others), *lines[1:], ("time", speed), ("memory", memory)]
+    measured = {
+        "n_rows_seen": seen,
+        "seconds": seconds,
+        "rows_per_second": seen / seconds,
+        "peak_bytes": peak,
+        "planned_bytes": promised,
+    }
+    return facts | measured, lines
+
+
+def of_scores(
+    found: Residuals, names: Sequence[str], units: Sequence[str]
+) -> tuple[Facts, list[Line]]:
+    """R² and RMSE of every target."""
+    r2, rmse = found.r2().tolist(), found.rmse().tolist()
+    facts = {
+        "n_rows": found.n,
+        "r2": dict(zip(names, r2, strict=True)),
+        "rmse": dict(zip(names, rmse, strict=True)),
+    }
+    lines = [
+        (name, f"R² {a:.5f}, RMSE {number(b)} {unit}".rstrip())
+        for name, a, b, unit in zip(names, r2, rmse, units, strict=True)
+    ]
+    return facts, [*lines, ("rows", f"{found.n:,} scored")]
+
+
+def of_prediction(model: Any, sizes: Mapping[str, int], words: str) -> tuple[Facts, list[Line]]:
+    """Which rows are predicted."""
+    rows = 1
+    for size in sizes.values():
+        rows *= size
+    shape = ", ".join(f"{dim} {size:,}" for dim, size in sizes.items())
+    names = ", ".join(model.columns_.targets)
+    return {"n_rows": rows, "sizes": dict(sizes)}, [("rows", f"{rows:,} ({shape}) {words}: {names}")]

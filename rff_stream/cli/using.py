@@ -1,0 +1,130 @@
+"""The commands predict, score and inspect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rff_stream.cli import arguments, opening, report, values, writing
+from rff_stream.cli.arguments import Machine, Selection
+from rff_stream.cli.output import Line, show
+from rff_stream.cli.redaction import redacted
+from rff_stream.cli.session import computing
+
+__all__ = ["inspect", "predict", "score", "scores"]
+
+places_argument = click.argument("places", nargs=-1, metavar="[MODEL] DATA")
+model_option = click.option("--model", metavar="M.zarr", help="The model, if not before DATA.")
+
+
+@click.command()
+@places_argument
+@model_option
+@click.option("--output", metavar="OUT.zarr", required=True, help="Where predictions are written.")
+@arguments.machine
+@arguments.storage_options
+@arguments.overwrite
+@arguments.dry_run
+@arguments.as_json
+def predict(
+    places: tuple[str, ...],
+    model: str | None,
+    output: str,
+    machine: Machine,
+    storage_options: dict[str, Any] | None,
+    overwrite: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Write what MODEL predicts for DATA to OUT.zarr, block by block.
+
+    Dimensions, coordinates and units are those of DATA and of the target; NaN where an input
+    is missing. Plain arrays give a plain array.
+    """
+    model, data = model_and_data(places, model)
+    writing.check_output(output, overwrite, model, data)
+    loaded = opening.load_model(model, machine, storage_options=storage_options)
+    started = time.monotonic()
+    with computing(machine):
+        found = loaded.predict(opening.opened(data), storage_options=storage_options)
+        if not dry_run:
+            writing.write_predictions(
+                found, output, overwrite=overwrite, storage_options=storage_options
+            )
+    seconds = time.monotonic() - started
+    words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
+    facts, lines = report.of_prediction(loaded, writing.sizes(found), words)
+    facts |= {"model": redacted(model), "output": redacted(output), "seconds": seconds}
+    lines = [*lines, ("output", output)]
+    show({"command": "predict", "data": redacted(data), **facts}, lines, as_json)
+
+
+@click.command()
+@places_argument
+@model_option
+@arguments.test_rows
+@arguments.machine
+@arguments.seed
+@arguments.as_json
+def score(
+    places: tuple[str, ...],
+    model: str | None,
+    selection: Selection,
+    machine: Machine,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Print R² and RMSE of MODEL on DATA, per target, from one streamed pass.
+
+    With the --holdout, --holdout-by, --where, --dim and --seed of a fit: on exactly the rows
+    that the fit held out.
+    """
+    model, data = model_and_data(places, model)
+    loaded = opening.load_model(model, machine, selection, selection.storage_options)
+    with computing(machine):
+        facts, lines = scores(loaded, data, selection, seed)
+    facts = {"command": "score", "data": redacted(data), "model": redacted(model), **facts}
+    show(facts, lines, as_json)
+
+
+@click.command()
+@click.argument("model", type=values.place)
+@arguments.storage_options
+@arguments.as_json
+def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+    """Print what a MODEL is: inputs, kernel, length-scales, penalty, rows it was fitted on."""
+    loaded = opening.load_model(model, Machine(None, None, None), None, storage_options)
+    facts, lines = report.of_model(loaded)
+    facts = {"command": "inspect", "model": redacted(model), **facts}
+    show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)
+
+
+def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
+    """MODEL DATA, or DATA with --model; both are there."""
+    every = (*given,) if model is None else (model, *given)
+    if len(every) != 2 or not given:
+        raise click.UsageError(
+            f"{len(given)} paths were given{'' if model is None else ' besides --model'}. Write "
+            f"MODEL DATA, or DATA --model MODEL."
+        )
+    return values.place(every[0]), values.place(every[1])
+
+
+def scores(
+    model: Any, data: str, selection: Selection, seed: int
+) -> tuple[report.Facts, list[Line]]:
+    """R² and RMSE on the rows selected; on the test part where rows were held out."""
+    found = model.residuals(
+        opening.opened(data),
+        opening.target_of(selection),
+        selection.weights,
+        dim=selection.dim,
+        where=selection.conditions(seed, "test"),
+        storage_options=selection.storage_options,
+    )
+    columns = model.columns_
+    units = columns.units[len(columns.inputs) :] or ("",) * len(columns.targets)
+    return report.of_scores(found, columns.targets, units)

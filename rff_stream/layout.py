@@ -1,0 +1,273 @@
+"""Which rows make a leaf, and in which order leaves are added: fixed before anything runs.
+
+The same layout gives the same bits for any number of threads, workers and deaths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rff_stream.errors import PlanError
+from rff_stream.sources.base import Box, BoxCost, Source
+from rff_stream.words import format_bytes
+
+__all__ = ["DECODE_RATE", "Layout", "largest_leaf", "lay_out", "pilot_boxes", "rows_of"]
+
+LEAF_ROWS = 65_536  # traffic is then 0.85 % of compute over 1 GB/s, whatever R
+LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
+LEAF_BYTES = 64 << 20  # native bytes of merged chunks
+MOST_SEGMENTS = 128
+FEWEST_LEAVES = 64  # so many leaves before they grow beyond LEAF_ROWS
+DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
+AMPLIFICATION = 8  # most bytes decoded per byte needed
+DECODE_RATE = 1e9  # bytes a second
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which rows make a leaf and in which order leaves are summed.
+
+    Parameters
+    ----------
+    edges : tuple of tuple of int
+        Boundaries of the coarse boxes along every sample dimension.
+    parts : int
+        Pieces that every coarse box is cut into, along dimension ``cut``.
+    cut : int
+    segment_leaves : int
+        2^k leaves make a segment: the unit of checkpoint and of what is in flight.
+    seed : int
+        Of the permutation of coarse boxes.
+    """
+
+    edges: tuple[tuple[int, ...], ...]
+    parts: int = 1
+    cut: int = 0
+    segment_leaves: int = 1
+    seed: int = 0
+
+    @property
+    def n_boxes(self) -> int:
+        """Coarse boxes."""
+        return math.prod(len(e) - 1 for e in self.edges)
+
+    @property
+    def n_leaves(self) -> int:
+        """L."""
+        return self.n_boxes * self.parts
+
+    @property
+    def n_segments(self) -> int:
+        """S."""
+        return -(-self.n_leaves // self.segment_leaves)
+
+    def segment(self, index: int) -> range:
+        """Leaves of a segment."""
+        start = index * self.segment_leaves
+        return range(start, min(start + self.segment_leaves, self.n_leaves))
+
+    def order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Seeded permutation: the coarse box behind each position."""
+        return np.random.default_rng(self.seed).permutation(self.n_boxes)
+
+    def starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows of the grid before each coarse box, boxes in C order, then the total."""
+        sizes = np.ones(1, np.int64)
+        for edges in self.edges:
+            sizes = np.multiply.outer(sizes, np.diff(edges)).ravel()
+        return np.concatenate([[0], np.cumsum(sizes)])
+
+    def box(self, coarse: int, part: int = 0) -> Box:
+        """The box of one leaf; may be empty where a coarse box is thinner than ``parts``."""
+        places = np.unravel_index(coarse, [len(e) - 1 for e in self.edges])
+        box = [(e[int(i)], e[int(i) + 1]) for e, i in zip(self.edges, places, strict=True)]
+        lo, hi = box[self.cut]
+        size = hi - lo
+        box[self.cut] = (lo + size * part // self.parts, lo + size * (part + 1) // self.parts)
+        return tuple(box)
+
+
+def lay_out(source: Source, row_seconds: float, *, seed: int = 0) -> Layout:
+    """Merge chunks until a leaf is worth a task; cut big ones while decoding again is cheap."""
+    n_rows = max(rows_of(source), 1)
+    most = max(LEAF_ROWS, int(LEAF_SECONDS / row_seconds))
+    target = min(max(LEAF_ROWS, n_rows // FEWEST_LEAVES), most)
+    bounds = source.bounds
+    edges = _merge(source, bounds, target)
+    edges = _widen(source, edges)
+    coarse = Layout(edges, seed=seed)
+    parts, cut = _parts(source, coarse, target, row_seconds)
+    leaves = coarse.n_boxes * parts
+    segment = 1 << max(0, math.ceil(math.log2(leaves / MOST_SEGMENTS)))
+    return Layout(edges, parts, cut, segment, seed)
+
+
+def rows_of(source: Source) -> int:
+    """Rows of the grid, or their estimate."""
+    if source.n_rows is not None:
+        return source.n_rows
+    return source.cost(tuple((0, size) for size in source.shape)).rows
+
+
+def _first_box(edges: Sequence[Sequence[int]]) -> Box:
+    """The box between the widest pair of edges along every dimension."""
+    box = []
+    for e in edges:
+        widest = int(np.argmax(np.diff(e))) if len(e) > 1 else 0
+        box.append((e[widest], e[min(widest + 1, len(e) - 1)]))
+    return tuple(box)
+
+
+def _merge(
+    source: Source, bounds: tuple[tuple[int, ...], ...], target: int
+) -> tuple[tuple[int, ...], ...]:
+    """Runs of chunks along the fastest dimensions until a box has ``target`` rows."""
+    edges = list(bounds)
+    for axis in reversed(range(len(edges))):
+        cost = source.cost(_first_box(edges))
+        grow = min(
+            target / max(cost.rows, 1),
+            LEAF_BYTES / max(cost.needed_bytes, 1),
+        )
+        if grow >= 2:
+            widest = int(np.diff(edges[axis]).max(initial=1))
+            edges[axis] = _runs(edges[axis], int(widest * grow))
+    return tuple(edges)
+
+
+def _runs(edges: Sequence[int], length: int) -> tuple[int, ...]:
+    """Edges with neighbours joined while a run is at most ``length`` long."""
+    kept = [edges[0]]
+    for previous, edge in pairwise(edges):
+        if edge - kept[-1] > length and previous > kept[-1]:
+            kept.append(previous)
+    if edges[-1] > kept[-1]:
+        kept.append(edges[-1])
+    return tuple(kept)
+
+
+def _widen(source: Source, edges: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Join boxes while another variable's chunks are decoded many times over."""
+    while True:
+        cost = source.cost(_first_box(edges))
+        excess = cost.decoded_bytes / max(cost.needed_bytes, 1)
+        if excess <= 2:
+            return edges
+        wider = [_joined(edges, axis) for axis in range(len(edges)) if len(edges[axis]) > 2]
+        costs = [source.cost(_first_box(e)) for e in wider]
+        excesses = [c.decoded_bytes / max(c.needed_bytes, 1) for c in costs]
+        best = int(np.argmin(excesses)) if excesses else -1
+        small = best >= 0 and costs[best].decoded_bytes <= max(8 * LEAF_BYTES, cost.decoded_bytes)
+        if best < 0 or not small:
+            _refuse_amplification(source, edges, cost, excess)
+            return edges
+        edges = wider[best]
+
+
+def _joined(edges: tuple[tuple[int, ...], ...], axis: int) -> tuple[tuple[int, ...], ...]:
+    """Neighbouring boxes joined in pairs along one axis."""
+    paired = (*edges[axis][:-1:2], edges[axis][-1])
+    return (*edges[:axis], paired, *edges[axis + 1 :])
+
+
+def _refuse_amplification(
+    source: Source, edges: tuple[tuple[int, ...], ...], cost: BoxCost, excess: float
+) -> None:
+    if excess <= AMPLIFICATION or cost.decoded_bytes <= LEAF_BYTES:
+        return
+    box = _first_box(edges)
+    sizes = {dim: hi - lo for dim, (lo, hi) in zip(source.dims, box, strict=True)}
+    raise PlanError(
+        f"A box of {source.describe(box)} needs {format_bytes(cost.needed_bytes)} but "
+        f"{format_bytes(cost.decoded_bytes)} must be decoded for it ({excess:.0f}×): the "
+        f"variables' chunks do not fit together, and at most {AMPLIFICATION}× is read. "
+        f"Rechunk them alike first, e.g. data.chunk({sizes}).to_zarr(...)."
+    )
+
+
+def _parts(source: Source, layout: Layout, target: int, row_seconds: float) -> tuple[int, int]:
+    """Pieces that every box is cut into, and the dimension cut."""
+    box = _first_box(layout.edges)
+    sizes = [hi - lo for lo, hi in box]
+    cost = source.cost(box)
+    wanted = min(round(cost.rows / target), max(sizes, default=1))
+    if wanted < 2 or source.n_rows is None:
+        return 1, 0
+    cut = next((i for i, size in enumerate(sizes) if size >= wanted), int(np.argmax(sizes)))
+    for parts in range(min(wanted, sizes[cut]), 1, -1):
+        lo, hi = box[cut]
+        piece = (*box[:cut], (lo, lo + (hi - lo) // parts), *box[cut + 1 :])
+        again = parts * source.cost(piece).decoded_bytes - cost.decoded_bytes
+        if again / DECODE_RATE <= DECODE_AGAIN * cost.rows * row_seconds:
+            return parts, cut
+    return 1, 0
+
+
+def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[list[Box], int]:
+    """Boxes for the pilot, in the order to read them, and the rows to keep of each.
+
+    The first ``blocks`` are spread over the data; the others follow in seeded order, for
+    data whose first blocks hold no valid row. Data of at most ``blocks`` × ``rows`` rows
+    are taken whole.
+    """
+    chunks = Layout(source.bounds)
+    count = chunks.n_boxes
+    if rows_of(source) <= blocks * rows:
+        whole: Box = tuple((0, size) for size in source.shape)
+        return [whole], blocks * rows
+    if count < blocks:
+        return _cut_boxes(source, chunks, -(-blocks // count), rows)
+    rng = np.random.default_rng(seed)
+    spread = (np.arange(blocks) * count + rng.integers(0, count, blocks)) // blocks
+    others = np.setdiff1d(rng.permutation(count)[: 8 * blocks], spread, assume_unique=False)
+    order = np.concatenate([spread, rng.permutation(others)])
+    return [_at_least(source, chunks.box(int(i)), 4 * rows) for i in order], rows
+
+
+def _cut_boxes(source: Source, chunks: Layout, pieces: int, rows: int) -> tuple[list[Box], int]:
+    """Few chunks: several places in each where that is cheap, else whole chunks."""
+    boxes = [chunks.box(i) for i in range(chunks.n_boxes)]
+    sizes = [hi - lo for lo, hi in boxes[0]]
+    axis = int(np.argmax([size >= pieces for size in sizes]))
+    whole = source.cost(boxes[0])
+    length = max(1, -(-4 * rows * sizes[axis] // max(whole.rows, 1)))
+    if source.n_rows is None or length * pieces >= sizes[axis]:
+        return boxes, rows * pieces
+    lo, hi = boxes[0][axis]
+    one = (*boxes[0][:axis], (lo, lo + length), *boxes[0][axis + 1 :])
+    if source.cost(one).decoded_bytes * pieces > 2 * whole.decoded_bytes:
+        return boxes, rows * pieces
+    cut = []
+    for box in boxes:
+        lo, hi = box[axis]
+        for start in np.linspace(lo, max(lo, hi - length), pieces).astype(int).tolist():
+            cut.append((*box[:axis], (start, min(start + length, hi)), *box[axis + 1 :]))
+    return cut, rows
+
+
+def _at_least(source: Source, box: Box, rows: int) -> Box:
+    """The box, longer along its fastest dimensions until it has so many rows."""
+    found = list(box)
+    for axis in reversed(range(len(found))):
+        have = max(source.cost(tuple(found)).rows, 1)
+        lo, hi = found[axis]
+        want = min(source.shape[axis], (hi - lo) * -(-rows // have))
+        lo = min(lo, source.shape[axis] - want)
+        found[axis] = (lo, max(hi, lo + want))
+        if have >= rows:
+            break
+    return tuple(found)
+
+
+def largest_leaf(source: Source, layout: Layout) -> BoxCost:
+    """Cost of the largest leaf."""
+    box = list(_first_box(layout.edges))
+    lo, hi = box[layout.cut]
+    box[layout.cut] = (lo, lo + -(-(hi - lo) // layout.parts))
+    return source.cost(tuple(box))

@@ -1,0 +1,101 @@
+"""Care of a store: is every byte as committed, what else lies there, and what may go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rff_stream.errors import ModelError
+from rff_stream.store.entries import Entry
+from rff_stream.store.files import Files
+from rff_stream.store.log import Log, entry_name
+from rff_stream.store.reading import read_batch, read_root
+
+__all__ = ["Verified", "collect_garbage", "verify_store"]
+
+PARTIAL = re.compile(r"log/\d{20}/\..*\.partial")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found where every byte verified.
+
+    Parameters
+    ----------
+    entries, batches, rows : int
+        Commits; batches that count; their rows.
+    bytes : int
+        Of all files that were read.
+    unnamed : list of str
+        Files that no live batch needs: forgotten, compacted, left by a process that died,
+        or put there by others. ``gc`` removes those under ``data/`` when they are a day old.
+    """
+
+    entries: int
+    batches: int
+    rows: int
+    bytes: int
+    unnamed: list[str]
+
+
+def verify_store(files: Files, max_bytes: int) -> Verified:
+    """Read the log from its first entry and everything live; see :meth:`MomentStore.verify`."""
+    log = Log.open(files)
+    history = log.history()
+    problems = list(_problems(log, max_bytes))
+    if problems:
+        more = f" … and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise ModelError("\n".join(problems[:5]) + more)
+    named = _named(log, history)
+    found = files.sizes("")
+    live = log.state.live.values()
+    return Verified(
+        entries=len(history),
+        batches=len(live),
+        rows=sum(batch.rows for batch in live),
+        bytes=sum(size for name, size in found.items() if name in named),
+        unnamed=sorted(found.keys() - named),
+    )
+
+
+def collect_garbage(log: Log, older_than: float) -> list[str]:
+    """Remove old data that no live batch names; see :meth:`MomentStore.gc`."""
+    live = {batch.data for batch in log.state.live.values()}
+    gone = {batch.data: batch.number for batch in log.state.gone.values()}
+    removed = []
+    for data in log.files.folders("data"):
+        folder = f"data/{data}"
+        since = [entry_name(gone[data])] if data in gone else list(log.files.sizes(folder))
+        if data not in live and all(log.files.age(name) > older_than for name in since or [folder]):
+            removed.append(folder)
+    for name in log.files.sizes("log"):
+        if PARTIAL.fullmatch(name) and log.files.age(name) > older_than:
+            removed.append(name)
+    for name in removed:
+        log.files.remove(name)
+    return removed
+
+
+def _problems(log: Log, max_bytes: int) -> Iterator[str]:
+    """What is wrong with the root and with each live batch."""
+    try:
+        root = read_root(log, max_bytes)
+    except ModelError as error:
+        yield str(error)
+        return
+    for batch in log.state.live.values():
+        try:
+            read_batch(log, batch, root, max_bytes)
+        except ModelError as error:
+            yield str(error)
+
+
+def _named(log: Log, history: list[Entry]) -> set[str]:
+    """Every file that the log needs: its entries, the root, and what is live."""
+    live = {batch.data for batch in log.state.live.values()}
+    named = {entry_name(entry.number) for entry in history}
+    for entry in history:
+        own = f"data/{entry.data}/"
+        named |= {name for name in entry.files if entry.data in live or not name.startswith(own)}
+    return named

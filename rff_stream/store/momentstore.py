@@ -1,0 +1,320 @@
+"""Moments of named batches: appended exactly once, summed in a fixed order, forgotten at will."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.store.audit import Verified, collect_garbage, verify_store
+from rff_stream.store.entries import Batch, Entry, State
+from rff_stream.store.files import open_files
+from rff_stream.store.ids import COMPACTED, checked_id, is_there, not_there, shared_labels
+from rff_stream.store.layout import NewBatch, NewStore, content_of, write_batch, write_store
+from rff_stream.store.log import Log
+from rff_stream.store.reading import Root, read_batches, read_root, sum_by_group
+from rff_stream.store.records import Label
+from rff_stream.store.vouched import MAX_BYTES
+
+__all__ = ["MomentStore"]
+
+DAY = 86_400.0  # seconds
+
+Where = Callable[[Batch], bool]
+
+
+class MomentStore:
+    """Moments under ids in a Zarr group; many processes may append at once and lose nothing.
+
+    Make one with :meth:`create` or :meth:`open`. A model saved with its moments is one too.
+    Every method sees what others committed before it was called.
+
+    Notes
+    -----
+    An entry of the log is the commit: what is not in the log is not there. Nothing is ever
+    overwritten, so a process that dies leaves the previous state or the new one. The store
+    detects every change of what the log names; that the newest entries were taken away, only
+    someone who kept :attr:`head` can tell.
+
+    Examples
+    --------
+    >>> store = MomentStore.create("months.zarr", january.row)  # doctest: +SKIP
+    >>> store.append("2024-01", january)  # doctest: +SKIP
+    True
+    >>> store.append("2024-01", january)  # a retry: nothing happens  # doctest: +SKIP
+    False
+    >>> model = store.total(where=lambda batch: batch.id >= "2024")  # doctest: +SKIP
+    """
+
+    def __init__(self, log: Log, root: Root, max_bytes: int) -> None:
+        self._log = log
+        self._root = root
+        self._max_bytes = max_bytes
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        row: AugmentedRow,
+        *,
+        order: int = 2,
+        header: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+        pilot: Sequence[str] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A new store for moments of one meaning.
+
+        Parameters
+        ----------
+        path : path or URL
+            Nothing may be there.
+        row : AugmentedRow
+            What the numbers mean; moments of another row are refused.
+        order : {1, 2}
+        header : dict, optional
+            Plain JSON values to keep with it.
+        arrays : mapping of str to array, optional
+            Arrays to keep with it, such as those of the feature map under ``map/``.
+        pilot : sequence of str
+            Ids of the batches that the feature map and the origins were made from.
+            Forgetting one of them warns, for the map keeps their trace.
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
+        """
+        ids = tuple(checked_id(name) for name in pilot)
+        new = NewStore(header or {}, arrays or {}, row=row, order=order, pilot=ids)
+        write_store(path, new, storage_options=storage_options)
+        return cls.open(path, storage_options=storage_options)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        max_bytes: int = MAX_BYTES,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The store at ``path``; ``max_bytes`` bounds each batch before memory is taken."""
+        log = Log.open(open_files(path, storage_options))
+        root = read_root(log, max_bytes)
+        if root.row is None:
+            raise ModelError(
+                f"{log.files.place} is a model that was saved without moments, so it has no "
+                "batches. Fit it again and save it with moments."
+            )
+        return cls(log, root, max_bytes)
+
+    @property
+    def row(self) -> AugmentedRow:
+        """What the numbers mean."""
+        assert self._root.row is not None
+        return self._root.row
+
+    @property
+    def order(self) -> int:
+        """Order of the moments: 1 or 2."""
+        return self._root.order
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Plain values the store was created with."""
+        return self._root.header
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Arrays the store was created with."""
+        return self._root.arrays
+
+    @property
+    def head(self) -> str:
+        """sha256 of the newest commit, and so of all before it: equal heads, equal stores."""
+        self._log.refresh()
+        return self._log.head
+
+    def append(
+        self,
+        id: str,
+        moments: Moments | Mapping[Any, Moments],
+        labels: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Commit moments under an id, exactly once.
+
+        Parameters
+        ----------
+        id : str
+            Any text of at most 512 bytes. It stands for its content for ever.
+        moments : Moments, or mapping of group label to Moments
+        labels : dict of plain values, optional
+            What ``where`` of :meth:`total` may ask: ``{"month": "2024-01"}``.
+
+        Returns
+        -------
+        bool
+            True when this call committed; False when the same content was there before.
+
+        Raises
+        ------
+        ModelError
+            When the id was used for other content or forgotten, or the moments mean
+            something else than the store's.
+        """
+        groups = moments if isinstance(moments, Mapping) else {None: moments}
+        new = NewBatch(checked_id(id), groups, labels or {}).checked(self.row, self.order)
+        self._log.refresh()
+        state = self._log.state
+        if new.id in state.live or new.id in state.gone:
+            return not is_there(state, new.id, content_of(new))
+        fields = write_batch(self._log.files, new)
+
+        def build(state: State) -> dict[str, Any] | None:
+            there = is_there(state, new.id, fields["content"])
+            return None if there else {"op": "add", **fields}
+
+        committed = self._log.commit(build) is not None
+        if not committed:  # another process was faster with the same batch
+            self._log.files.remove(f"data/{fields['data']}")
+        return committed
+
+    def ids(self) -> list[str]:
+        """Ids of the batches that are there, sorted."""
+        self._log.refresh()
+        return sorted(self._log.state.live)
+
+    def batches(self, where: Where | None = None) -> list[Batch]:
+        """What is known of each batch without reading its moments, sorted by id."""
+        self._log.refresh()
+        live = self._log.state.live
+        chosen = [live[key] for key in sorted(live)]
+        return chosen if where is None else [batch for batch in chosen if where(batch)]
+
+    def total(self, where: Where | None = None) -> Moments:
+        """Sum of all batches and groups: in order of id, from left to right, every byte verified.
+
+        The bits depend on which batches there are, never on when or by whom they were
+        committed. An empty choice gives the zero.
+
+        Parameters
+        ----------
+        where : callable, optional
+            Truth of "this :class:`Batch` counts": ``lambda batch: batch.labels["year"] > 2015``.
+        """
+        total: Moments | None = None
+        for groups in self._read(where):
+            for moments in groups.values():
+                total = moments if total is None else total + moments
+        return Moments.zero(self.row, self.order) if total is None else total
+
+    def groups(self, where: Where | None = None) -> dict[Label, Moments]:
+        """Sum of each group over the batches, as :meth:`total` sums."""
+        return sum_by_group(self._read(where))
+
+    def forget(self, id: str) -> None:
+        """Commit that a batch no longer counts; :meth:`gc` removes its bytes a day later.
+
+        Raises
+        ------
+        ModelError
+            When there is no such batch, or it was forgotten or compacted before: its date.
+        """
+        key = checked_id(id)
+        if key in self._root.pilot:
+            warnings.warn(
+                f"The feature map and origins of this store were made from a sample of {key!r}: "
+                "its rows no longer count, but their trace there stays. Fit anew to remove it.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+        def build(state: State) -> dict[str, Any]:
+            if key not in state.live:
+                raise not_there(state, key)
+            return {"op": "forget", "id": key}
+
+        self._log.commit(build)
+
+    def compact(self, where: Where | None = None) -> str | None:
+        """Replace batches by their sum, group by group: values stay to rounding.
+
+        A compacted batch cannot be forgotten any more, for it is no longer known by itself.
+
+        Parameters
+        ----------
+        where : callable, optional
+            Which batches; all by default. Labels that all of them share are kept.
+
+        Returns
+        -------
+        str or None
+            Id of the sum; None where there are fewer than two batches.
+        """
+        while True:
+            chosen = self.batches(where)
+            if len(chosen) < 2:
+                return None
+            groups = sum_by_group(g for _, g in self._read_batches(chosen))
+            new = NewBatch(COMPACTED, groups, shared_labels(chosen))
+            fields = write_batch(self._log.files, new.checked(self.row, self.order))
+            fields["id"] = COMPACTED + fields["content"][:32]
+
+            def build(
+                state: State, chosen: list[Batch] = chosen, fields: dict[str, Any] = fields
+            ) -> dict[str, Any] | None:
+                if any(state.live.get(batch.id) != batch for batch in chosen):
+                    return None  # one was taken away meanwhile: sum again
+                return {"op": "compact", "replaces": [b.id for b in chosen], **fields}
+
+            if self._log.commit(build) is not None:
+                return str(fields["id"])
+            self._log.files.remove(f"data/{fields['data']}")
+
+    def verify(self) -> Verified:
+        """Read every byte that counts, and the whole log; says what else lies there.
+
+        Raises
+        ------
+        ModelError
+            Names every file that does not verify.
+        """
+        return verify_store(self._log.files, self._max_bytes)
+
+    def history(self) -> list[Entry]:
+        """Every commit from the first on, its chain of sha256 verified."""
+        self._log.refresh()
+        return self._log.history()
+
+    def gc(self, older_than: float = DAY) -> list[str]:
+        """Remove data that no live batch needs; returns what was removed.
+
+        Parameters
+        ----------
+        older_than : float
+            Seconds since it was written, or since its batch was forgotten or compacted. Less
+            than the longest append, or sum, of another process takes its data away under it.
+        """
+        self._log.refresh()
+        return collect_garbage(self._log, older_than)
+
+    def __len__(self) -> int:
+        return len(self.ids())
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and checked_id(id) in self.ids()
+
+    def __repr__(self) -> str:
+        found = self.batches()
+        rows = sum(batch.rows for batch in found)
+        return f"<MomentStore {self._log.files.place}: {len(found):,} batches, {rows:,} rows>"
+
+    def _read(self, where: Where | None) -> Iterator[dict[Label, Moments]]:
+        for _, groups in self._read_batches(self.batches(where)):
+            yield groups
+
+    def _read_batches(
+        self, batches: Sequence[Batch]
+    ) -> Iterator[tuple[Batch, dict[Label, Moments]]]:
+        return read_batches(self._log, batches, self._root, self._max_bytes)

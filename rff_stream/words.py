@@ -1,0 +1,21 @@
+"""Numbers as people write them."""
+
+from __future__ import annotations
+
+__all__ = ["format_bytes", "format_seconds"]
+
+
+def format_bytes(count: float) -> str:
+    """Bytes in binary units: "1.5 GiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds in words: "12 s", "3.5 min", "2.1 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

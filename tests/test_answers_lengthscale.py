@@ -1,0 +1,186 @@
+"""Length-scales by evidence: exact gradients, and scales that the data were made with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import reference_answers as reference
+from rff_stream.answers.evidence import evidence_at
+from rff_stream.answers.lengthscale import fit_length_scales
+from rff_stream.answers.mapevidence import MapEvidence
+from rff_stream.errors import DataError
+from rff_stream.kernels import Gaussian, Laplacian, Matern
+
+N, D, M = 260, 3, 14
+RNG = np.random.default_rng(31)
+X = RNG.standard_normal((N, D))
+Y = np.c_[np.sin(2 * X[:, 0]), X[:, 1] ** 2] + 0.2 * RNG.standard_normal((N, 2))
+W = RNG.uniform(0.3, 2.0, N)
+
+
+def map_evidence(n_targets=2, weights=W, dtype="float64", kernel=None):
+    omega = (kernel or Matern(nu=1.5)).sample_frequencies(M, D, np.random.default_rng(1))
+    return MapEvidence(X.astype(dtype), Y[:, :n_targets], weights, omega.astype(dtype), dtype=dtype)
+
+
+@pytest.mark.parametrize("log_scale", [[0.1], [0.1, -0.4, 0.7]], ids=["one", "ard"])
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("weights", [np.ones(N), W], ids=["plain", "weighted"])
+@pytest.mark.parametrize("alpha", [1e-3, 1.0])
+def test_the_gradient_is_that_of_finite_differences(log_scale, n_targets, weights, alpha):
+    """Central differences: their error is h² |f'''| + ε|f|/h, below 1e-6 of |∇| here."""
+    function = map_evidence(n_targets, weights)
+    point, step = np.r_[log_scale, np.log(alpha)], 1e-5
+    _, to_scale, to_alpha = function(point[:-1], point[-1])
+    found = np.r_[to_scale, to_alpha]
+    for i, axis in enumerate(np.eye(len(point))):
+        up, down = point + step * axis, point - step * axis
+        slope = (function(up[:-1], up[-1])[0] - function(down[:-1], down[-1])[0]) / (2 * step)
+        assert abs(found[i] - slope) < 1e-5 * np.abs(found).max()
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(), Matern(nu=0.5), Laplacian()])
+def test_the_value_and_noise_are_the_evidence_of_that_map(kernel):
+    function, scale = map_evidence(kernel=kernel), np.array([1.2, 0.8, 2.0])
+    angles = X @ (function.frequencies / scale).T
+    z = np.c_[np.cos(angles), np.sin(angles)]
+    expected = evidence_at(reference.moments_of(z, Y, W), 0.3)
+    value, _, _ = function(np.log(scale), np.log(0.3))
+    assert np.isclose(value, expected.log_evidence.sum(), rtol=1e-10)
+    noise = function.noise(np.log(scale), np.log(0.3))
+    assert np.allclose(noise, expected.noise_variance, rtol=1e-10)
+
+
+def test_float32_is_close_to_float64():
+    exact = map_evidence()(np.zeros(D), np.log(0.1))
+    rounded = map_evidence(dtype="float32")(np.zeros(D), np.log(0.1))
+    assert np.isclose(rounded[0], exact[0], rtol=1e-4)
+    assert np.allclose(rounded[1], exact[1], rtol=1e-2)
+
+
+def test_no_factor_is_worse_than_anything_and_has_no_slope():
+    function = map_evidence(dtype="float32")
+    value, to_scale, to_alpha = function(np.full(D, 20.0), -80.0)
+    assert value < -1e200 or np.isfinite(value)
+    assert np.isfinite([*to_scale, to_alpha]).all()
+
+
+def gaussian_draw(n=900, length_scale=(0.6, 0.6), noise=0.1, seed=0):
+    """Rows in the square and a draw of a Gaussian process there, by many features."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1.5, 1.5, (n, 2))
+    z = reference.fourier(x / np.asarray(length_scale), 800, seed=seed + 1)
+    f = z @ rng.standard_normal((800, 1)) * np.sqrt(2 / 800)
+    return x, f + noise * rng.standard_normal((n, 1))
+
+
+def test_it_finds_the_length_scale_and_noise_of_a_gaussian_process():
+    x, y = gaussian_draw()
+    found = fit_length_scales(x, y, n_components=200, rng=0)
+    assert found.finished
+    assert np.allclose(found.length_scale, 0.6, rtol=0.2)
+    assert 0.08**2 < found.noise_variance[0] < 0.12**2
+    assert np.allclose(found.signal_variance, found.noise_variance / found.alpha)
+    assert found.kernel.length_scale == pytest.approx(tuple(found.length_scale))
+
+
+def test_ard_tells_which_inputs_matter():
+    x, y = gaussian_draw(length_scale=(0.4, 1.6))
+    x = np.c_[x, np.random.default_rng(1).standard_normal(len(x))]
+    found = fit_length_scales(x, y, ard=True, n_components=200, rng=0)
+    assert 2 < found.length_scale[1] / found.length_scale[0] < 8
+    assert found.length_scale[2] > 5
+    one = fit_length_scales(x, y, n_components=200, rng=0)
+    assert found.log_evidence > one.log_evidence + 50
+
+
+def test_kernels_compete_and_the_rough_one_wins_on_rough_data():
+    rng = np.random.default_rng(4)
+    x = np.sort(rng.uniform(0, 4, (700, 1)), axis=0)
+    steps = np.sqrt(np.diff(x[:, 0], prepend=0.0))
+    y = np.cumsum(steps * rng.standard_normal(700)) + 0.05 * rng.standard_normal(700)
+    lines: list[str] = []
+    found = fit_length_scales(
+        x, y, [Gaussian(), Matern(nu=0.5)], n_components=300, rng=0, progress=lines.append
+    )
+    assert found.kernel.spec()["kernel"] == "matern"
+    assert len(lines) == len(found.trials) == 2 * 2 + 2 + 2
+    assert "log p" in lines[0]
+    final = [trial for trial in found.trials if trial.n_components == 300]
+    assert max(trial.log_evidence for trial in final) == found.log_evidence
+
+
+def test_units_of_inputs_and_targets_are_units_of_the_answer():
+    """Powers of two round nothing, so the search takes the same steps."""
+    x, y = gaussian_draw(n=300)
+    base = fit_length_scales(x, y, ard=True, n_components=64, rng=0)
+    other = fit_length_scales(x * [4.0, 0.5], 8 * y, ard=True, n_components=64, rng=0)
+    assert np.allclose(other.length_scale, base.length_scale * [4.0, 0.5], rtol=1e-12)
+    assert np.allclose(other.noise_variance, 64 * base.noise_variance, rtol=1e-12)
+    expected = base.log_evidence - 299 * np.log(8)
+    assert np.isclose(other.log_evidence, expected, rtol=1e-12)
+
+
+def test_the_same_seed_gives_the_same_bits():
+    x, y = gaussian_draw(n=300)
+    first, second, third = (
+        fit_length_scales(x, y, n_components=64, max_rows=200, rng=seed) for seed in (5, 5, 6)
+    )
+    assert np.array_equal(first.length_scale, second.length_scale)
+    assert first.log_evidence == second.log_evidence
+    assert first.log_evidence != third.log_evidence
+
+
+def test_time_is_bounded_and_the_best_so_far_is_taken():
+    x, y = gaussian_draw()
+    found = fit_length_scales(x, y, [Gaussian(), Matern()], n_components=200, max_seconds=1e-9)
+    assert not found.finished
+    assert all(trial.evaluations == 1 for trial in found.trials)
+    assert np.isfinite(found.length_scale).all()
+
+
+def test_targets_of_any_size_share_the_scales_and_constant_ones_have_no_variance():
+    x, y = gaussian_draw(n=300)
+    wide = np.c_[y, np.full(300, 0.1), 1e30 * y + 1e31]
+    found = fit_length_scales(x, wide, n_components=64, rng=0)
+    assert found.noise_variance[1] == found.signal_variance[1] == 0
+    assert np.isclose(found.noise_variance[2], 1e60 * found.noise_variance[0], rtol=1e-4)
+
+
+def test_a_column_that_is_constant_on_the_pilot_keeps_a_usable_scale():
+    """Its standard deviation is rounding, not a scale: seen on elevators and keggdirected."""
+    x, y = gaussian_draw(n=600)
+    x = np.c_[x, np.full(600, -0.010977102382)]
+    for ard in (False, True):
+        found = fit_length_scales(x, y, ard=ard, n_components=64, rng=0)
+        assert found.length_scale[2] > 0.1
+        assert np.isfinite(found.length_scale).all()
+
+
+def test_more_inputs_than_rows_duplicates_and_weights_give_finite_scales():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((150, 200))
+    x[100:] = x[:50]
+    found = fit_length_scales(
+        x, x[:, 0], ard=True, n_components=64, rng=0, weights=rng.uniform(0.1, 9, 150)
+    )
+    assert np.isfinite(found.length_scale).all()
+    assert np.isfinite([found.log_evidence, found.alpha]).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "error", "message"),
+    [
+        ((X[:2], Y[:2]), {}, DataError, "2 rows"),
+        ((np.where(X > 2, np.nan, X), Y), {}, DataError, "NaN"),
+        ((X, np.full(N, 3.1)), {}, DataError, "constant"),
+        ((X, Y), {"weights": np.zeros(N)}, DataError, "weights ≤ 0"),
+        ((X, Y), {"kernels": []}, ValueError, "kernels is empty"),
+        ((X, Y), {"n_components": 1}, ValueError, "n_components=1"),
+        ((X, Y), {"max_seconds": 0}, ValueError, "max_seconds=0"),
+    ],
+)
+def test_bad_input_is_refused(rows, arguments, error, message):
+    with pytest.raises(error, match=message):
+        fit_length_scales(*rows, **arguments)

@@ -1,0 +1,335 @@
+"""What is wrong with the data is said with its name: store, array, chunk, rows, column."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from test_sources import read
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore, WrapperStore
+
+from rff_stream.errors import DataError
+from rff_stream.sources import checked, open_source
+from rff_stream.sources.checked import CheckedStore, ChunkError
+
+OPENED: dict[str, Callable[[Path], Any]] = {
+    "path": lambda path: path,
+    "lazy": lambda path: xr.open_zarr(path, consolidated=False, chunks=None),
+    "dask": lambda path: xr.open_zarr(path, consolidated=False),
+    "part": lambda path: xr.open_zarr(path, consolidated=False, chunks=None).isel(row=slice(3, 20)),
+}
+
+
+@pytest.fixture(params=[2, 3])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+    """A group of 30 rows in chunks of 10, and the file of the chunk in the middle."""
+    path = tmp_path / "d.zarr"
+    values = np.random.default_rng(0).random((30, 4))
+    data = xr.Dataset({"t": (("row", "k"), values)}, coords={"row": np.arange(30.0)})
+    encoding = {"t": {"chunks": (10, 4), "_FillValue": None}}
+    data.to_zarr(path, zarr_format=request.param, consolidated=False, encoding=encoding)
+    return path, path / ("t/1.0" if request.param == 2 else "t/c/1/0")
+
+
+def spoil(file: Path, how: str) -> None:
+    content = file.read_bytes()
+    file.unlink()
+    if how == "directory":
+        file.mkdir()
+    elif how == "fifo":
+        os.mkfifo(file)
+    elif how != "absent":
+        file.write_bytes({"empty": b"", "truncated": content[: len(content) // 2],
+                          "garbage": bytes(len(content))}[how])  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["absent", "empty", "directory", "fifo", "truncated", "garbage"])
+@pytest.mark.parametrize("way", OPENED.values(), ids=list(OPENED))
+def test_a_chunk_that_cannot_be_read_is_named(stored, how, way):
+    path, file = stored
+    data = way(path)
+    spoil(file, how)
+    with pytest.raises(DataError) as error:
+        read(open_source(data, dim="row", missing_rows="drop", missing_chunks="error"))
+    text = str(error.value)
+    assert str(path) in text
+    assert f"chunk {file.relative_to(path / 't')} of array 't'" in text
+    assert {"absent": "absent", "empty": "0 bytes", "directory": "a directory",
+spoil(file, how)  # fmt: skip
+
+
+def test_the_rows_of_an_unreadable_chunk_are_named(stored):
+    path, file = stored
+    spoil(file, "absent")
+    with pytest.raises(DataError, match=r"'t' in row 5:15: .*chunk"):
+        read(open_source(path, dim="row"), ((5, 15),))
+    assert len(read(open_source(path, dim="row"), ((0, 10),)).x) == 10
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads any file")
+def test_a_chunk_without_permission_is_named(stored):
+    path, file = stored
+    file.chmod(0)
+    with pytest.raises(DataError, match="PermissionError"):
+        read(open_source(path, dim="row"))
+
+
+def test_an_empty_or_cut_shard_is_named(tmp_path):
+    group = zarr.open_group(tmp_path / "d.zarr", mode="w")
+    values = np.arange(80.0).reshape(40, 2)
+    group.create_array("X", data=values, chunks=(5, 2), shards=(20, 2))
+    file = tmp_path / "d.zarr/X/c/1/0"
+    content = file.read_bytes()
+    for kept in (0, 10, len(content) // 2):
+        file.write_bytes(content[:kept])
+        with pytest.raises(DataError, match=r"chunk c/1/0 of array 'X'"):
+            read(open_source(tmp_path / "d.zarr"))
+    assert len(read(open_source(tmp_path / "d.zarr"), ((0, 20),)).x) == 20
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"zarr_format": 3}'])
+def test_broken_metadata_are_named(stored, content):
+    path, _ = stored
+    for name in ("t/zarr.json", "t/.zarray"):
+        if (path / name).exists():
+            (path / name).write_bytes(content)
+    with pytest.raises(DataError, match=str(path)):
+        open_source(path, dim="row")
+
+
+def test_places_that_hold_no_data_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere.zarr does not exist"):
+        open_source(tmp_path / "nowhere.zarr")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty cannot be opened as Zarr"):
+        open_source(tmp_path / "empty")
+    zarr.open_group(tmp_path / "g.zarr", mode="w").create_group("inside")
+    with pytest.raises(DataError, match='without arrays: it holds "inside"'):
+        open_source(tmp_path / "g.zarr")
+    (tmp_path / "d.nc").write_bytes(b"CDF")
+    with pytest.raises(DataError, match="xarray.open_dataset"):
+        open_source(tmp_path / "d.nc")
+
+
+def test_a_pickle_codec_is_refused_before_anything_is_read(tmp_path):
+    numcodecs = pytest.importorskip("numcodecs")
+    folder = tmp_path / "d.zarr/t"
+    folder.mkdir(parents=True)
+    (tmp_path / "d.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    (folder / ".zarray").write_text(
+        '{"shape": [2], "chunks": [2], "dtype": "|O", "fill_value": null, "order": "C", '
+        '"filters": [{"id": "pickle", "protocol": 5}], "compressor": null, "zarr_format": 2}'
+    )
+    (folder / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["row"]}')
+    marker = tmp_path / "ran"
+    payload = b"cposix\nsystem\n(S'touch " + str(marker).encode() + b"'\ntR."
+    (folder / "0").write_bytes(payload)
+    assert numcodecs.__version__
+    with pytest.raises(DataError, match="'pickle', which can run code"):
+        open_source(tmp_path / "d.zarr")
+    assert not marker.exists()
+
+
+# --------------------------------------------------------------------------- the checked store
+class Flaky(WrapperStore[Any]):
+    """Fails a few times, or hangs."""
+
+    failures = 0
+    hang = 0.0
+
+    async def get(self, key: str, *rest: Any) -> Any:
+        await asyncio.sleep(type(self).hang)
+        if type(self).failures and key.endswith("c/0"):
+            type(self).failures -= 1
+            raise OSError(5, "Input/output error")
+        return await super().get(key, *rest)
+
+
+@pytest.fixture
+def flaky(monkeypatch: pytest.MonkeyPatch) -> CheckedStore:
+    monkeypatch.setattr(checked, "BACKOFF", 0.001)
+    monkeypatch.setattr(Flaky, "failures", 0)
+    monkeypatch.setattr(Flaky, "hang", 0.0)
+    inner = MemoryStore()
+    zarr.open_group(inner, mode="w").create_array("a", data=np.ones(4))
+    return CheckedStore(Flaky(inner), "store", timeout=0.2)
+
+
+def test_errors_that_pass_are_retried(flaky):
+    Flaky.failures = 3
+    np.testing.assert_array_equal(zarr.open_array(flaky, path="a", mode="r")[:], np.ones(4))
+
+
+def test_errors_that_stay_are_named(flaky):
+    Flaky.failures = 100
+    with pytest.raises(ChunkError, match="store: chunk c/0 of array 'a' could not be read: OSErr"):
+        zarr.open_array(flaky, path="a", mode="r")[:]
+    assert Flaky.failures == 96
+
+
+def test_a_read_that_hangs_is_given_up(flaky):
+    array = zarr.open_array(flaky, path="a", mode="r")
+    Flaky.hang = 5.0
+    with pytest.raises(ChunkError, match=r"chunk c/0 of array 'a' was not read within 0.2 s"):
+        array[:]
+
+
+def test_the_store_counts_what_it_reads(flaky):
+    array = zarr.open_array(flaky, path="a", mode="r")
+    array[:]
+    counts = array.store_path.store.counts
+    assert counts["chunks"] == 1
+    assert counts["bytes"] > 0
+
+
+def test_every_way_to_read_is_checked(flaky):
+    async def many() -> None:
+        prototype = default_buffer_prototype()
+        with pytest.raises(ChunkError):
+            await flaky.get_partial_values(prototype, [("a/c/9", None)])
+        with pytest.raises(ChunkError):
+            async for _ in flaky._get_many([("a/c/9", prototype, None)]):
+                pass
+
+    asyncio.run(many())
+
+
+def test_array_of_a_key_that_no_rule_names():
+    store = CheckedStore(MemoryStore(), "store")
+    for key, array in {"a/b/c/0/1": "a/b", "a/0.1": "a", "c/0": "", "0.0": "", "t/c": "t",
+                       "a/0/1": "a"}.items():  # fmt: skip
+        assert store.array_of(key) == array
+
+
+# --------------------------------------------------------------------------- values
+@pytest.mark.parametrize("container", [np.asarray, da.from_array])
+def test_infinite_values_are_always_an_error(container, rng):
+    x = rng.random((20_000, 2))
+    x[9_000, 1], x[15_000, 1] = np.inf, -np.inf
+    for missing in ("error", "drop"):
+        with pytest.raises(
+            DataError, match="'x1' holds 2 inf in rows 0:20000, the first at row 9000"
+        ):
+            read(open_source(container(x), missing_rows=missing))
+    y = np.ones(20_000)
+    y[3] = np.inf
+    with pytest.raises(DataError, match="'y' holds 1 inf"):
+        read(open_source(container(x[:, :1]), container(y), missing_rows="drop"))
+
+
+def test_labelled_faults_name_their_place():
+    data = xr.Dataset({"t": (("time", "lat"), np.ones((4, 5))), "s": ("lat", np.ones(5))})
+    data["t"][2, 3] = np.inf
+    with pytest.raises(
+        DataError, match="'t' holds 1 inf in time 1:4 lat 0:5, the first at time 2 lat 3"
+    ):
+        read(open_source(data, "s", dim=("time", "lat"), inputs=["t"]), ((1, 4), (0, 5)))
+
+
+@pytest.mark.parametrize(("value", "what"), [(-1.0, "negative weights"), (np.inf, "inf")])
+def test_weights_must_be_positive_and_finite(value, what):
+    weights = np.ones(5)
+    weights[2] = value
+    with pytest.raises(DataError, match=f"'sample_weight' holds 1 {what} in rows 0:5.*at row 2"):
+        read(open_source(np.ones((5, 1)), None, weights, missing_rows="drop"))
+
+
+def test_a_missing_weight_is_a_missing_row():
+    weights = np.array([1.0, np.nan, 2.0])
+    with pytest.raises(DataError, match="'sample_weight' holds 1 NaN.*missing_rows=\"drop\""):
+        read(open_source(np.ones((3, 1)), None, weights))
+    found = read(open_source(np.ones((3, 1)), None, weights, missing_rows="drop"))
+    assert found.keep.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (np.ones((3, 2), complex), "Complex data not supported: 'X' is complex128"),
+        (np.ones((3, 2), object), "'X' holds objects"),
+        (np.full((3, 2), "a"), "'X' holds strings"),
+        (np.full((3, 2), b"a"), "'X' holds strings"),
+        (da.ones((3, 2), dtype=complex), "Complex data not supported"),
+    ],
+)
+def test_what_is_no_number_is_refused(values, text):
+    with pytest.raises(DataError, match=text) as error:
+        open_source(values)
+    assert isinstance(error.value, TypeError)
+
+
+def test_names_of_labelled_columns_that_are_no_numbers():
+    data = xr.Dataset({"a": ("row", np.ones(3)), "name": ("row", ["a", "b", "c"])})
+    with pytest.raises(DataError, match="'name' holds strings"):
+        open_source(data)
+    assert open_source(data, inputs=["a"], by="name").columns.inputs == ("a",)
+
+
+def test_shapes_that_do_not_fit():
+    x = np.ones((3, 2))
+    with pytest.raises(DataError, match="Expected 2D array, got 1D array instead"):
+        open_source(x[0])
+    with pytest.raises(DataError, match="'y' has 4 rows, but the others have 3"):
+        open_source(x, np.ones(4))
+    with pytest.raises(DataError, match="'y' has 4 rows, but the others have 3"):
+        open_source(da.from_array(x), da.ones(4))
+    with pytest.raises(DataError, match=r"y has shape \(3, 1, 1\)"):
+        open_source(x, np.ones((3, 1, 1)))
+    with pytest.raises(DataError, match="Sample weights must be 1D array"):
+        open_source(x, None, np.ones((3, 2)))
+    with pytest.raises(DataError, match='no column \'x7\'.*There are: "x0" and "x1"'):
+        open_source(x, inputs=["x7"])
+    with pytest.raises(DataError, match="missing_rows='omit', but it is one of 'error', 'drop'"):
+        open_source(x, missing_rows="omit")
+
+
+def test_sparse_matrices_are_refused():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(DataError, match=r"sparse csr_array of shape \(3, 2\).*toarray"):
+        open_source(sparse.csr_array(np.ones((3, 2))))
+
+
+def test_unknown_names_get_suggestions():
+    data = xr.Dataset({"temperature": ("row", np.ones(3)), "salt": ("row", np.ones(3))})
+    for wrong in ({"y": "temprature"}, {"inputs": ["temprature"]}, {"by": "temprature"},
+                  {"sample_weight": "temprature"}, {"where": [("temprature", "<", 1)]}):  # fmt: skip
+        with pytest.raises(DataError, match="no 'temprature'.*Did you mean \"temperature\""):
+            open_source(data, **wrong)
+
+
+# --------------------------------------------------------------------------- dask blocks
+def test_blocks_that_are_not_what_was_announced():
+    x = da.ones((10, 2), chunks=5)
+    longer = x.map_blocks(lambda block: np.ones((len(block) + 1, 2)), dtype="f8")
+    with pytest.raises(DataError, match=r"of 'X' has shape \(6, 2\), but its array says \(5, 2\)"):
+        read(open_source(longer))
+    text = x.map_blocks(lambda block: block.astype(str), dtype="f8")
+    with pytest.raises(DataError, match="of 'X' has dtype <U32, but its array says float64"):
+        read(open_source(text))
+    narrow = x.map_blocks(lambda block: (block * 1.5).astype("f4"), dtype="i8")
+    assert (read(open_source(narrow)).x == 1.5).all()
+
+
+def test_dask_graphs_on_zarr_are_checked(stored):
+    path, file = stored
+    file.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from_zarr's own, about asynchronous file systems
+        lazy = da.from_zarr(str(path), component="t")
+    source = open_source(lazy - lazy.mean(axis=0), lazy[:, 0] * 2)
+    with pytest.raises(
+        DataError, match=f"chunk {file.relative_to(path / 't')} of array 't' is abs"
+    ):
+        read(source)
+    shutil.rmtree(path)
