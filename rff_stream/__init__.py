@@ -23,6 +23,7 @@ _HOMES = {
     "Matern": "kernels",
     "MomentStore": "store",
     "Moments": "moments",
+    "NumericalWarning": "errors",
     "collect": "onepass",
     "load": "estimators",
     "open_source": "sources",
@@ -30,6 +31,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from rff_stream.errors import NumericalWarning
     from rff_stream.estimators import GaussianProcessRegressor, KernelRidge, load
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern
@@ -49,6 +51,7 @@ __all__ = [
     "Matern",
     "MomentStore",
     "Moments",
+    "NumericalWarning",
     "__version__",
     "collect",
     "load",

@@ -97,9 +97,7 @@ def _checked(
     y = np.empty((len(X), 0)) if y is None else np.asarray(y)
     y = y[:, None] if y.ndim == 1 else y
     if y.ndim != 2 or len(y) != len(X):
-        raise ValueError(
-            f"y has shape {y.shape} but X has {len(X)} rows. Pass y (n,) or (n, T)."
-        )
+        raise ValueError(f"y has shape {y.shape} but X has {len(X)} rows. Pass y (n,) or (n, T).")
     w = None if weights is None else np.asarray(weights, np.float64)
     if w is not None and not (w.shape == (len(X),) and ((w > 0) & (w < np.inf)).all()):
         raise ValueError(
@@ -157,10 +155,8 @@ class Accumulator:
         n_places: int = 1,
     ) -> None:
         if row.n_features != features.n_components:
-            raise ValueError(
-                f"The row is of {row.n_features} features but the map has "
-                f"{features.n_components}. Make the row for this map."
-            )
+            named = f"{row.n_features} features but the map has {features.n_components}"
+            raise ValueError(f"The row is of {named}. Make the row for this map.")
         self._row = row
         self._n_places = max(n_places, 1)
         self._order = order
@@ -332,8 +328,7 @@ class _FirstMoments:
         weights = np.ones(m) if w is None else w
         weight = float(weights.sum())
         sums = self._parts[part]
-        sums[:r] += weights.astype(z.dtype) @ z
-        sums[:r] -= weight * self._row.feature_origin
+        sums[:r] += weights.astype(z.dtype) @ z - weight * self._row.feature_origin
         sums[r] += weight
         sums[r + 1 :] += weights @ (y - self._row.target_origin)
 

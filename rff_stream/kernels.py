@@ -379,7 +379,7 @@ def _matern_bessel(t: Float64, nu: float) -> Float64:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         bessel = kve(nu, t)  # eᵗ Kᵥ(t)
         log = (1 - nu) * math.log(2) - gammaln(nu) + nu * np.log(t) + np.log(bessel) - t
-    return np.where(np.isposinf(bessel), 1.0, np.exp(log))
+    return np.where(np.isposinf(bessel), 1.0, np.minimum(np.exp(log), 1.0))
 
 
 def _matern_mixture(distance: Float64, nu: float) -> Float64:
@@ -391,7 +391,8 @@ def _matern_mixture(distance: Float64, nu: float) -> Float64:
     log_w = np.linspace(-10, 10, 41) / math.sqrt(nu)
     weights = np.exp(nu * (log_w - np.expm1(log_w)))
     squared = distance**2
-    value = np.zeros_like(squared)
-    for weight, w in zip(weights / weights.sum(), np.exp(log_w), strict=True):
+    value, total = np.zeros_like(squared), 0.0
+    for weight, w in zip(weights, np.exp(log_w), strict=True):
         value += weight * np.exp(squared * (-0.5 / w))
-    return value
+        total += weight  # in the same order: so κ(0) is 1 exactly
+    return value / total

@@ -103,7 +103,7 @@ def lay_out(source: Source, row_seconds: float, *, seed: int = 0) -> Layout:
     edges = _widen(source, edges)
     coarse = Layout(edges, seed=seed)
     parts, cut = _parts(source, coarse, target, row_seconds)
-    leaves = coarse.n_boxes * parts
+    leaves = max(1, coarse.n_boxes * parts)
     segment = 1 << max(0, math.ceil(math.log2(leaves / MOST_SEGMENTS)))
     return Layout(edges, parts, cut, segment, seed)
 

@@ -108,8 +108,11 @@ def weighted_median(values: Array, weights: Array) -> float:
 
 
 def _deviation(values: Float64, weights: Float64) -> Float64:
-    """Weighted standard deviation of columns; 1 where it is 0 to rounding."""
-    mean = np.average(values, axis=0, weights=weights)
-    spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
-    noise = 4 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
-    return np.asarray(np.where(spread > noise, spread, 1.0))
+    """Weighted standard deviation of columns; 1 for a constant one.
+
+    About the first row: the mean of many equal numbers is rounded, their difference is not.
+    """
+    shifted = values - values[0]
+    mean = np.average(shifted, axis=0, weights=weights)
+    spread = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=weights))
+    return np.asarray(np.where(shifted.any(axis=0), spread, 1.0))

@@ -198,9 +198,13 @@ def plan(
     ------
     PlanError
         If a variable's chunks force more than 8 bytes decoded per byte needed.
+    ValueError
+        For a precision that is neither float32 nor float64.
     """
     d, t = len(source.columns.inputs), len(source.columns.targets)
     precision, name = resolve_sums(sums, source.n_rows), np.dtype(dtype).name
+    if name not in _COSINE:
+        raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
     seconds = row_seconds(n_features + 1 + t, d, order, precision, name)
     layout = lay_out(source, seconds, seed=seed)
     return Plan(

@@ -12,7 +12,8 @@ from rff_stream._array import Array, Float64
 
 def augmented(Z: Array, y: Array, z0: Array, y0: Array) -> Float64:
     """Rows a = [z − z₀, 1, y − y₀] (n, P) in float64."""
-    y = np.asarray(y, np.float64).reshape(len(Z), -1)
+    y = np.asarray(y, np.float64)
+    y = y[:, None] if y.ndim == 1 else y
     return np.hstack([np.asarray(Z, np.float64) - z0, np.ones((len(Z), 1)), y - y0])
 
 

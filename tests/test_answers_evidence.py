@@ -259,7 +259,7 @@ def test_starved_variance_is_said():
 
 
 def test_too_few_rows_and_zero_alpha_are_refused():
-    with pytest.raises(ValueError, match="1 rows"):
+    with pytest.raises(ValueError, match=r"1 sample\(s\)\. Variances need at least 2"):
         evidence(reference.moments_of(Z[:1], Y[:1]))
     with pytest.raises(ValueError, match="alpha=0"):
         evidence_at(reference.moments_of(Z, Y), 0.0)

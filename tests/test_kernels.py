@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics.pairwise import laplacian_kernel
 
+import reference
 from rff_stream.errors import ModelError
 from rff_stream.kernels import (
     Cauchy,
@@ -100,7 +100,8 @@ def test_matern_is_finite_and_decreasing_at_any_distance(nu):
     values = Matern(nu=nu)(x, x[:1])[:, 0]
     assert values[0] == 1.0
     assert np.isfinite(values).all()
-    assert (np.diff(values) <= 64 * EPS).all()
+    # t over 300 decades: ν ln t and ln Γ(ν) cancel, each up to 700 ν.
+    assert (np.diff(values) <= 4 * EPS * 700 * (1 + nu)).all()
 
 
 # laws

@@ -45,10 +45,10 @@ def read(source: Any, box: Box | None = None) -> Read:
     """Rows of a box, as the pass reads them: one task over the graph and the arguments."""
     box = whole(source) if box is None else box
     arguments = source.arguments(box)
+    reader = pickle.loads(pickle.dumps(source.reader))
     if source.graph is None:
-        slabs = list(source.reader.read(box, *arguments))
+        slabs = list(reader.read(box, *arguments))
     else:
-        reader = pickle.loads(pickle.dumps(source.reader))
         task = Task("leaf", lambda *values: list(reader.read(box, *values)), *arguments)
         slabs = dask.get({**source.graph, "leaf": task}, "leaf")
     return joined(slabs)
@@ -129,8 +129,8 @@ def test_times_become_days_since_1970():
     times = np.array(["1970-01-02", "1969-12-31T12", "NaT"], "M8[ns]")
     for unit in ("D", "h", "s", "ms", "us", "ns"):
         found = read(open_source(times[:2, None].astype(f"M8[{unit}]")))
-        np.testing.assert_array_equal(found.x[:, 0], times[:2].astype(f"M8[{unit}]").astype("M8[ns]")
-                                      .astype("i8") / 86_400e9)  # fmt: skip
+        expected = times[:2].astype(f"M8[{unit}]").astype("M8[ns]").astype("i8") / 86_400e9
+        np.testing.assert_array_equal(found.x[:, 0], expected)
     source = open_source(times[:, None], missing_rows="drop")
     np.testing.assert_array_equal(read(source).keep, [True, True, False])
     assert source.columns.units == ("days since 1970-01-01",)
@@ -206,11 +206,11 @@ def test_columns_at_prediction_are_counted(rng):
     columns = open_source(x, x[:, 0]).columns
     assert read(open_source(x, columns=columns)).y.shape == (9, 0)
     for other in (x[:, :2], da.from_array(x[:, :2])):
-        with pytest.raises(DataError, match="X has 2 features.*expecting 3 features"):
+        with pytest.raises(DataError, match=r"X has 2 features.*expecting 3 features"):
             open_source(other, columns=columns)
 
 
-def test_missing_values_at_prediction_are_an_error_in_memory_only():
+def test_missing_values_at_prediction_are_an_error_for_plain_arrays_only():
     x = np.array([[1.0], [np.nan]])
     columns = Columns(("x0",))
     with pytest.raises(DataError, match="NaN"):
@@ -357,7 +357,7 @@ def test_labels_of_kept_rows(rng):
 
 def test_a_row_without_label_is_missing():
     label = np.array([1.0, np.nan])
-    with pytest.raises(DataError, match="the group label.*NaN"):
+    with pytest.raises(DataError, match=r"the group label.*NaN"):
         read(open_source(np.zeros((2, 1)), by=label))
     found = read(open_source(np.zeros((2, 1)), by=label, missing_rows="drop"))
     assert found.keep.tolist() == [True, False]

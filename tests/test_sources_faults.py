@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from test_sources import read
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore, WrapperStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources import checked, open_source
 from rff_stream.sources.checked import CheckedStore, ChunkError
+from test_sources import read
 
 OPENED: dict[str, Callable[[Path], Any]] = {
     "path": lambda path: path,
@@ -45,13 +45,21 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
 def spoil(file: Path, how: str) -> None:
     content = file.read_bytes()
     file.unlink()
+    half, zeros = content[: len(content) // 2], bytes(len(content))
     if how == "directory":
         file.mkdir()
     elif how == "fifo":
         os.mkfifo(file)
     elif how != "absent":
-        file.write_bytes({"empty": b"", "truncated": content[: len(content) // 2],
-                          "garbage": bytes(len(content))}[how])  # fmt: skip
+        file.write_bytes({"empty": b"", "truncated": half, "garbage": zeros}[how])
+
+
+WORDS = {
+    "absent": "is absent",
+    "empty": "is empty (0 bytes)",
+    "directory": "is a directory",
+    "fifo": "is no regular file",
+}
 
 
 @pytest.mark.parametrize("how", ["absent", "empty", "directory", "fifo", "truncated", "garbage"])
@@ -65,15 +73,14 @@ def test_a_chunk_that_cannot_be_read_is_named(stored, how, way):
     text = str(error.value)
     assert str(path) in text
     assert f"chunk {file.relative_to(path / 't')} of array 't'" in text
-    assert {"absent": "absent", "empty": "0 bytes", "directory": "a directory",
-spoil(file, how)  # fmt: skip
+    assert WORDS.get(how, "") in text
 
 
 def test_the_rows_of_an_unreadable_chunk_are_named(stored):
     path, file = stored
     spoil(file, "absent")
     with pytest.raises(DataError, match=r"'t' in row 5:15: .*chunk"):
-        read(open_source(path, dim="row"), ((5, 15),))
+        read(open_source(path, dim="row", missing_chunks="error"), ((5, 15),))
     assert len(read(open_source(path, dim="row"), ((0, 10),)).x) == 10
 
 
@@ -98,7 +105,7 @@ def test_an_empty_or_cut_shard_is_named(tmp_path):
     assert len(read(open_source(tmp_path / "d.zarr"), ((0, 20),)).x) == 20
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"zarr_format": 3}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
 def test_broken_metadata_are_named(stored, content):
     path, _ = stored
     for name in ("t/zarr.json", "t/.zarray"):
@@ -118,7 +125,7 @@ def test_places_that_hold_no_data_are_named(tmp_path):
     with pytest.raises(DataError, match='without arrays: it holds "inside"'):
         open_source(tmp_path / "g.zarr")
     (tmp_path / "d.nc").write_bytes(b"CDF")
-    with pytest.raises(DataError, match="xarray.open_dataset"):
+    with pytest.raises(DataError, match=r"xarray.open_dataset"):
         open_source(tmp_path / "d.nc")
 
 
@@ -136,7 +143,7 @@ def test_a_pickle_codec_is_refused_before_anything_is_read(tmp_path):
     payload = b"cposix\nsystem\n(S'touch " + str(marker).encode() + b"'\ntR."
     (folder / "0").write_bytes(payload)
     assert numcodecs.__version__
-    with pytest.raises(DataError, match="'pickle', which can run code"):
+    with pytest.raises(DataError, match="pickle codec, which can run code"):
         open_source(tmp_path / "d.zarr")
     assert not marker.exists()
 
@@ -247,7 +254,7 @@ def test_weights_must_be_positive_and_finite(value, what):
 
 def test_a_missing_weight_is_a_missing_row():
     weights = np.array([1.0, np.nan, 2.0])
-    with pytest.raises(DataError, match="'sample_weight' holds 1 NaN.*missing_rows=\"drop\""):
+    with pytest.raises(DataError, match=r"'sample_weight' holds 1 NaN.*missing_rows=\"drop\""):
         read(open_source(np.ones((3, 1)), None, weights))
     found = read(open_source(np.ones((3, 1)), None, weights, missing_rows="drop"))
     assert found.keep.tolist() == [True, False, True]
@@ -288,7 +295,7 @@ def test_shapes_that_do_not_fit():
         open_source(x, np.ones((3, 1, 1)))
     with pytest.raises(DataError, match="Sample weights must be 1D array"):
         open_source(x, None, np.ones((3, 2)))
-    with pytest.raises(DataError, match='no column \'x7\'.*There are: "x0" and "x1"'):
+    with pytest.raises(DataError, match=r'no column \'x7\'.*There are: "x0" and "x1"'):
         open_source(x, inputs=["x7"])
     with pytest.raises(DataError, match="missing_rows='omit', but it is one of 'error', 'drop'"):
         open_source(x, missing_rows="omit")
@@ -302,10 +309,12 @@ def test_sparse_matrices_are_refused():
 
 def test_unknown_names_get_suggestions():
     data = xr.Dataset({"temperature": ("row", np.ones(3)), "salt": ("row", np.ones(3))})
-    for wrong in ({"y": "temprature"}, {"inputs": ["temprature"]}, {"by": "temprature"},
-                  {"sample_weight": "temprature"}, {"where": [("temprature", "<", 1)]}):  # fmt: skip
-        with pytest.raises(DataError, match="no 'temprature'.*Did you mean \"temperature\""):
-            open_source(data, **wrong)
+    wrong: list[dict[str, Any]] = [
+        {name: "temprature"} for name in ("y", "by", "sample_weight", "inputs")
+    ]
+    for asked in [*wrong, {"where": [("temprature", "<", 1)]}]:
+        with pytest.raises(DataError, match=r"no 'temprature'.*Did you mean \"temperature\""):
+            open_source(data, **asked)
 
 
 # --------------------------------------------------------------------------- dask blocks
@@ -327,7 +336,7 @@ def test_dask_graphs_on_zarr_are_checked(stored):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from_zarr's own, about asynchronous file systems
         lazy = da.from_zarr(str(path), component="t")
-    source = open_source(lazy - lazy.mean(axis=0), lazy[:, 0] * 2)
+    source = open_source(lazy - lazy.mean(axis=0), lazy[:, 0] * 2, missing_chunks="error")
     with pytest.raises(
         DataError, match=f"chunk {file.relative_to(path / 't')} of array 't' is abs"
     ):

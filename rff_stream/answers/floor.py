@@ -8,7 +8,7 @@ eigenvalues is no cure: the eigenvectors are wrong too.
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,8 +24,9 @@ __all__ = [
     "rounding_floor",
 ]
 
-Floor = Literal["raise_alpha", "refuse"]
-"""What happens to α < η: it is raised to η with a warning, or refused."""
+Floor = Literal["raise_alpha", "raise_silently", "refuse"]
+"""What happens to α < η: it is raised to η with a warning (or without, where the rounding is
+removed afterwards), or refused."""
 
 TINY = 1e-100
 """λ_max of features that are all constant: any α does, and its square is a number."""
@@ -61,10 +62,10 @@ def largest_eigenvalue(eigenvalues: Float64) -> float:
 
 def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:
     """max(α, η), with a warning that gives both, or a refusal."""
-    if floor not in ("raise_alpha", "refuse"):
-        raise ValueError(f"floor={floor!r} but it is 'raise_alpha' or 'refuse'.")
-    if (alpha >= eta).all():
-        return alpha
+    if floor not in get_args(Floor):
+        raise ValueError(f"floor={floor!r} but it is one of {', '.join(get_args(Floor))}.")
+    if (alpha >= eta).all() or floor == "raise_silently":
+        return np.maximum(alpha, eta)
     fact = (
         f"alpha={alpha.min():.3g} is below η={eta:.3g}, the rounding in the sums. "
         "A smaller alpha would fit that rounding."

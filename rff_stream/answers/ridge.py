@@ -75,7 +75,7 @@ def ridge(
         Penalty α ≥ 0, in units of w.
     fit_intercept : bool
         Fit an unpenalised μ; the same moments serve both.
-    floor : {"raise_alpha", "refuse"}
+    floor : {"raise_alpha", "raise_silently", "refuse"}
         What to do with α below η, the rounding in the sums. Refuse where a model with
         another α than asked is worse than none.
 

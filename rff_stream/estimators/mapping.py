@@ -25,6 +25,9 @@ __all__ = [
 
 logger = logging.getLogger("rff_stream")
 
+PILOT_COMPONENTS = 1536
+"""R of the map whose evidence decides on length-scales: kin40k needs more than 1,000."""
+
 LengthScale = float | str | Array
 
 
@@ -82,13 +85,14 @@ def _searches(length_scale: LengthScale) -> bool:
 def _searched(
     kernels: list[Kernel], length_scale: LengthScale, pilot: Pilot, seed: int, progress: bool
 ) -> Kernel:
-    """The kernel and length-scales of highest evidence on the pilot."""
+    """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
     weights = None if (pilot.w == 1).all() else pilot.w
     found = fit_length_scales(
         pilot.x,
         pilot.y,
         kernels,
         ard=length_scale == "ard",
+        n_components=PILOT_COMPONENTS,
         rng=seed,
         weights=weights,
         progress=logger.info if progress else None,

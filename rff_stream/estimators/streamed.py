@@ -37,6 +37,7 @@ from rff_stream.onepass.scoring import Residuals, ResidualStatistic
 from rff_stream.pilot import augmented_row
 from rff_stream.predictor import LinearPredictor, RowFunction
 from rff_stream.sources import Columns, Source, open_source
+from rff_stream.sources.names import plain_names
 
 __all__ = ["StreamedRegressor"]
 
@@ -167,6 +168,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         self.length_scale_ = length_scale_of(kernel, self.n_features_in_)
         with few_features_blas(self.n_components):
             self._solve(groups)
+            self._polish(reading)
 
     def _n_folds(self) -> int:
         """Folds to keep apart in the pass; 0 for none."""
@@ -175,6 +177,9 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
         """Set ``coef_``, ``intercept_`` and the rest of the answer."""
         raise NotImplementedError
+
+    def _polish(self, reading: Reading) -> None:
+        """Better the answer by reading again; nothing by default."""
 
     def _set_linear(self, coef: Float64, intercept: Float64, alpha: Float64, df: Float64) -> None:
         """The attributes of a linear model of features, without the axis of a single y."""
@@ -240,15 +245,21 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         y: Any = None,
         sample_weight: Any = None,
         *,
+        dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
         storage_options: Mapping[str, Any] | None = None,
     ) -> Residuals:
-        """Sums of squared residuals from one streamed pass: R², RMSE and the rows counted."""
+        """Sums of squared residuals from one streamed pass: R², RMSE and the rows counted.
+
+        With the ``dim`` of the fit and the other part of its :class:`HoldOut` in ``where``,
+        exactly the rows that the fit left out.
+        """
         check_is_fitted(self)
         source = self._source(
             X,
             y=list(self.columns_.targets) if y is None else y,
             weight=sample_weight,
+            dim=dim,
             where=where,
             storage_options=storage_options,
         )
@@ -319,12 +330,18 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     def _width(self) -> int:
         return len(self.columns_.targets)
 
+    def _by_name(self, X: Any) -> bool:
+        """Whether the fitted inputs are found in X by name; in arrays they are by position."""
+        array = hasattr(X, "shape") and not hasattr(X, "columns")
+        return self._labelled or not (array or plain_names(self.columns_.inputs))
+
     def _source(
         self,
         X: Any,
         *,
         y: Any = None,
         weight: Any = None,
+        dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
         storage_options: Mapping[str, Any] | None = None,
     ) -> Source:
@@ -332,12 +349,13 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         columns = replace(self.columns_, targets=(), weight="")
         fitted: dict[str, Any] = {"columns": columns, "missing_rows": "drop"}
         if y is not None:
-            inputs = list(self.columns_.inputs) if self._labelled else None
+            inputs = list(self.columns_.inputs) if self._by_name(X) else None
             fitted = {"inputs": inputs, "missing_rows": self.missing_rows}
         return open_source(
             X,
             y,
             weight,
+            dim=dim,
             where=where,
             missing_chunks=self.missing_chunks,
             storage_options=storage_options,

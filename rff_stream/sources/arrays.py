@@ -31,7 +31,7 @@ def open_arrays(X: Any, y: Any, request: Request) -> Source:
         return open_array_blocks(X, y, request)
     inputs = numbered("x", variable_of("X", ("rows", "columns"), X))
     table = ArrayTable(inputs, None if y is None else targets_of(y, request))
-    return table.draft(request).source(as_it_is, request)
+    return table.draft(request).source(as_it_is, request, arrays=True)
 
 
 def has_unknown_rows(values: Any) -> bool:

@@ -327,7 +327,7 @@ def block_source(
         Taken(variable.name, *place(variable), variable.dtype, window)
         for variable, window in zip(draft.variables, draft.windows(), strict=True)
     )
-    rules = Rules(columns, request.missing(in_memory=False))
+    rules = Rules(columns, request.missing(strict=False))
     holdouts = tuple(draft.holdouts)
     reader = BlockReader(tuple(members), packed, taken, draft.filler(), rules, holdouts)
     count = len(collections[0].__dask_keys__())

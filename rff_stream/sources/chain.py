@@ -129,13 +129,13 @@ class Traced:
     def fetched(self, key: Any) -> list[str]:
         """Names of the chunks that a slice reads, seen as it is read once more."""
         store = self.array.store_path.store
-        store.trace = set()
+        trace: set[str] = set()
+        store.trace = trace
         with suppress(Exception):
             np.asarray(self.data[key])
         prefix = f"{self.array.path}/" if self.array.path else ""
-        names = {name.removeprefix(prefix) for name in store.trace if name.startswith(prefix)}
         store.trace = None
-        return sorted(names)
+        return sorted(n.removeprefix(prefix) for n in trace if n.startswith(prefix))
 
     def place_of(self, name: str) -> tuple[int, ...]:
         """Place of a chunk in the grid of chunks: (0, 1) of "c/0/1"."""

@@ -233,7 +233,7 @@ REWRITE = "Every chunk must be readable and whole. Write it again from its sourc
 HANGS = "A read that takes so long is given up. Look at the storage, then run again."
 
 ABSENT = (
-    "A chunk must be there unless its fill value means missing. Write it, or pass "
+    "Only a chunk whose fill value means missing may be absent. Write it again, or pass "
     'missing_chunks="fill" if it was left out because all its values are the fill value.'
 )
 

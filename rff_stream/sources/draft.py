@@ -17,6 +17,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.base import Columns
 from rff_stream.sources.conditions import HoldOut, InHoldOut, comparison
 from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
+from rff_stream.sources.names import texts_of
 from rff_stream.sources.rows import Filler, Role, Rules, Use
 from rff_stream.sources.values import (
     Accessor,
@@ -63,9 +64,9 @@ class Request:
     sample_weight: Any = None
     by: Any = None
 
-    def missing(self, in_memory: bool) -> str:
-        """What a NaN means: at prediction from anything but memory, NaN in is NaN out."""
-        return self.missing_rows if self.columns is None or in_memory else "drop"
+    def missing(self, strict: bool) -> str:
+        """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""
+        return self.missing_rows if self.columns is None or strict else "drop"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +145,8 @@ def column_names(found: Found, dims: Sequence[str]) -> tuple[str, ...]:
 
 def labels_of(variable: Variable, dim: str) -> Sequence[str]:
     """Texts of the places along a dimension: coordinate values, or their numbers."""
-    return variable.labels.get(dim) or [str(i) for i in range(variable.size(dim))]
+    values = variable.labels.get(dim)
+    return texts_of(range(variable.size(dim)) if values is None else values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,17 +275,17 @@ class Draft:
         uses = tuple(self.use(each, windows[each.variable]) for each in self.pending)
         return Filler(uses, len(self.names["input"]), len(self.names["target"]))
 
-    def source(self, wrap: Wrap, request: Request) -> GridSource:
-        """The source of everything that was added."""
+    def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> GridSource:
+        """The source of everything that was added, from plain arrays or labelled data."""
         columns, shape = self.columns(), tuple(self.sizes.values())
-        in_memory = all(variable.kind == "memory" for variable in self.variables)
+        strict = arrays and all(variable.kind == "memory" for variable in self.variables)
         reader = GridReader(
             self.dims,
             shape,
             tuple(variable.part() for variable in self.variables),
             self.windows(),
             self.filler(),
-            Rules(columns, request.missing(in_memory)),
+            Rules(columns, request.missing(strict)),
             tuple(self.holdouts),
         )
         return GridSource(columns, reader, self.variables, wrap, request.missing_chunks)

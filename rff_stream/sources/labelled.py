@@ -9,7 +9,7 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
-from rff_stream.sources.draft import Found, Request, draft_of
+from rff_stream.sources.draft import Found, Request, draft_of, labels_of
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.lazy import variable_from
 from rff_stream.sources.names import base_of, check_field, plain_names
@@ -98,7 +98,7 @@ class Labelled:
             )
         pick = []
         for dim in extra:
-            texts = list(self.texts(dim, variable.size(dim)))
+            texts = labels_of(variable, dim)
             if places[dim] not in texts:
                 raise DataError(
                     f"{base!r} has no {dim}={places[dim]} ({name!r} was asked for). "
@@ -115,14 +115,9 @@ class Labelled:
 
     def made(self, name: str, array: xarray.DataArray) -> Variable:
         """A variable with the labels of the dimensions that have coordinates."""
-        labels = {str(d): self.texts(str(d), n) for d, n in array.sizes.items() if n <= 4096}
+        indexed = [str(dim) for dim in array.dims if dim in self.data.indexes]
+        labels = {dim: np.asarray(self.data[dim]) for dim in indexed}
         return variable_from(name, array.variable, labels, self.missing_chunks)
-
-    def texts(self, dim: str, size: int) -> Sequence[str]:
-        """How the places along a dimension are named in a column: "500"."""
-        if dim not in self.data.indexes:
-            return [str(i) for i in range(size)]
-        return [text_of(value) for value in np.asarray(self.data[dim])]
 
     # ------------------------------------------------------------------ roles
     def source(self, y: Any, request: Request) -> GridSource:
@@ -294,13 +289,3 @@ def sample_dims(found: Found) -> tuple[str, ...]:
 def union(several: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """All names, each once, in the order in which they first come."""
     return tuple(dict.fromkeys(dim for dims in several for dim in dims))
-
-
-def text_of(value: Any) -> str:
-    """A coordinate value in a column name: 500, 0.25, 2000-01-01."""
-    if isinstance(value, np.datetime64):
-        text = str(np.datetime_as_string(value, unit="auto"))
-        return text
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)

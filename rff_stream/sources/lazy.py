@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rff_stream._array import Array
 from rff_stream.sources.chain import rechecked
 from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 
@@ -19,7 +20,7 @@ __all__ = ["variable_from"]
 def variable_from(
     name: str,
     variable: xarray.Variable,
-    labels: Mapping[str, Sequence[str]],
+    labels: Mapping[str, Array],
     missing_chunks: str,
 ) -> Variable:
     """A variable of the data set; values in a file stay there."""

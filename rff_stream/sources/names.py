@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.values import TIME_FIELDS, Accessor, KindError, suggestion
 from rff_stream.sources.variable import Variable
 
-__all__ = ["base_of", "check_field", "plain_names"]
+__all__ = ["base_of", "check_field", "plain_names", "texts_of"]
 
 
 def base_of(name: str) -> tuple[str, dict[str, str]]:
@@ -26,6 +27,20 @@ def base_of(name: str) -> tuple[str, dict[str, str]]:
 def plain_names(names: Sequence[str]) -> bool:
     """Whether these are the names of an unnamed array: x0, x1, …."""
     return list(names) == [f"x{i}" for i in range(len(names))]
+
+
+def texts_of(values: Iterable[Any]) -> list[str]:
+    """Coordinate values as they stand in column names: 500, 0.25, 2000-01-01."""
+    return [text_of(value) for value in values]
+
+
+def text_of(value: Any) -> str:
+    """One coordinate value: whole numbers without a point, times as short as they can be."""
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto"))
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def check_field(name: str, stem: str, field: str, variable: Variable) -> None:

@@ -63,6 +63,17 @@ def open_source(
     ------
     DataError
         Names that are not there, lengths that differ, columns that hold no numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = open_source(np.eye(3), np.arange(3), where=[("y", ">", 0)])
+    >>> source.columns.inputs, source.shape
+    (('x0', 'x1', 'x2'), (3,))
+    >>> box = ((0, 3),)
+    >>> for rows in source.reader.read(box, *source.arguments(box)):
+    ...     print(rows.y.ravel(), rows.keep)
+    [1. 2.] [False  True  True]
     """
     request = Request(
         as_names(inputs), as_names(dim), tuple(where), missing_rows, missing_chunks, columns,

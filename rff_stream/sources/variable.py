@@ -71,7 +71,7 @@ class Variable:
     units : str
     calendar : str
         Of cftime objects; "" for everything else.
-    labels : mapping of dimension to the texts that name its places in a column name
+    labels : mapping of dimension to the coordinate values that name its places
     note : str
         What it holds where the dtype does not say it: "categories".
     file : str
@@ -86,7 +86,7 @@ class Variable:
     chunked: bool = False
     units: str = ""
     calendar: str = ""
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, Array] = field(default_factory=dict)
     note: str = ""
     file: str = ""
 

@@ -171,9 +171,7 @@ def check_codecs(array: Any, name: str) -> None:
     ids = codecs_of(array)
     found = next((codec for codec in ids if "pickle" in codec), None)
     if found is not None:
-        raise DataError(
-            f"{name}: {PICKLED} (array {array.path!r}, codec {found!r})"
-        )
+        raise DataError(f"{name}: {PICKLED} (array {array.path!r}, codec {found!r})")
 
 
 PICKLED = (

@@ -1,0 +1,110 @@
+"""The command demo."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from rff_stream.cli import arguments
+from rff_stream.cli.arguments import Machine
+from rff_stream.cli.output import Line, show
+from rff_stream.cli.session import computing
+from rff_stream.errors import ModelError, RffStreamError
+
+__all__ = ["demo"]
+
+CUBE, MODEL = "ocean.zarr", "model.zarr"
+
+
+@click.command()
+@click.option("--output", metavar="DIR", help="Where to write; default a new folder in /tmp.")
+@click.option(
+    "--days", type=click.IntRange(min=2), default=365, show_default=True,
+    help="Length of the cube: about 7,250 rows over the sea for each day.",
+)  # fmt: skip
+@click.option(
+    "--n-components", type=click.IntRange(min=2), default=1024, show_default=True, metavar="R",
+    help="Random features.",
+)  # fmt: skip
+@click.option(
+    "--memory", type=arguments.values.memory, default="1GiB", show_default=True, metavar="BYTES",
+    help="Of this process.",
+)  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="Of this process; default all CPUs."
+)
+@arguments.seed
+@arguments.overwrite
+@arguments.as_json
+def demo(
+    output: str | None,
+    days: int,
+    n_components: int,
+    memory: int,
+    threads: int | None,
+    seed: int,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Make a Zarr cube, fit it in bounded memory, score it, write a report.
+
+    The cube is ocean-like, time x lat x lon with land as NaN: wind, humidity, air and sea
+    temperature give a latent heat flux by a bulk formula plus noise of known variance. So the
+    best possible R² is known, and the fit is held against it on rows that it never saw. The
+    folder is kept: cube, model, report.txt and report.json.
+    """
+    from rff_stream.demo import fit_and_score
+
+    folder = prepared(output, overwrite)
+    made = make_cube(folder / CUBE, days, seed)
+    if not as_json:
+        show({}, [made], as_json=False)
+    with computing(Machine(memory, threads, None)):
+        found = fit_and_score(
+            folder / CUBE, folder / MODEL, n_components=n_components, memory=memory, seed=seed
+        )
+    found.write(folder)
+    places = {"folder": folder, "data": folder / CUBE, "model": folder / MODEL}
+    kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, report.txt, report.json")
+    show({"command": "demo", **found.facts(), **places}, [*found.lines(), kept], as_json)
+    if found.failure:
+        raise RffStreamError(found.failure)
+
+
+def prepared(output: str | None, overwrite: bool) -> Path:
+    """The folder to write in, without an older demonstration."""
+    if output is None:
+        return Path(tempfile.mkdtemp(prefix="rff-stream-demo-"))
+    folder = Path(output).absolute()
+    older = [folder / name for name in (CUBE, MODEL) if (folder / name).exists()]
+    if older and not overwrite:
+        raise ModelError(
+            f"{older[0]} exists. The demo replaces nothing by accident: give --overwrite, or "
+            f"another --output."
+        )
+    for path in older:
+        shutil.rmtree(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def make_cube(path: Path, days: int, seed: int) -> Line:
+    """Write the cube; a line about it."""
+    from rff_stream.demo import Cube, write_cube
+    from rff_stream.onepass.progress import Progress
+
+    cube, started = Cube(n_days=days, seed=seed), time.monotonic()
+    cells, written = cube.n_lat * cube.n_lon, 0
+    with Progress("writing", days * cells) as progress:
+        for day in write_cube(cube, path):
+            progress.advance((day - written) * cells)
+            written = day
+    shape = f"time {days} x lat {cube.n_lat} x lon {cube.n_lon}"
+    return "cube", (
+        f"{shape}, {cube.n_valid:,} rows over the sea, written in "
+        f"{time.monotonic() - started:.1f} s"
+    )

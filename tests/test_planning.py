@@ -1,0 +1,351 @@
+"""A plan covers the data exactly once, keeps its rules, and refuses before anything is read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import rff_stream as rs
+from rff_stream import layout as layouts
+from rff_stream.errors import PlanError
+from rff_stream.layout import Layout, lay_out, pilot_boxes
+from rff_stream.onepass import leaves_of
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
+from rff_stream.planning import check_memory, fits
+from rff_stream.sources import Box, BoxCost, Columns
+from rff_stream.words import format_bytes, format_seconds
+
+
+@dataclass
+class Grid:
+    """A source that is nothing but its boundaries; reading it is an error."""
+
+    bounds: tuple[tuple[int, ...], ...]
+    columns: Columns = field(default_factory=lambda: Columns(("a", "b"), ("t",), ("", "", "")))
+    itemsize: int = 24
+    cheap: bool = True
+    """Whether a part of a chunk can be had without decoding all of it."""
+    other: tuple[tuple[int, ...], ...] | None = None
+    """Chunks of a second variable."""
+    graph: None = None
+    is_lazy: bool = True
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(b[-1] for b in self.bounds)
+        self.dims = tuple(f"d{i}" for i in range(len(self.bounds)))
+        self.n_rows: int | None = math.prod(self.shape)
+
+    @property
+    def reader(self) -> Any:
+        raise AssertionError("The data were read.")
+
+    def arguments(self, box: Box) -> tuple[Any, ...]:
+        raise AssertionError("The data were read.")
+
+    def cost(self, box: Box) -> BoxCost:
+        rows = math.prod(hi - lo for lo, hi in box)
+        needed = decoded = rows * self.itemsize
+        if not self.cheap:
+            decoded = self.itemsize * self.covered(box, self.bounds)
+        if self.other is not None:
+            needed, decoded = 2 * needed, decoded + self.itemsize * self.covered(box, self.other)
+        return BoxCost(rows, needed, decoded, 1)
+
+    @staticmethod
+    def covered(box: Box, bounds: tuple[tuple[int, ...], ...]) -> int:
+        """Rows of the chunks that a box touches."""
+        sizes = []
+        for (lo, hi), edges in zip(box, bounds, strict=True):
+            chunks = [(a, b) for a, b in itertools.pairwise(edges) if a < hi and b > lo]
+            sizes.append(sum(b - a for a, b in chunks))
+        return math.prod(sizes)
+
+    def describe(self, box: Box) -> str:
+        return " ".join(f"{d} {lo}:{hi}" for d, (lo, hi) in zip(self.dims, box, strict=True))
+
+    def generation(self) -> str:
+        return ""
+
+    def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+        return values
+
+
+def regular(size: int, step: int) -> tuple[int, ...]:
+    return (*range(0, size, step), size)
+
+
+@st.composite
+def bounds(draw: st.DrawFn, most: int = 40) -> tuple[tuple[int, ...], ...]:
+    """One to three dimensions with any boundaries."""
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        size = draw(st.integers(1, most))
+        inner = draw(st.sets(st.integers(0, size), max_size=8))
+        found.append(tuple(sorted({0, size, *inner})))
+    return tuple(found)
+
+
+def leaves(layout: Layout) -> list[Box]:
+    order = layout.order().tolist()
+    return [layout.box(coarse, part) for coarse in order for part in range(layout.parts)]
+
+
+# -------------------------------------------------------------------------------------- the layout
+
+
+@given(
+    edges=bounds(),
+    leaf_rows=st.sampled_from([1, 7, 50, 400, 65_536]),
+    row_seconds=st.sampled_from([1e-9, 1e-3, 1.0]),
+    cheap=st.booleans(),
+    seed=st.integers(0, 5),
+)
+def test_leaves_cover_every_row_exactly_once(
+    edges: tuple[tuple[int, ...], ...], leaf_rows: int, row_seconds: float, cheap: bool, seed: int
+) -> None:
+    source = Grid(edges, cheap=cheap)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "LEAF_ROWS", leaf_rows)
+        layout = lay_out(source, row_seconds, seed=seed)
+    covered = np.zeros(source.shape, int)
+    for box in leaves(layout):
+        covered[tuple(slice(lo, hi) for lo, hi in box)] += 1
+    assert (covered == 1).all()
+    assert len(leaves(layout)) == layout.n_leaves
+    segments = [layout.segment(i) for i in range(layout.n_segments)]
+    assert [leaf for segment in segments for leaf in segment] == list(range(layout.n_leaves))
+    assert layout.segment_leaves & (layout.segment_leaves - 1) == 0, "2^k leaves a segment"
+    assert layout.n_segments <= layouts.MOST_SEGMENTS
+
+
+@given(edges=bounds(), parts=st.integers(1, 7), data=st.data())
+def test_places_are_the_rows_of_the_grid_once_each(
+    edges: tuple[tuple[int, ...], ...], parts: int, data: st.DataObject
+) -> None:
+    """The place of a leaf's first row: no two leaves share one, and none is left out."""
+    layout = Layout(edges, parts, data.draw(st.integers(0, len(edges) - 1)), seed=3)
+    places = [
+        np.arange(math.prod(hi - lo for lo, hi in leaf.box)) + leaf.start
+        for leaf in leaves_of(Grid(edges), layout)
+    ]
+    found = np.sort(np.concatenate(places))
+    assert np.array_equal(found, np.arange(math.prod(e[-1] for e in edges)))
+
+
+@given(edges=bounds(), seed=st.integers(0, 9))
+def test_the_same_data_give_the_same_layout(edges: tuple[tuple[int, ...], ...], seed: int) -> None:
+    first, again = (lay_out(Grid(edges), 1e-6, seed=seed) for _ in range(2))
+    assert first == again
+    assert np.array_equal(first.order(), again.order())
+    assert pickle.loads(pickle.dumps(first)) == first
+    assert sorted(first.order().tolist()) == list(range(first.n_boxes))
+
+
+def test_the_layout_does_not_depend_on_who_computes() -> None:
+    source = Grid((regular(1_000_000, 1000), (0, 3)))
+    plans = [
+        rs.plan(source, n_features=64, threads=t, workers=w) for t, w in [(1, 1), (8, 1), (2, 50)]
+    ]
+    assert len({plan.layout for plan in plans}) == 1
+
+
+def test_leaves_are_read_in_a_seeded_order_not_front_to_back() -> None:
+    layouts = [lay_out(Grid((regular(10**8, 10_000),)), 1e-6, seed=seed) for seed in (0, 0, 1)]
+    orders = [layout.order().tolist() for layout in layouts]
+    assert orders[0] == orders[1] != orders[2]
+    assert orders[0] != sorted(orders[0])
+
+
+@pytest.mark.parametrize("chunk", [100, 1000, 50_000])
+@pytest.mark.parametrize("row_seconds", [1e-7, 1e-5, 1e-3])
+def test_small_chunks_are_folded_into_leaves_worth_a_task(chunk: int, row_seconds: float) -> None:
+    layout = lay_out(Grid((regular(20_000_000, chunk),)), row_seconds)
+    sizes = [hi - lo for ((lo, hi),) in leaves(layout)]
+    assert np.median(sizes) >= 65_536 - chunk
+    assert max(sizes) * row_seconds <= max(10, 65_536 * row_seconds)
+    if row_seconds > 1e-7:
+        assert np.median(sizes) * row_seconds >= 0.5
+
+
+def test_a_big_chunk_in_memory_is_cut() -> None:
+    layout = lay_out(Grid(((0, 10_000_000),)), 1e-5)
+    sizes = [hi - lo for ((lo, hi),) in leaves(layout)]
+    assert len(sizes) >= 64
+    assert max(sizes) * 1e-5 <= 10
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_chunk_that_must_be_decoded_whole_is_cut_only_while_that_is_cheap() -> None:
+    """Decoding again may take 3 % of the work: 4 GB/s of decoding against 0.1 µs or 10 ms a row."""
+    quick = lay_out(Grid(((0, 10_000_000),), cheap=False), 1e-8)
+    slow = lay_out(Grid(((0, 10_000_000),), cheap=False), 1e-3)
+    assert quick.n_leaves == 1
+    assert slow.n_leaves > 10
+    again = (slow.parts - 1) * 10_000_000 * 24 / layouts.DECODE_RATE
+    assert again <= 0.03 * 10_000_000 * 1e-3
+
+
+def test_wide_rows_make_leaves_of_bounded_bytes() -> None:
+    layout = lay_out(Grid((regular(10_000_000, 100),), itemsize=8000), 1e-5)
+    largest = max(hi - lo for ((lo, hi),) in leaves(layout)) * 8000
+    assert largest <= 2 * layouts.LEAF_BYTES
+
+
+def test_no_rows_make_no_leaf_that_breaks() -> None:
+    layout = lay_out(Grid(((0,),)), 1e-6)
+    assert sum(hi - lo for ((lo, hi),) in leaves(layout)) == 0
+
+
+# ------------------------------------------------------------------------------------ what it takes
+
+
+def test_the_text_says_what_a_run_takes() -> None:
+    plan = rs.plan(Grid((regular(3_000_000, 1000),)), n_features=1024, threads=2)
+    text = str(plan)
+    for word in ("3,000,000 × 2 inputs, 1 targets", "R = 1024", "leaves", "segments", "flops"):
+        assert word in text
+    for name in ("read", "traffic", "task", "process", "solve", "time"):
+        assert any(line.startswith(name) for line in text.splitlines()), name
+    assert plan._repr_html_().startswith("<table>")
+
+
+def test_a_plan_is_a_frozen_picklable_value() -> None:
+    plan = rs.plan(Grid(((0, 100),)), n_features=8)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    with pytest.raises(AttributeError):
+        plan.threads = 3  # type: ignore[misc]
+
+
+@given(
+    r=st.integers(1, 4096),
+    threads=st.integers(1, 64),
+    order=st.sampled_from([1, 2]),
+    groups=st.integers(1, 30),
+)
+def test_more_work_never_takes_less_memory(r: int, threads: int, order: int, groups: int) -> None:
+    source = Grid((regular(1_000_000, 10_000),))
+    choices: dict[str, Any] = {"order": order, "n_groups": groups}
+    found = rs.plan(source, n_features=r, threads=threads, **choices)
+    assert rs.plan(source, n_features=r, threads=threads + 1, **choices).process_bytes >= (
+        found.process_bytes
+    )
+    assert rs.plan(source, n_features=2 * r, threads=threads, **choices).process_bytes >= (
+        found.process_bytes
+    )
+    assert found.state_bytes >= groups * 8 * (r + 2)
+    assert found.task_bytes >= found.state_bytes
+    assert found.solve_bytes == (24 * r * r if order == 2 else 0)
+
+
+def test_traffic_is_nothing_in_one_process_and_a_state_a_leaf_in_many() -> None:
+    source = Grid((regular(10_000_000, 10_000),))
+    one, many = (rs.plan(source, n_features=256, workers=w) for w in (1, 4))
+    assert one.traffic_bytes == 0
+    assert many.traffic_bytes == many.layout.n_leaves * many.state_bytes
+    assert many.seconds < one.seconds
+
+
+def test_a_run_that_cannot_fit_is_refused_with_the_numbers() -> None:
+    plan = rs.plan(Grid((regular(1_000_000, 10_000),)), n_features=16_384, threads=4)
+    assert not fits(plan, 10 << 30)
+    with pytest.raises(PlanError) as caught:
+        check_memory(plan, 10 << 30)
+    message = str(caught.value)
+    for part in ("10.0 GiB", "4 threads", "R=16384", "Nothing was read", "Lower n_components"):
+        assert part in message
+    assert isinstance(caught.value, MemoryError)
+    check_memory(plan, plan.process_bytes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "complex64"])
+def test_features_of_another_precision_are_refused_by_name(dtype: str) -> None:
+    with pytest.raises(ValueError, match=f"dtype='{dtype}'"):
+        rs.plan(Grid(((0, 10),)), n_features=4, dtype=dtype)
+
+
+# ---------------------------------------------------------------------------------- amplification
+
+
+def test_chunks_that_fit_each_other_are_joined() -> None:
+    """(1000, 1) and (1, 1000) of a small cube: one box decodes each chunk once."""
+    tall, wide = ((0, 1000), regular(1000, 10)), (regular(1000, 10), (0, 1000))
+    source = Grid(tall, cheap=False, other=wide)
+    layout = lay_out(source, 1e-6)
+    costs = [source.cost(box) for box in leaves(layout)]
+    needed = sum(cost.needed_bytes for cost in costs)
+    assert needed == 2 * 24 * 1000 * 1000
+    assert sum(cost.decoded_bytes for cost in costs) <= 3 * needed
+
+
+def test_chunks_that_cannot_be_read_together_are_refused_with_the_remedy() -> None:
+    size = 200_000
+    tall, wide = ((0, size), regular(size, 10)), (regular(size, 10), (0, size))
+    with pytest.raises(PlanError, match="must be decoded for it") as caught:
+        lay_out(Grid(tall, cheap=False, other=wide), 1e-6)
+    message = str(caught.value)
+    assert "at most 8×" in message
+    assert "data.chunk({'d0':" in message
+
+
+# ----------------------------------------------------------------------------------------- pilot
+
+
+@given(edges=bounds(most=4000), seed=st.integers(0, 20))
+def test_the_pilot_reads_few_places_inside_the_data(
+    edges: tuple[tuple[int, ...], ...], seed: int
+) -> None:
+    source = Grid(edges)
+    assume(source.n_rows)
+    boxes, rows = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, seed)
+    assert boxes
+    for box in boxes:
+        assert len(box) == len(edges)
+        assert all(0 <= lo < hi <= e[-1] for (lo, hi), e in zip(box, edges, strict=True))
+    assert min(len(boxes), PILOT_BLOCKS) * rows <= PILOT_BLOCKS * PILOT_ROWS * 2
+    if source.n_rows is not None and source.n_rows <= PILOT_BLOCKS * PILOT_ROWS:
+        assert boxes == [tuple((0, size) for size in source.shape)], "small data are taken whole"
+    assert pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, seed) == (boxes, rows)
+
+
+def test_the_first_pilot_blocks_are_spread_over_the_data() -> None:
+    source = Grid((regular(10**8, 10_000),))
+    boxes, _ = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, 0)
+    starts = np.array([box[0][0] for box in boxes[:PILOT_BLOCKS]])
+    assert (np.diff(starts) > 0).all()
+    assert np.array_equal(starts * PILOT_BLOCKS // 10**8, np.arange(PILOT_BLOCKS))
+    assert len(set(boxes)) == len(boxes)
+
+
+def test_tiny_chunks_are_read_by_runs() -> None:
+    source = Grid((regular(1_000_000, 3), (0, 2)))
+    boxes, rows = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, 0)
+    sizes = [source.cost(box).rows for box in boxes[:PILOT_BLOCKS]]
+    assert min(sizes) >= rows
+
+
+def test_a_pilot_of_one_big_chunk_does_not_read_it_where_it_need_not() -> None:
+    boxes, rows = pilot_boxes(Grid(((0, 10**8),)), PILOT_BLOCKS, PILOT_ROWS, 0)
+    assert len(boxes) == PILOT_BLOCKS
+    assert rows == PILOT_ROWS
+    assert sum(hi - lo for ((lo, hi),) in boxes) <= PILOT_BLOCKS * 4 * PILOT_ROWS
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB"), (3 << 50, "3072.0 TiB")],
+)
+def test_bytes_in_words(count: int, words: str) -> None:
+    assert format_bytes(count) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(3, "3 s"), (600, "10.0 min"), (7200, "2.0 h")])
+def test_seconds_in_words(seconds: float, words: str) -> None:
+    assert format_seconds(seconds) == words
