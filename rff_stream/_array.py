@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Float32", "Float64", "digest"]
+__all__ = ["Array", "Float32", "Float64", "aligned_bytes", "digest"]
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]
+
+
+def aligned_bytes(size: int) -> NDArray[np.uint8]:
+    """``size`` bytes of 0 that start on a 64-byte boundary: a cache line, a vector register."""
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
 
 
 def digest(plain: Any, arrays: Mapping[str, Array] | None = None) -> str:

@@ -44,7 +44,7 @@ class AugmentedRow:
         sha256 of the feature map's spec.
     prior : (R,) float64
         s, so that K ≈ Z diag(s) Zᵀ.
-    nesting : {"average", "prefix", "none"}
+    nesting : {"average", "pairs", "prefix", "none"}
         How s follows for the first R' columns; see :data:`~rff_stream.features.base.Nesting`.
     feature_origin : (R,) float64
         z₀, from the pilot.
@@ -107,7 +107,13 @@ class AugmentedRow:
                 f"The first {n_components} of {self.n_features} columns of this feature map are "
                 "not a map by themselves. Fit the smaller map, or use one that nests (Fourier)."
             )
-        share = self.n_features / n_components if self.nesting == "average" else 1.0
+        if self.nesting == "pairs" and n_components % 2:
+            raise ValueError(
+                f"n_components={n_components} is odd but cosines and sines come in pairs. "
+                f"Use n_components={n_components + 1}."
+            )
+        drawn = self.nesting in ("average", "pairs")
+        share = self.n_features / n_components if drawn else 1.0
         return replace(
             self,
             map_fingerprint=f"{self.map_fingerprint.partition('[')[0]}[:{n_components}]",

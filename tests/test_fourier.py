@@ -231,7 +231,7 @@ def test_columns_lie_within_one(rng, kernel, paired):
 def test_a_map_keeps_the_contract():
     features = FourierFeatures.sample(Gaussian(variance=3.0), 4, 6, rng=0)
     assert isinstance(features, FeatureMap)
-    assert (features.n_inputs, features.n_components, features.nesting) == (4, 6, "average")
+    assert (features.n_inputs, features.n_components, features.nesting) == (4, 6, "pairs")
     assert np.array_equal(features.prior(), np.full(6, 1.0))
     assert np.array_equal(features.prior(2), np.full(2, 3.0))
     assert repr(features) == (
@@ -316,8 +316,8 @@ import numpy as np
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
 rng = np.random.default_rng(0)
-for d in (1, 2, 8, 33, 500):
-    for n_components in (2, 34, 510, 1026):
+for d in (1, 3, 33, 400):
+    for n_components in (2, 510, 1026):
         for paired in (True, False):
             for dtype in ("float32", "float64"):
                 draw = lambda r: FourierFeatures.sample(
@@ -333,9 +333,9 @@ for d in (1, 2, 8, 33, 500):
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 kernels")
-@pytest.mark.parametrize("core", ["Haswell", "Sandybridge", "Prescott"])
+@pytest.mark.parametrize("core", ["Haswell", "Sandybridge"])
 def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
-    """OpenBLAS picks its code by the CPU: here those of AVX2 (also Zen), AVX and SSE3."""
+    """OpenBLAS picks its code by the CPU: here those of AVX2 (also Zen) and AVX."""
     environment = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-c", CHECK_BITS]
     subprocess.run(command, check=True, env=environment, timeout=120, cwd=ROOT)
@@ -429,10 +429,16 @@ def test_a_shift_and_scale_that_overflow_float64_are_named():
         features(np.array([[1e20]]))
 
 
-def test_values_up_to_the_limit_have_finite_features():
-    features = FourierFeatures.sample(Gaussian(), 2, 512, rng=0)
-    X = np.array([[1e36, -1e36], [1e30, 1e20]])
-    assert np.isfinite(features(X)).all()
+@every_map
+@pytest.mark.parametrize("exponent", range(28, 39))
+def test_a_finite_value_has_finite_features_or_is_refused(exponent, paired):
+    """Laplacian frequencies reach 1,000 and more: the angle overflows before the value does."""
+    features = FourierFeatures.sample(Laplacian(), 2, 4096, paired=paired, rng=0)
+    X = np.array([[1.0, -1.0], [10.0**exponent, -(10.0**exponent)]])
+    try:
+        assert np.isfinite(features(X)).all()
+    except DataError:
+        assert exponent > 30
 
 
 # the spec

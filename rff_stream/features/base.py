@@ -15,10 +15,11 @@ BATCH_ROWS = 512
 MAP_ROWS = 128
 """Rows mapped at a time, always so many, padded: a row's bits never depend on its batch."""
 
-Nesting = Literal["average", "prefix", "none"]
+Nesting = Literal["average", "pairs", "prefix", "none"]
 """How the prior of the first R' columns follows from that of all R.
 
 "average": s' = s·R/R' (Monte-Carlo maps: fewer draws, each counts for more).
+"pairs": the same for cosine/sine pairs: R' is even.
 "prefix": s' = s[:R'] (Nyström by pivoted Cholesky, Hermite).
 "none": the first columns alone are not a map; ``leading`` refuses.
 """

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.base import MAP_ROWS, Nesting, spec_fingerprint
 from rff_stream.kernels import Kernel, length_scale_vector
@@ -60,9 +60,9 @@ class FourierFeatures:
 
     Notes
     -----
-    Rows are mapped 128 at a time, the last batch padded, so that a row has the same bits
-    whatever batch it arrives in and however it lies in memory. Pairs need half the
-    projections and, for the Gaussian, never have more variance than phases.
+    Rows are mapped 128 at a time, the last batch padded, so that (on one BLAS thread) a row has
+    the same bits whatever batch it arrives in and however it lies in memory. Pairs need half
+    the projections and, for the Gaussian, never have more variance than phases.
 
     References
     ----------
@@ -164,7 +164,7 @@ class FourierFeatures:
 
     @property
     def nesting(self) -> Nesting:
-        return "average"
+        return "pairs" if self.paired else "average"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -327,9 +327,7 @@ class _Scratch(threading.local):
         """(144, columns), C order, from a 64-byte boundary; what it holds is left over."""
         size = PADDED_ROWS * columns * np.dtype(dtype).itemsize
         if role not in self._bytes or len(self._bytes[role]) < size:
-            raw = np.empty(size + 64, np.uint8)
-            start = -raw.ctypes.data % 64
-            self._bytes[role] = raw[start : start + size]
+            self._bytes[role] = aligned_bytes(size)
         return self._bytes[role][:size].view(dtype).reshape(PADDED_ROWS, columns)
 
 
