@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from scipy.linalg import cython_blas
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
+from rff_stream.features.sums import column_sums
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, row_start
 from rff_stream.rowsample import RowSample, hash_rows
 
@@ -25,8 +26,8 @@ __all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "reso
 FLUSH_ROWS = 4096
 """Rows after which a float32 triangle is added into the float64 one."""
 
-FLOAT64_ROWS = 200_000
-"""``sums="auto"`` keeps float64 sums up to this n."""
+FLOAT64_ROWS, FLOAT64_MEAN_ROWS = 200_000, 20_000
+"""``sums="auto"`` keeps float64 sums up to this n, for order 2 and for order 1."""
 
 FLUSH_BLOCK = 64
 """Rows of the triangle added at a time: the cast's buffer stays in cache."""
@@ -76,7 +77,7 @@ def accumulate(
     """
     X, y, weights = _checked(features, X, y, weights)
     row = plain_row(features, y.shape[1]) if row is None else row
-    precision = resolve_sums(sums, len(X))
+    precision = resolve_sums(sums, len(X), order)
     sink = Accumulator(
         features, row, order=order, sums=precision, sample_rows=sample_rows, n_places=len(X)
     )
@@ -121,10 +122,11 @@ def plain_row(features: FeatureMap, n_targets: int = 0) -> AugmentedRow:
     )
 
 
-def resolve_sums(sums: Sums, n_rows: int | None) -> Literal["float32", "float64"]:
+def resolve_sums(sums: Sums, n_rows: int | None, order: int = 2) -> Literal["float32", "float64"]:
     """The precision that "auto" means for n rows (unknown n: float32)."""
     if sums == "auto":
-        return "float64" if n_rows is not None and n_rows <= FLOAT64_ROWS else "float32"
+        most = FLOAT64_ROWS if order == 2 else FLOAT64_MEAN_ROWS
+        return "float64" if n_rows is not None and n_rows <= most else "float32"
     if sums not in ("float32", "float64"):
         raise ValueError(f"sums={sums!r} but it is one of 'auto', 'float32', 'float64'.")
     return sums
@@ -140,8 +142,9 @@ class Accumulator:
     ----------
     features, row, order, sums, sample_rows
         As in :func:`accumulate`; ``sums`` is resolved.
-    n_places : int
-        Places of the whole data set; order 1 cuts them into 32 contiguous parts.
+    n_places, rounds : int
+        Order 1 cuts the places of the whole data set into 32·``rounds`` runs, dealt to the
+        32 parts in turn: as many rounds as contiguous groups, so that each has all parts.
     """
 
     def __init__(
@@ -153,12 +156,13 @@ class Accumulator:
         sums: Literal["float32", "float64"] = "float64",
         sample_rows: int = 0,
         n_places: int = 1,
+        rounds: int = 1,
     ) -> None:
         if row.n_features != features.n_components:
             named = f"{row.n_features} features but the map has {features.n_components}"
             raise ValueError(f"The row is of {named}. Make the row for this map.")
         self._row = row
-        self._n_places = max(n_places, 1)
+        self._n_places, self._n_runs = max(n_places, 1), N_PARTS * max(rounds, 1)
         self._order = order
         self._sums: _SecondMoments | _FirstMoments
         if order == 2:
@@ -212,7 +216,7 @@ class Accumulator:
             return []
         if self._order == 2:
             return [(0, len(places), 0)]
-        part = np.minimum(places * N_PARTS // self._n_places, N_PARTS - 1)
+        part = np.minimum(places * self._n_runs // self._n_places, self._n_runs - 1) % N_PARTS
         cuts = np.r_[0, np.flatnonzero(np.diff(part)) + 1, len(part)]
         return [(lo, hi, int(part[lo])) for lo, hi in pairwise(cuts)]
 
@@ -316,19 +320,15 @@ class _SecondMoments:
 class _FirstMoments:
     """Σ w a, in 32 parts: no Z is kept and no rank-k update made."""
 
-    def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype) -> None:  # type: ignore[type-arg]
-        self._features, self._row = features, row
-        self._z = _aligned(BATCH_ROWS, row.n_features, dtype)
+    def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
+        self._row, self._sum = row, column_sums(features, dtype)
         self._parts = np.zeros((N_PARTS, row.width))
 
     def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
         """Add m ≤ 512 rows to one part."""
-        m, r = len(x), self._row.n_features
-        z = self._features(x, out=self._z[:m])
-        weights = np.ones(m) if w is None else w
-        weight = float(weights.sum())
-        sums = self._parts[part]
-        sums[:r] += weights.astype(z.dtype) @ z - weight * self._row.feature_origin
+        r, weights = self._row.n_features, np.ones(len(x)) if w is None else w
+        sums, weight = self._parts[part], float(weights.sum())
+        sums[:r] += self._sum(x, w) - weight * self._row.feature_origin
         sums[r] += weight
         sums[r + 1 :] += weights @ (y - self._row.target_origin)
 
@@ -351,9 +351,7 @@ def _packed(matrix: Float64, scale: Float64, block: Float64) -> Float64:
 def _aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
     """Zeros (rows, columns), C order, that start on a 64-byte boundary."""
     size = rows * columns * dtype.itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(rows, columns)
+    return aligned_bytes(size).view(dtype).reshape(rows, columns)
 
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer

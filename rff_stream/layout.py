@@ -6,7 +6,7 @@ The same layout gives the same bits for any number of threads, workers and death
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -209,28 +209,32 @@ def _parts(source: Source, layout: Layout, target: int, row_seconds: float) -> t
     return 1, 0
 
 
-def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[list[Box], int]:
+def pilot_boxes(
+    source: Source, blocks: int, rows: int, seed: int
+) -> tuple[Iterator[Box], int]:
     """Boxes for the pilot, in the order to read them, and the rows to keep of each.
 
-    The first ``blocks`` are spread over the data; the others follow in seeded order, for
-    data whose first blocks hold no valid row. Data of at most ``blocks`` × ``rows`` rows
-    are taken whole.
+    The first ``blocks`` are spread over the data; all others follow in seeded order, for
+    data whose first blocks hold no valid row. No two overlap. Data of at most ``blocks`` ×
+    ``rows`` rows are taken whole.
     """
-    chunks = Layout(source.bounds)
-    count = chunks.n_boxes
     if rows_of(source) <= blocks * rows:
         whole: Box = tuple((0, size) for size in source.shape)
-        return [whole], blocks * rows
+        return iter([whole]), blocks * rows
+    chunks = Layout(_merge(source, source.bounds, 4 * rows))
+    count = chunks.n_boxes
     if count < blocks:
         return _cut_boxes(source, chunks, -(-blocks // count), rows)
     rng = np.random.default_rng(seed)
-    spread = (np.arange(blocks) * count + rng.integers(0, count, blocks)) // blocks
-    others = np.setdiff1d(rng.permutation(count)[: 8 * blocks], spread, assume_unique=False)
-    order = np.concatenate([spread, rng.permutation(others)])
-    return [_at_least(source, chunks.box(int(i)), 4 * rows) for i in order], rows
+    strata = np.arange(blocks + 1) * count // blocks
+    spread = rng.integers(strata[:-1], strata[1:])
+    others = rng.permutation(np.setdiff1d(np.arange(count), spread))
+    return (chunks.box(int(i)) for i in np.concatenate([spread, others])), rows
 
 
-def _cut_boxes(source: Source, chunks: Layout, pieces: int, rows: int) -> tuple[list[Box], int]:
+def _cut_boxes(
+    source: Source, chunks: Layout, pieces: int, rows: int
+) -> tuple[Iterator[Box], int]:
     """Few chunks: several places in each where that is cheap, else whole chunks."""
     boxes = [chunks.box(i) for i in range(chunks.n_boxes)]
     sizes = [hi - lo for lo, hi in boxes[0]]
@@ -238,31 +242,18 @@ def _cut_boxes(source: Source, chunks: Layout, pieces: int, rows: int) -> tuple[
     whole = source.cost(boxes[0])
     length = max(1, -(-4 * rows * sizes[axis] // max(whole.rows, 1)))
     if source.n_rows is None or length * pieces >= sizes[axis]:
-        return boxes, rows * pieces
+        return iter(boxes), rows * pieces
     lo, hi = boxes[0][axis]
     one = (*boxes[0][:axis], (lo, lo + length), *boxes[0][axis + 1 :])
     if source.cost(one).decoded_bytes * pieces > 2 * whole.decoded_bytes:
-        return boxes, rows * pieces
+        return iter(boxes), rows * pieces
     cut = []
     for box in boxes:
         lo, hi = box[axis]
-        for start in np.linspace(lo, max(lo, hi - length), pieces).astype(int).tolist():
+        several = max(1, min(pieces, (hi - lo) // length))
+        for start in np.linspace(lo, max(lo, hi - length), several).astype(int).tolist():
             cut.append((*box[:axis], (start, min(start + length, hi)), *box[axis + 1 :]))
-    return cut, rows
-
-
-def _at_least(source: Source, box: Box, rows: int) -> Box:
-    """The box, longer along its fastest dimensions until it has so many rows."""
-    found = list(box)
-    for axis in reversed(range(len(found))):
-        have = max(source.cost(tuple(found)).rows, 1)
-        lo, hi = found[axis]
-        want = min(source.shape[axis], (hi - lo) * -(-rows // have))
-        lo = min(lo, source.shape[axis] - want)
-        found[axis] = (lo, max(hi, lo + want))
-        if have >= rows:
-            break
-    return tuple(found)
+    return iter(cut), rows
 
 
 def largest_leaf(source: Source, layout: Layout) -> BoxCost:

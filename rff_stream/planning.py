@@ -202,7 +202,7 @@ def plan(
         For a precision that is neither float32 nor float64.
     """
     d, t = len(source.columns.inputs), len(source.columns.targets)
-    precision, name = resolve_sums(sums, source.n_rows), np.dtype(dtype).name
+    precision, name = resolve_sums(sums, source.n_rows, order), np.dtype(dtype).name
     if name not in _COSINE:
         raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
     seconds = row_seconds(n_features + 1 + t, d, order, precision, name)

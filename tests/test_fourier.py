@@ -571,7 +571,7 @@ def test_rows_of_another_width_are_refused(shape):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"frequencies": "sobol"}, "'sobol' but it is one of 'orthogonal', 'iid'"),
+        ({"frequencies": "grid"}, "'grid' but it is one of 'orthogonal', 'iid', 'sobol', 'halton'"),
         ({"dtype": "float16"}, "dtype='float16' but it is one of 'float32', 'float64'"),
         ({"origin": [1.0]}, r"origin has shape \(1,\) but needs \(2,\)"),
         ({"origin": [1.0, np.nan]}, "origin holds values that are not finite"),

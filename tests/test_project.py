@@ -27,6 +27,7 @@ ROOMS = [
     {"_array", "errors", "treesum", "words"},
     {"rowsample"},
     {"kernels"},
+    {"spectral"},
     {"features"},
     {"moments"},
     {"_blas"},

@@ -140,6 +140,19 @@ def test_one_place_of_an_extra_dimension_is_read_alone():
             open_source(data, "t", inputs=[wrong])
 
 
+def test_places_are_named_for_all_extra_dimensions_or_none():
+    data = cube()
+    source = open_source(data, "u[level=500]", inputs=["t"])
+    assert source.dims == DIMS
+    np.testing.assert_array_equal(read(source).y[:, 0], data.u.values[:, 0].ravel())
+    both = open_source(data, data.t[:, 0, 0], inputs=["t[lat=-20,lon=0]"])
+    np.testing.assert_array_equal(read(both).x[:, 0], data.t.values[:, 1, 0])
+    with pytest.raises(DataError, match="names 1 of its dimensions, but 2 are no sample"):
+        open_source(data, data.t[:, 0, 0], inputs=["t[lat=-20]"])
+    with pytest.raises(DataError, match="names 1 of its dimensions, but 0 are no sample"):
+        open_source(data, "t", inputs=["s[lat=-20]"])
+
+
 def test_columns_of_the_fit_are_found_by_name():
     data = cube()
     columns = open_source(data, "t", inputs=["u", "lat", "time.month"]).columns
@@ -254,6 +267,17 @@ def test_without_y_samples_are_all_dimensions_of_a_data_set():
     assert open_source(data[["mask", "t"]]).dims == DIMS
     x = read(open_source(data[["mask", "t"]])).x
     np.testing.assert_array_equal(x[:, 0], dense(data, "mask").ravel())
+
+
+def test_coordinates_alone_are_ordered_as_the_data_are():
+    data = cube()
+    columns = open_source(data, "t", inputs=["lon", "time"]).columns
+    assert open_source(data, columns=columns).dims == ("time", "lon")
+    assert open_source(data[["s"]], inputs=["lon", "lat"]).dims == ("lat", "lon")
+    assert open_source(data.drop_vars(list(data.data_vars)), columns=columns).dims == (
+        "lon",
+        "time",
+    )
 
 
 def test_a_data_array_is_an_array_whose_first_axis_counts_rows(rng):

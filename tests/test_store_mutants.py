@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -44,8 +46,7 @@ def refused(path: Path, name: str) -> bool:
     try:
         load(path)
     except ModelError as error:
-        assert name in str(error), f"{error} does not name {name}"
-        return True
+        return name in str(error)
     return False
 
 
@@ -59,11 +60,16 @@ class Restored:
         return self.data
 
     def __exit__(self, *_: object) -> None:
-        if self.file.is_symlink() or self.file.is_file():
-            self.file.unlink()
-        elif self.file.is_dir():
-            shutil.rmtree(self.file)
+        remove(self.file)
         self.file.write_bytes(self.data)
+
+
+def remove(path: Path) -> None:
+    """Whatever is there."""
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    elif os.path.lexists(path):
+        path.unlink()
 
 
 def byte_mutants(data: bytes, places: Iterator[int] | range) -> Iterator[bytes]:
@@ -125,16 +131,9 @@ def test_links_folders_and_pipes_in_place_of_files_are_refused(store, tmp_path):
         with Restored(file) as data:
             outside = tmp_path / "same"
             outside.write_bytes(data)
-            for put in (
-                lambda f=file: f.symlink_to(outside),
-                lambda f=file: f.mkdir(),
-                lambda f=file: os.mkfifo(f),
-            ):
-                if file.is_dir():
-                    file.rmdir()
-                else:
-                    file.unlink()
-                put()
+            for put in (os.mkdir, os.mkfifo, functools.partial(os.symlink, outside)):
+                remove(file)
+                put(file)
                 assert refused(store, name)
 
 
@@ -151,7 +150,7 @@ def test_links_in_place_of_folders_are_refused(store, tmp_path):
 
 def test_swapped_files_are_refused(store):
     files = files_of(store)
-    for one, other in zip(files, files[1:], strict=False):
+    for one, other in itertools.pairwise(files):
         with Restored(one) as first, Restored(other) as second:
             if first != second:
                 one.write_bytes(second)
@@ -166,6 +165,8 @@ def test_an_extra_file_is_refused_in_named_data_and_listed_elsewhere(store):
         name = folder.relative_to(store).as_posix()
         for extra in (folder / "extra", folder / "c" / "9", folder / "more" / "zarr.json"):
             fresh = not extra.parent.exists()
+            if extra.parent.is_file():
+                continue
             extra.parent.mkdir(exist_ok=True)
             extra.write_text("{}")
             inside = name.split("/")[0] in ("map", "pilot", "row") or name.startswith("data/")
@@ -302,7 +303,12 @@ def test_nothing_outside_the_fixed_names_is_read(model, name, monkeypatch):
     rewrite(model, lambda attributes: attributes["files"].update({name: said}))
     read: list[Any] = []
     original = os.open
-    monkeypatch.setattr(os, "open", lambda path, *a, **k: (read.append(path), original(path, *a, **k))[1])
+
+    def watched(path: Any, *args: Any, **options: Any) -> int:
+        read.append(path)
+        return original(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", watched)
     with pytest.raises(ModelError, match=FIRST):
         load_model(model)
     assert not [path for path in read if "secret" in str(path) or "passwd" in str(path)]

@@ -95,7 +95,9 @@ storage_options = click.option(
     "--storage-options", type=values.options, metavar="JSON",
     help="For URLs, as fsspec takes them; secrets in it are never printed.",
 )  # fmt: skip
-dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done; read metadata only.")
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Say what would be done; read metadata only."
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace what stands there, once the new is whole."
@@ -161,7 +163,7 @@ learner = group(
     ),
     click.option(
         "--nu", type=click.FloatRange(0, min_open=True),
-        help="Smoothness of the matern kernel: 1.5 where it is rough, 2.5 by default.",
+        help="Smoothness of the matern kernel: 0.5 rough, 1.5 (its default), 2.5 smooth.",
     ),
     click.option(
         "--length-scale", type=values.length_scale, default="median", show_default=True,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from rff_stream.cli import arguments
+from rff_stream.cli import arguments, values
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.session import computing
-from rff_stream.errors import ModelError, RffStreamError
+from rff_stream.errors import ModelError
 
 __all__ = ["demo"]
 
@@ -31,7 +31,7 @@ CUBE, MODEL = "ocean.zarr", "model.zarr"
     help="Random features.",
 )  # fmt: skip
 @click.option(
-    "--memory", type=arguments.values.memory, default="1GiB", show_default=True, metavar="BYTES",
+    "--memory", type=values.memory, default="1GiB", show_default=True, metavar="BYTES",
     help="Of this process.",
 )  # fmt: skip
 @click.option(
@@ -72,7 +72,7 @@ def demo(
     kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, report.txt, report.json")
     show({"command": "demo", **found.facts(), **places}, [*found.lines(), kept], as_json)
     if found.failure:
-        raise RffStreamError(found.failure)
+        raise click.ClickException(found.failure)
 
 
 def prepared(output: str | None, overwrite: bool) -> Path:

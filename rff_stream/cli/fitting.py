@@ -9,7 +9,7 @@ import click
 
 from rff_stream.cli import arguments, opening, report
 from rff_stream.cli.arguments import Learner, Machine, Selection
-from rff_stream.cli.output import Line, show
+from rff_stream.cli.output import show
 from rff_stream.cli.redaction import redacted
 from rff_stream.cli.session import computing
 from rff_stream.cli.using import scores
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "plan"]
 
 FOLDS = 5
+SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left out")
 
 
 @click.command()
@@ -82,17 +83,21 @@ def fit(
             source = opening.source_of(data, selection, seed)
             facts, lines = report.of_plan(planned(source, learner, machine, None))
         else:
-            fitted, facts, lines = fitted_and_scored(data, selection, learner, machine, seed)
+            fitted, seconds = fitted_model(data, selection, learner, machine, seed)
+            facts, lines = report.of_fit(fitted, seconds)
             if model is not None:
                 fitted.save(model, overwrite=overwrite)
                 facts, lines = facts | {"model": redacted(model)}, [*lines, ("saved", model)]
+            if selection.holdout is not None:
+                facts["held_out"], found = scores(fitted, data, selection, seed)
+                lines = [*lines, *[("held out", f"{name}: {text}") for name, text in found], SCORED]
     show({"command": "fit", "data": redacted(data), **facts}, lines, as_json)
 
 
-def fitted_and_scored(
+def fitted_model(
     data: str, selection: Selection, learner: Learner, machine: Machine, seed: int
-) -> tuple[Any, report.Facts, list[Line]]:
-    """A fitted model and what to say about it."""
+) -> tuple[Any, float]:
+    """A fitted model, and the seconds from call to return of fit."""
     model = opening.estimator(learner, selection, machine, seed)
     started = time.monotonic()
     model.fit(
@@ -104,12 +109,7 @@ def fitted_and_scored(
         where=selection.conditions(seed, "train"),
         storage_options=selection.storage_options,
     )
-    facts, lines = report.of_fit(model, time.monotonic() - started)
-    if selection.holdout is not None:
-        facts["held_out"], more = scores(model, data, selection, seed)
-        lines += [("held out", f"{name}: {text}") for name, text in more]
-        lines += [("", "by a second streamed pass, on exactly the rows that the fit left out")]
-    return model, facts, lines
+    return model, time.monotonic() - started
 
 
 def planned(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:

@@ -98,10 +98,10 @@ def load_model(
 
     remote = storage_options if "://" in path else None
     model = rs.load(path, storage_options=remote)
-    asked = {"memory": machine.memory, "progress": True}
+    asked: dict[str, Any] = {"memory": machine.memory}
     if selection is not None:
-        asked |= {"missing_rows": selection.missing_rows}
-        asked |= {"missing_chunks": selection.missing_chunks}
+        asked["missing_rows"] = selection.missing_rows
+        asked["missing_chunks"] = selection.missing_chunks
     return model.set_params(**{name: each for name, each in asked.items() if each is not None})
 
 

@@ -42,16 +42,23 @@ class Terminated(KeyboardInterrupt):
 
 
 class Stopped(click.ClickException):
-    """Ctrl-C or SIGTERM, after everything was cancelled."""
+    """Ctrl-C, after everything was cancelled."""
 
-    def __init__(self, error: KeyboardInterrupt) -> None:
-        terminated = isinstance(error, Terminated)
-        what = "SIGTERM" if terminated else "Ctrl-C"
+    exit_code = 130
+    by = "Ctrl-C"
+
+    def __init__(self) -> None:
         super().__init__(
-            f"stopped by {what}; work on the cluster is cancelled and nothing half-written is "
+            f"stopped by {self.by}; work on the cluster is cancelled and nothing half-written is "
             f"left under its name. Run the same command again."
         )
-        self.exit_code = 143 if terminated else 130
+
+
+class StoppedBySystem(Stopped):
+    """SIGTERM, after everything was cancelled."""
+
+    exit_code = 143
+    by = "SIGTERM"
 
 
 class Program(click.Group):
@@ -60,7 +67,7 @@ class Program(click.Group):
     ``--debug``, anywhere on the command line, adds the traceback.
     """
 
-    def main(  # type: ignore[override]  # always ends the process, as click's does by default
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
@@ -89,7 +96,7 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise Stopped(error) from error
+            raise (StoppedBySystem() if isinstance(error, Terminated) else Stopped()) from error
 
 
 def report(error: Exception, debug: bool) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rff_stream.cli.output import Line, number, numbers, with_units
@@ -16,13 +15,18 @@ __all__ = ["Facts", "of_fit", "of_model", "of_plan", "of_prediction", "of_scores
 
 Facts = dict[str, Any]
 
+PLANNED = (
+    "n_rows", "n_inputs", "n_features", "n_targets", "n_groups", "order", "sums", "dtype",
+    "threads", "workers", "state_bytes", "task_bytes", "driver_bytes", "process_bytes",
+    "solve_bytes", "source_bytes", "flops", "traffic_bytes", "seconds",
+)  # fmt: skip
+
 
 def of_plan(found: Plan) -> tuple[Facts, list[Line]]:
     """The numbers of a plan, and the lines it prints."""
-    facts = {each.name: getattr(found, each.name) for each in fields(found)}
-    layout = facts.pop("layout")
-    facts |= {"process_bytes": found.process_bytes, "solve_bytes": found.solve_bytes}
-    facts |= {"n_leaves": layout.n_leaves, "n_segments": layout.n_segments}
+    facts = {name: getattr(found, name) for name in PLANNED}
+    facts |= {"n_leaves": found.layout.n_leaves, "n_segments": found.layout.n_segments}
+    facts |= {"leaf_rows": found.largest.rows}
     pairs = (line.split(None, 1) for line in str(found).splitlines())
     return facts, [(name, text) for name, text in pairs]
 
@@ -67,7 +71,7 @@ def kernel_name(kernel: Any) -> str:
 def of_fit(model: Any, seconds: float) -> tuple[Facts, list[Line]]:
     """What a fit made, and what it took."""
     from rff_stream.demo.measure import peak_bytes
-    from rff_stream.planning import format_bytes
+    from rff_stream.words import format_bytes
 
     facts, lines = of_model(model)
     seen, peak, promised = model.n_rows_ + model.n_missing_, peak_bytes(), model.plan_.process_bytes
@@ -97,10 +101,10 @@ def of_scores(
         "rmse": dict(zip(names, rmse, strict=True)),
     }
     lines = [
-        (name, f"R² {a:.5f}, RMSE {number(b)} {unit}".rstrip())
+        (name, f"R² {a:.5f}, RMSE {number(b)} {unit}".rstrip() + f" over {found.n:,} rows")
         for name, a, b, unit in zip(names, r2, rmse, units, strict=True)
     ]
-    return facts, [*lines, ("rows", f"{found.n:,} scored")]
+    return facts, lines
 
 
 def of_prediction(model: Any, sizes: Mapping[str, int], words: str) -> tuple[Facts, list[Line]]:
@@ -110,4 +114,6 @@ def of_prediction(model: Any, sizes: Mapping[str, int], words: str) -> tuple[Fac
         rows *= size
     shape = ", ".join(f"{dim} {size:,}" for dim, size in sizes.items())
     names = ", ".join(model.columns_.targets)
-    return {"n_rows": rows, "sizes": dict(sizes)}, [("rows", f"{rows:,} ({shape}) {words}: {names}")]
+    return {"n_rows": rows, "sizes": dict(sizes)}, [
+        ("rows", f"{rows:,} ({shape}) {words}: {names}")
+    ]

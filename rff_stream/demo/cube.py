@@ -122,12 +122,12 @@ class Cube:
     @cached_property
     def lat(self) -> Float64:
         """Latitudes of the cells, in degrees."""
-        return (np.arange(self.n_lat) + 0.5) * (140 / self.n_lat) - 70
+        return np.asarray((np.arange(self.n_lat) + 0.5) * (140 / self.n_lat) - 70, np.float64)
 
     @cached_property
     def lon(self) -> Float64:
         """Longitudes of the cells, in degrees."""
-        return (np.arange(self.n_lon) + 0.5) * (360 / self.n_lon)
+        return np.asarray((np.arange(self.n_lon) + 0.5) * (360 / self.n_lon), np.float64)
 
     @cached_property
     def weather(self) -> tuple[Waves, ...]:
@@ -212,6 +212,14 @@ class Cube:
         }
 
 
+def encodings(cube: Cube, block_days: int) -> dict[str, dict[str, object]]:
+    """How every variable is stored: one chunk per run of days, times as one chunk."""
+    chunks = (block_days, cube.n_lat, cube.n_lon)
+    units = f"days since {FIRST_DAY.astype('datetime64[D]')}"
+    time: dict[str, object] = {"chunks": (cube.n_days,), "units": units, "dtype": "int64"}
+    return {"time": time} | {name: {"chunks": chunks} for name in ATTRIBUTES}
+
+
 def write_cube(cube: Cube, path: Path, block_days: int = 24) -> Iterator[int]:
     """Writes a cube as Zarr v3, one chunk of days after the other; yields days written.
 
@@ -229,9 +237,6 @@ def write_cube(cube: Cube, path: Path, block_days: int = 24) -> Iterator[int]:
         if first:
             block.to_zarr(path, append_dim="time", consolidated=False)
         else:
-            chunks = (block_days, cube.n_lat, cube.n_lon)
-            encoding = {str(name): {"chunks": chunks} for name in block.data_vars}
-            days = {"units": f"days since {FIRST_DAY.astype('datetime64[D]')}", "dtype": "int64"}
-            encoding["time"] = days | {"chunks": (cube.n_days,)}
+            encoding = encodings(cube, block_days)
             block.to_zarr(path, mode="w-", zarr_format=3, consolidated=False, encoding=encoding)
         yield last

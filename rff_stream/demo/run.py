@@ -10,7 +10,7 @@ from typing import Any
 
 from rff_stream.demo.cube import INPUTS, NOISE_VARIANCE, TARGET
 from rff_stream.demo.measure import peak_bytes
-from rff_stream.planning import format_bytes
+from rff_stream.words import format_bytes
 
 __all__ = ["CEILING_MARGIN", "Figures", "fit_and_score"]
 
@@ -67,8 +67,9 @@ class Figures:
         """What was promised and not kept; "" if everything was."""
         if self.peak_bytes > self.memory_bytes:
             return (
-                f"The demo held {format_bytes(self.peak_bytes)} but {format_bytes(self.memory_bytes)} "
-                "are allowed: the plan promised too little. Please report it."
+                f"This process held {format_bytes(self.peak_bytes)}, but "
+                f"{format_bytes(self.memory_bytes)} are allowed: the plan promised too little. "
+                "Give --threads 1, and please report it."
             )
         if abs(self.ceiling - self.r2) > CEILING_MARGIN:
             return (

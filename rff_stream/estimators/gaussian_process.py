@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array, Float64
 from rff_stream.accumulate import Sums
 from rff_stream.answers.evidence import evidence, evidence_at
+from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.answers.posterior import Posterior, conformal_quantile
 from rff_stream.estimators.mapping import LengthScale, seed_of
 from rff_stream.estimators.streamed import StreamedRegressor
@@ -180,12 +181,14 @@ n_missing_, plan_
         Z = self.features_(x).astype(np.float64)
         return conformal_quantile(self.posterior_.leave_one_out(Z, y, w), coverage)
 
-    def _n_folds(self) -> int:
+    def _n_folds(self, n_targets: int) -> int:
         if isinstance(self.noise, str) and self.noise != "evidence":
             raise ValueError(
                 f"noise={self.noise!r} but it is a number > 0, one number per target, or "
                 "'evidence'."
             )
+        if not isinstance(self.noise, str):
+            alpha_of_targets(self.noise, n_targets)  # refused before rows are read
         return 0
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:

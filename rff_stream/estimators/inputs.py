@@ -10,7 +10,15 @@ import numpy as np
 
 from rff_stream.errors import DataError
 
-__all__ = ["checked_fit", "checked_rows", "in_memory", "names_of", "unchanged_on_error"]
+__all__ = [
+    "checked_fit",
+    "checked_rows",
+    "framed_like",
+    "in_memory",
+    "names_of",
+    "target_names",
+    "unchanged_on_error",
+]
 
 LAZY_OR_LABELLED = ("xarray", "dask", "dask_expr", "zarr", "pathlib")
 
@@ -28,6 +36,23 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     """Column names of a DataFrame; None for arrays."""
     columns = getattr(X, "columns", None)
     return None if columns is None else tuple(columns)
+
+
+def target_names(y: Any) -> tuple[str, ...]:
+    """Names that the targets of rows in memory were given by, or bring; none for arrays."""
+    if isinstance(y, str):
+        return (y,)
+    own = y if _is_names(y) else names_of(y) or (getattr(y, "name", None),)
+    return tuple(own) if all(isinstance(name, str) for name in own) else ()
+
+
+def framed_like(X: Any, values: Any, names: tuple[str, ...]) -> Any:
+    """Values of rows of a pandas DataFrame as a Series or DataFrame on its index."""
+    if names_of(X) is None or type(X).__module__.partition(".")[0] != "pandas":
+        return values
+    from rff_stream.sources.frames import frame_wrap
+
+    return frame_wrap(X.index, values, names, ())
 
 
 def unchanged_on_error(method: Callable[P, Result]) -> Callable[P, Result]:

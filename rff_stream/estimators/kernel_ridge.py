@@ -146,11 +146,11 @@ class KernelRidge(StreamedRegressor):
         self.progress = progress
         self.random_state = random_state
 
-    def _n_folds(self) -> int:
+    def _n_folds(self, n_targets: int) -> int:
         if self.refine < 0:
             raise ValueError(f"refine={self.refine} but a number of steps is ≥ 0.")
         if not isinstance(self.alpha, str):
-            alpha_of_targets(self.alpha, np.size(self.alpha))  # refused before rows are read
+            alpha_of_targets(self.alpha, n_targets)  # refused before rows are read
         elif self.alpha not in CRITERIA:
             raise ValueError(
                 f"alpha={self.alpha!r} but it is a number ≥ 0, one number per target, or one "

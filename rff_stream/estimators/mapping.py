@@ -16,6 +16,7 @@ from rff_stream.pilot import Pilot
 
 __all__ = [
     "LengthScale",
+    "check_choices",
     "check_n_components",
     "find_kernel",
     "length_scale_of",
@@ -29,6 +30,14 @@ PILOT_COMPONENTS = 1536
 """R of the map whose evidence decides on length-scales: kin40k needs more than 1,000."""
 
 LengthScale = float | str | Array
+
+SAMPLING: dict[str, tuple[bool | None, Literal["orthogonal", "iid"] | None]] = {
+    "auto": (None, None),
+    "orthogonal": (True, "orthogonal"),
+    "fourier": (True, "iid"),
+    "phase": (False, "iid"),
+}
+"""Pairs or phases (None: pairs where R is even), and how frequencies are drawn."""
 
 
 def find_kernel(
@@ -127,33 +136,49 @@ def make_features(
 ) -> FeatureMap:
     """A map given as a value, or the Fourier map drawn for this kernel about the pilot's mean."""
     if not isinstance(features, str):
-        if features.n_inputs != pilot.x.shape[1]:
-            raise ValueError(
-                f"features maps {features.n_inputs} inputs but the data have "
-                f"{pilot.x.shape[1]}. Make the map for these columns."
-            )
         return features
-    sampling: dict[str, tuple[bool, Literal["orthogonal", "iid"] | None]] = {
-        "auto": (n_components % 2 == 0, None),
-        "orthogonal": (True, "orthogonal"),
-        "fourier": (True, "iid"),
-        "phase": (False, "iid"),
-    }
-    if features not in sampling:
-        raise ValueError(
-            f"features={features!r} but it is one of {', '.join(map(repr, sampling))} or a map."
-        )
-    paired, frequencies = sampling[features]
+    paired, frequencies = SAMPLING[features]
     return FourierFeatures.sample(
         kernel,
         pilot.x.shape[1],
         n_components,
-        paired=paired,
+        paired=n_components % 2 == 0 if paired is None else paired,
         frequencies=frequencies,
         origin=pilot.origin,
         rng=np.random.default_rng(seed),
         dtype=cast(Any, dtype),
     )
+
+
+def check_choices(
+    kernel: Kernel | str | Sequence[Kernel],
+    length_scale: LengthScale,
+    features: FeatureMap | str,
+    sample_rows: int,
+    d: int,
+) -> None:
+    """Refuse, before a row is read, what would be refused after the pilot.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    if not isinstance(features, str):
+        if features.n_inputs != d:
+            raise ValueError(
+                f"features maps {features.n_inputs} inputs but the data have {d}. "
+                "Make the map for these columns."
+            )
+    elif features not in SAMPLING:
+        raise ValueError(
+            f"features={features!r} but it is one of {', '.join(map(repr, SAMPLING))} or a map."
+        )
+    if not isinstance(sample_rows, (int, np.integer)) or sample_rows < 0:
+        raise ValueError(f"sample_rows={sample_rows!r} but it is a whole number ≥ 0.")
+    if not _searches(length_scale):
+        one_row = Pilot(np.zeros((1, d)), np.zeros((1, 1)), np.ones(1))
+        find_kernel(kernel, length_scale, one_row, 0, False)
 
 
 def check_n_components(n_components: Any, features: Any) -> None:
@@ -185,7 +210,7 @@ def seed_of(random_state: Any) -> int:
     )
 
 
-def length_scale_of(kernel: Kernel, d: int) -> Float64 | float:
+def length_scale_of(kernel: Kernel) -> Float64 | float:
     """The kernel's length-scale in input units: a number, or one per input."""
     own = getattr(kernel, "length_scale", None)
     values = np.asarray(1.0 if own is None else own, dtype=np.float64)

@@ -36,7 +36,6 @@ def save(
         "map": dict(plain),
         "fitted": {
             "flat": model._flat,
-            "labelled": model._labelled,
             "n_rows": model.n_rows_,
             "n_missing": model.n_missing_,
             "feature_names": [str(n) for n in getattr(model, "feature_names_in_", [])],
@@ -92,7 +91,7 @@ def _restored(stored: StoredModel) -> StreamedRegressor:
     columns = {name: _tupled(value) for name, value in header["columns"].items()}
     model.columns_ = Columns(**columns)
     fitted = header["fitted"]
-    model._flat, model._labelled = fitted["flat"], fitted["labelled"]
+    model._flat = fitted["flat"]
     model.n_rows_, model.n_missing_ = fitted["n_rows"], fitted["n_missing"]
     model.n_features_in_ = len(model.columns_.inputs)
     if fitted["feature_names"]:

@@ -16,11 +16,14 @@ from rff_stream.accumulate import Sums
 from rff_stream.estimators.inputs import (
     checked_fit,
     checked_rows,
+    framed_like,
     in_memory,
+    target_names,
     unchanged_on_error,
 )
 from rff_stream.estimators.mapping import (
     LengthScale,
+    check_choices,
     check_n_components,
     find_kernel,
     length_scale_of,
@@ -37,7 +40,6 @@ from rff_stream.onepass.scoring import Residuals, ResidualStatistic
 from rff_stream.pilot import augmented_row
 from rff_stream.predictor import LinearPredictor, RowFunction
 from rff_stream.sources import Columns, Source, open_source
-from rff_stream.sources.names import plain_names
 
 __all__ = ["StreamedRegressor"]
 
@@ -49,7 +51,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     """Rows of any container -> moments -> an answer that predicts.
 
     A subclass has the parameters read here and says what the answer is:
-    ``_n_folds()``, ``_solve(folds)`` and ``_arrays()`` / ``_restore(arrays)``.
+    ``_n_folds(n_targets)``, ``_solve(folds)`` and ``_arrays()`` / ``_restore(arrays)``.
     """
 
     kernel: Kernel | str | Sequence[Kernel]
@@ -108,7 +110,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         """
         check_n_components(self.n_components, self.features)
         flat = y is None or isinstance(y, str) or getattr(y, "ndim", 1) == 1
-        arrays = in_memory(X)
+        arrays, targets = in_memory(X), target_names(y)
         if arrays:
             X, y, sample_weight = checked_fit(self, X, y, sample_weight, inputs, self.missing_rows)
             flat, inputs = y.ndim == 1, None
@@ -130,23 +132,26 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             )
         if arrays and hasattr(self, "feature_names_in_"):
             columns = replace(columns, inputs=tuple(self.feature_names_in_))
+        if arrays and targets:
+            columns = replace(columns, targets=targets)
         self._flat = flat and len(columns.targets) == 1
-        self._labelled = not arrays and source.dims != ("rows",)
         self._read(source, columns)
         return self
 
     def _read(self, source: Source, columns: Columns) -> None:
         """Plan, pilot, map, pass, answer."""
-        folds = self._n_folds()
+        d, given = len(columns.inputs), not isinstance(self.features, str)
+        check_choices(self.kernel, self.length_scale, self.features, self.sample_rows, d)
+        folds, seed = self._n_folds(len(columns.targets)), seed_of(self.random_state)
+        n_components = self.features.n_components if given else self.n_components
         reading = Reading(source, progress=self.progress)
         self.plan_ = reading.plan(
-            self.n_components,
+            n_components,
             memory=self.memory,
             sums=self.sums,
             dtype=self.dtype,
             n_groups=max(folds, 1),
         )
-        seed = seed_of(self.random_state)
         pilot = reading.pilot(seed)
         kernel = find_kernel(self.kernel, self.length_scale, pilot, seed, self.progress)
         with single_threaded_blas():
@@ -164,14 +169,14 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             raise no_rows(source)
         self.columns_, self._target_origin = columns, row.target_origin
         self.n_rows_, self.n_missing_ = self.moments_.n, seen - self.moments_.n
-        self.n_features_in_ = len(columns.inputs)
-        self.length_scale_ = length_scale_of(kernel, self.n_features_in_)
-        with few_features_blas(self.n_components):
+        self.n_features_in_ = d
+        self.length_scale_ = length_scale_of(kernel)
+        with few_features_blas(n_components):
             self._solve(groups)
             self._polish(reading)
 
-    def _n_folds(self) -> int:
-        """Folds to keep apart in the pass; 0 for none."""
+    def _n_folds(self, n_targets: int) -> int:
+        """Folds to keep apart in the pass, 0 for none; refuses parameters of the answer."""
         raise NotImplementedError
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
@@ -235,7 +240,8 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             ``where`` and ``storage_options``, as in fit.
         """
         check_is_fitted(self)
-        if in_memory(X) and not isinstance(y, str) and y is not None:
+        plain = in_memory(X) and self.missing_rows == "error"
+        if plain and not isinstance(y, str) and y is not None:
             return float(super().score(X, y, sample_weight))
         return float(np.mean(self.residuals(X, y, sample_weight, **choices).r2()))
 
@@ -317,7 +323,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         flat = function.width == 1 and self._flat
         if in_memory(X):
             found = _of_array(checked_rows(self, X, self.missing_rows), function, self.columns_)
-            return found[:, 0] if flat else found
+            return framed_like(X, found[:, 0] if flat else found, names)
         source = self._source(X, storage_options=storage_options)
         values = map_rows(source, function)
         values = values[..., 0] if flat else values
@@ -330,11 +336,6 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     def _width(self) -> int:
         return len(self.columns_.targets)
 
-    def _by_name(self, X: Any) -> bool:
-        """Whether the fitted inputs are found in X by name; in arrays they are by position."""
-        array = hasattr(X, "shape") and not hasattr(X, "columns")
-        return self._labelled or not (array or plain_names(self.columns_.inputs))
-
     def _source(
         self,
         X: Any,
@@ -346,20 +347,16 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         storage_options: Mapping[str, Any] | None = None,
     ) -> Source:
         """A source with the fitted inputs: to predict (no y) or to score."""
-        columns = replace(self.columns_, targets=(), weight="")
-        fitted: dict[str, Any] = {"columns": columns, "missing_rows": "drop"}
-        if y is not None:
-            inputs = list(self.columns_.inputs) if self._by_name(X) else None
-            fitted = {"inputs": inputs, "missing_rows": self.missing_rows}
         return open_source(
             X,
             y,
             weight,
             dim=dim,
             where=where,
+            missing_rows="drop" if y is None else self.missing_rows,
             missing_chunks=self.missing_chunks,
             storage_options=storage_options,
-            **fitted,
+            columns=replace(self.columns_, targets=(), weight=""),
         )
 
 

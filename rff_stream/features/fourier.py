@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from rff_stream._array import Array, Float64, aligned_bytes
+from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAP_ROWS, Nesting, spec_fingerprint
+from rff_stream.features.base import Nesting
+from rff_stream.features.drawing import Frequencies, check_components, draw, resolve
+from rff_stream.features.rowwise import (
+    MARGIN,
+    PRODUCT_COLUMNS,
+    FeatureDtype,
+    RandomState,
+    RowwiseMap,
+    check_dtype,
+    frozen,
+    padded_blocks,
+    prior_count,
+    scratch,
+)
 from rff_stream.kernels import Kernel, length_scale_vector
 
 __all__ = ["FeatureDtype", "FourierFeatures", "Frequencies", "RandomState"]
 
-Frequencies = Literal["orthogonal", "iid"]
-FeatureDtype = Literal["float32", "float64"]
-RandomState = Generator | np.random.SeedSequence | int | None
-
-ANGLE_COLUMNS, MARGIN, PADDED_ROWS = 256, 16, 144
-"""Every product is (144, k) by (k, 16 + 256 + 16), whatever the rows and R.
-
-BLAS may add up the last rows and the outer columns in another order than the rest, and cuts wide
-products (AVX2: past 320 columns). 144 is whole tiles of 2, 3, 4, 6, 8, 12, 16, 24 or 48 rows, and
-the outer columns are not used: so, on one BLAS thread, a row's bits depend neither on its place
-in a batch nor on R. Without this, OpenBLAS on AVX2 (Haswell, Zen) gives other bits.
-"""
-
-PORTION_ROWS = 64
-"""About so many frequencies are drawn at a time."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FourierFeatures:
+class FourierFeatures(RowwiseMap):
     """z(x) = cos and sin of Ωx̃, or cos(Ωx̃ + b), with x̃ = (x − origin)/scale.
 
     E z(x)ᵀ diag(s) z(x') = κ(x − x') for s = 2·variance/R: raw columns lie in [−1, 1].
@@ -81,10 +76,9 @@ class FourierFeatures:
     def __post_init__(self) -> None:
         if np.ndim(self.frequencies) != 2 or not np.size(self.frequencies):
             raise ValueError(f"frequencies has shape {np.shape(self.frequencies)}, not (m, d).")
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype={self.dtype!r} but it is one of 'float32', 'float64'.")
+        check_dtype(self.dtype)
         for name, shape in _shapes(np.shape(self.frequencies), self.paired).items():
-            object.__setattr__(self, name, _frozen(name, getattr(self, name), shape))
+            object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
         if not ((self.scale > 0).all() and 0 < self.variance < np.inf):
             raise ValueError(f"scale={self.scale} and variance={self.variance} but both are > 0.")
 
@@ -111,9 +105,10 @@ class FourierFeatures:
             d and R; R is even for pairs.
         paired : bool
             False draws phases. Change it only to compare with the literature.
-        frequencies : {"orthogonal", "iid"}, optional
+        frequencies : {"orthogonal", "iid", "sobol", "halton"}, optional
             Orthogonal where the kernel is isotropic (a fraction of the variance at small
-            distances), else iid. "iid" serves error bounds that assume independence.
+            distances), else iid. "iid" serves error bounds that assume independence. Scrambled
+            Sobol or Halton points at the quantiles of the measure pay for small d.
         origin : (d,) array, optional
             Subtracted from the inputs; 0 by default. Give the mean of columns with large
             offsets (times, coordinates), or float32 features lose their digits.
@@ -133,12 +128,12 @@ class FourierFeatures:
         >>> FourierFeatures.sample(Gaussian(0.5), 3, 256, rng=0)
         <FourierFeatures of gaussian: 3 inputs to 256 components (cos/sin pairs), float32>
         """
-        _check_components(n_components, paired)
+        check_components(n_components, paired)
         scale = length_scale_vector(kernel, n_inputs)
-        orthogonal = _resolve(kernel, frequencies) == "orthogonal"
+        how = resolve(kernel, frequencies)
         count = n_components // 2 if paired else n_components
         unit, generator = kernel.with_length_scale(None), np.random.default_rng(rng)
-        omega, phases = _draw(unit, count, n_inputs, orthogonal, generator)
+        omega, phases = draw(unit, count, n_inputs, how, generator, paired)
         return cls(
             frequencies=omega,
             phases=None if paired else phases,
@@ -166,19 +161,15 @@ class FourierFeatures:
     def nesting(self) -> Nesting:
         return "pairs" if self.paired else "average"
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return spec_fingerprint(self.spec())
+    @property
+    def independent_terms(self) -> tuple[int, float]:
+        """How many terms the kernel is the mean of, and the range of one at variance 1."""
+        return len(self.frequencies), 2.0 if self.paired else 4.0
 
     def prior(self, n_components: int | None = None) -> Float64:
         """s (R',) = 2·variance/R' for each of the first R' columns."""
-        count = self.n_components if n_components is None else n_components
-        _check_components(count, self.paired)
-        if count > self.n_components:
-            raise ValueError(
-                f"n_components={count} but this map has {self.n_components}. "
-                "Ask for at most that many, or draw a larger map."
-            )
+        count = prior_count(n_components, self.n_components)
+        check_components(count, self.paired)
         return np.full(count, 2 * self.variance / count)
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -216,36 +207,6 @@ class FourierFeatures:
         """The same map with features of another precision."""
         return replace(self, dtype=dtype)
 
-    def __call__(self, X: Array, out: Array | None = None) -> Array:
-        """Z (n, R) of rows X (n, d).
-
-        Parameters
-        ----------
-        X : (n, d) array
-            Rows with NaN give rows of NaN.
-        out : (n, R) array, optional
-            Written and returned; any strides, any floating dtype.
-
-        Raises
-        ------
-        DataError
-            When a finite value is too large for ``dtype`` after shift and scale.
-        """
-        X = self._checked(X)
-        shape = (len(X), self.n_components)
-        Z = np.empty(shape, self.dtype) if out is None else out
-        if Z.shape != shape:
-            raise ValueError(f"out has shape {Z.shape} but Z has {shape}. Pass out of this shape.")
-        with np.errstate(invalid="ignore", over="ignore"):
-            for start in range(0, len(X), MAP_ROWS):
-                stop = start + MAP_ROWS
-                self._map_batch(X[start:stop], Z[start:stop])
-        return Z
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        fields = (getattr(self, name) for name in self.__dataclass_fields__)
-        return type(self), tuple(fields)  # without what is cached: the map travels light
-
     def __repr__(self) -> str:
         name, kind = self.kernel.get("kernel"), "cos/sin pairs" if self.paired else "phases"
         size = f"{self.n_inputs} inputs to {self.n_components} components"
@@ -257,10 +218,7 @@ class FourierFeatures:
         table = self.frequencies
         if self.phases is not None:
             table = np.column_stack([table, self.phases])
-        rest = -len(table) % ANGLE_COLUMNS
-        blocks = np.pad(table, ((0, rest), (0, 0))).reshape(-1, ANGLE_COLUMNS, table.shape[1])
-        with np.errstate(over="ignore"):
-            return np.pad(blocks, ((0, 0), (MARGIN, MARGIN), (0, 0))).astype(self.dtype)
+        return padded_blocks(table, self.dtype)
 
     @cached_property
     def _largest_input(self) -> float:
@@ -268,24 +226,14 @@ class FourierFeatures:
         widest = np.abs(self._projections).sum(axis=-1, dtype=np.float64).max()
         return float(np.finfo(self.dtype).max / max(2 * widest, 2.0))
 
-    def _checked(self, X: Array) -> Array:
-        X = np.asarray(X)
-        if X.ndim != 2 or X.shape[1] != self.n_inputs:
-            found = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
-            raise ValueError(
-                f"X has {found} but the map was made for {self.n_inputs} inputs. "
-                "Pass rows (n, d) with the same columns in the same order."
-            )
-        return X
-
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
-        inputs, step = self._scaled(x), ANGLE_COLUMNS * (2 if self.paired else 1)
-        angles = _scratch.take("angles", ANGLE_COLUMNS + 2 * MARGIN, self.dtype)
+        inputs, step = self._scaled(x), PRODUCT_COLUMNS * (2 if self.paired else 1)
+        angles = scratch.take("angles", PRODUCT_COLUMNS + 2 * MARGIN, self.dtype)
         for block, projection in enumerate(self._projections):
             np.matmul(inputs, projection.T, out=angles)
             columns = Z[:, block * step : (block + 1) * step]
-            count = columns.shape[1] * ANGLE_COLUMNS // step
+            count = columns.shape[1] * PRODUCT_COLUMNS // step
             used = angles[: len(x), MARGIN : MARGIN + count]
             if self.paired:
                 np.cos(used, out=columns[:, 0::2])
@@ -296,12 +244,12 @@ class FourierFeatures:
     def _scaled(self, x: Array) -> Array:
         """[x̃, 1] of one batch in the dtype of the features, padded to 144 rows."""
         rows, d = x.shape
-        exact = _scratch.take("exact", d, "float64")[:rows]
+        exact = scratch.take("exact", d, "float64")[:rows]
         np.subtract(np.asarray(x, np.float64), self.origin, out=exact)
         np.divide(exact, self.scale, out=exact)
         if not np.abs(exact).max() <= self._largest_input:  # so too when there is a NaN
             self._refuse_overflow(x, exact)
-        inputs = _scratch.take("inputs", self._projections.shape[-1], self.dtype)
+        inputs = scratch.take("inputs", self._projections.shape[-1], self.dtype)
         inputs[:rows, :d] = exact
         inputs[rows:] = 0
         inputs[:, d:] = 1  # what b is multiplied by; no column for pairs
@@ -317,82 +265,8 @@ class FourierFeatures:
             )
 
 
-class _Scratch(threading.local):
-    """Buffers of 144 rows for each thread, grown to the largest that it asked for."""
-
-    def __init__(self) -> None:
-        self._bytes: dict[str, Array] = {}
-
-    def take(self, role: str, columns: int, dtype: str) -> Array:
-        """(144, columns), C order, from a 64-byte boundary; what it holds is left over."""
-        size = PADDED_ROWS * columns * np.dtype(dtype).itemsize
-        if role not in self._bytes or len(self._bytes[role]) < size:
-            self._bytes[role] = aligned_bytes(size)
-        return self._bytes[role][:size].view(dtype).reshape(PADDED_ROWS, columns)
-
-
-_scratch = _Scratch()
-
-
-def _draw(
-    unit: Kernel, count: int, d: int, orthogonal: bool, rng: Generator
-) -> tuple[Float64, Float64]:
-    """Ω (count, d) and b (count,), in portions that depend on d alone: so draws nest."""
-    size = max(1, PORTION_ROWS // d) * d
-    omega, phases = [], []
-    for _ in range(0, count, size):
-        portion = unit.sample_frequencies(size, d, rng)
-        if orthogonal:
-            norms = np.linalg.norm(portion, axis=1, keepdims=True)
-            portion = norms * _rotations(size // d, d, rng).reshape(size, d)
-        omega.append(portion)
-        phases.append(rng.uniform(0, 2 * np.pi, size))
-    return np.concatenate(omega)[:count], np.concatenate(phases)[:count]
-
-
-def _rotations(count: int, d: int, rng: Generator) -> Float64:
-    """Haar-random (count, d, d): QR with R's diagonal made positive (Mezzadri 2007, section 5)."""
-    q, r = np.linalg.qr(rng.standard_normal((count, d, d)))
-    return np.asarray(q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[:, None, :])
-
-
-def _resolve(kernel: Kernel, frequencies: Frequencies | None) -> Frequencies:
-    """How to draw: orthogonal where a rotation keeps the measure, unless iid is asked."""
-    if frequencies is None:
-        return "orthogonal" if kernel.isotropic else "iid"
-    if frequencies not in ("orthogonal", "iid"):
-        raise ValueError(f"frequencies={frequencies!r} but it is one of 'orthogonal', 'iid'.")
-    if frequencies == "orthogonal" and not kernel.isotropic:
-        raise ValueError(
-            f"frequencies='orthogonal' but a rotation changes the spectral measure of the "
-            f"{type(kernel).__name__} kernel. Use frequencies='iid'."
-        )
-    return frequencies
-
-
-def _check_components(n_components: int, paired: bool) -> None:
-    if n_components < 1:
-        raise ValueError(f"n_components={n_components} but a map has at least 1 column.")
-    if paired and n_components % 2:
-        raise ValueError(
-            f"n_components={n_components} is odd but cos and sin come in pairs. "
-            f"Use n_components={n_components + 1}."
-        )
-
-
 def _shapes(frequencies: tuple[int, ...], paired: bool) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the arrays of a map."""
     m, d = frequencies
     shapes: dict[str, tuple[int, ...]] = {"frequencies": (m, d), "origin": (d,), "scale": (d,)}
     return shapes if paired else shapes | {"phases": (m,)}
-
-
-def _frozen(name: str, values: Array, shape: tuple[int, ...]) -> Float64:
-    """A read-only float64 copy of finite values of this shape."""
-    array = np.array(values, np.float64, order="C")
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape} but needs {shape}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds values that are not finite.")
-    array.flags.writeable = False
-    return array

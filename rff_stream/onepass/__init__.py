@@ -9,21 +9,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from rff_stream.accumulate import Sums
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, ModelError, PlanError
 from rff_stream.features.base import FeatureMap
 from rff_stream.layout import Layout, lay_out, pilot_boxes
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.leaf import Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
-from rff_stream.onepass.run import Pass, active_client, thread_count
+from rff_stream.onepass.run import Pass, active_client, thread_count, worker_memory
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
+from rff_stream.rowsample import hash_rows
 from rff_stream.sources import open_source
 from rff_stream.sources.base import Source
 
@@ -49,15 +51,16 @@ class Reading:
         self._settled = False
 
     def plan(self, n_features: int, *, memory: int | None = None, **choices: Any) -> Plan:
-        """The plan of a pass over this source; refuses what cannot fit."""
+        """The plan of a pass over this source; refuses what cannot fit, and no rows at all."""
+        if self.source.n_rows == 0:
+            raise no_rows(self.source)
         workers, threads = _size()
+        memory = worker_memory() if memory is None else memory
         found = make_plan(
             self.source, n_features=n_features, threads=threads, workers=workers, **choices
         )
-        spare = found.threads
-        while spare > 1 and not fits(found, memory):
-            spare -= 1
-            found = replace(found, threads=spare)
+        while found.threads > 1 and not fits(found, memory) and self._pass.limit(found.threads - 1):
+            found = replace(found, threads=found.threads - 1)
         check_memory(found, memory)
         return found
 
@@ -70,20 +73,16 @@ class Reading:
             If there is no valid row.
         """
         boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, PILOT_ROWS, seed)
+        leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
         found = np.empty((0, 0))
-        for start in range(0, len(boxes), PILOT_BLOCKS):
-            some = boxes[start : start + PILOT_BLOCKS]
-            leaves = [Leaf(box, (start + i) << UNKNOWN_PLACES) for i, box in enumerate(some)]
-            tally = self.fold(PilotStatistic(rows, seed), leaves, words="pilot")
-            more = tally.value.rows
-            found = (
-                more if not found.size else np.concatenate([found, more]) if more.size else found
-            )
-            if len(found) >= PILOT_ROWS:
-                break
+        while len(found) < PILOT_ROWS and (some := list(islice(leaves, PILOT_BLOCKS))):
+            more = self.fold(PilotStatistic(rows, seed), some, words="pilot").value.rows
+            if more.size:
+                found = np.concatenate([found, more]) if found.size else more
         if not len(found):
             raise no_rows(self.source)
-        d = len(self.source.columns.inputs)
+        order = hash_rows(np.zeros(len(found), int), found).argsort()  # whatever the chunks
+        found, d = found[order], len(self.source.columns.inputs)
         return Pilot(found[:, :d], found[:, d:-1], found[:, -1])
 
     def row(self, features: FeatureMap) -> AugmentedRow:
@@ -105,7 +104,15 @@ class Reading:
         """Moments by label, fold or (neither) under None, and how many rows were looked at."""
         places = _places(self.source, found.layout)
         statistic = MomentStatistic(
-            features, row, found.order, found.sums, sample_rows, places, grouped, folds
+            features,
+            row,
+            found.order,
+            found.sums,
+            sample_rows,
+            places,
+            grouped,
+            folds,
+            found.n_groups,
         )
         tally = self.sums(statistic, found.layout)
         groups = tally.value.by_label
@@ -199,10 +206,13 @@ def collect(
     DataError
         Naming store, array, chunk or rows.
     PlanError
-        If the pass cannot fit; nothing was read.
+        If the pass cannot fit, or the plan is for other data; nothing was read.
+    ModelError
+        If ``row`` is of another map or of other columns.
     """
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
+    _require_fit(source, features, row, plan)
     reading = Reading(source, progress=progress)
     plan = plan or reading.plan(
         features.n_components,
@@ -219,6 +229,42 @@ def collect(
     if not any(moments.n for moments in groups.values()):
         raise no_rows(source)
     return groups[None] if by is None and not folds else groups
+
+
+def _require_fit(
+    source: Source, features: FeatureMap, row: AugmentedRow | None, plan: Plan | None
+) -> None:
+    """Map, row and plan that were given are for these data: or they would be misread in silence."""
+    columns, d = source.columns, len(source.columns.inputs)
+    if features.n_inputs != d:
+        raise ValueError(
+            f"The feature map takes {features.n_inputs} inputs but the data have {d} "
+            f"({', '.join(columns.inputs)}). Name the inputs of the map with inputs=[…]."
+        )
+    if row is not None:
+        mine = replace(
+            row,
+            map_fingerprint=features.fingerprint,
+            inputs=columns.inputs,
+            targets=columns.targets,
+            units=columns.units,
+        )
+        if mine.fingerprint != row.fingerprint:
+            raise ModelError(
+                f"The row that was given differs from the data in {row.difference(mine)}. Give "
+                "data with the names and units of the row, or no row."
+            )
+    if plan is not None:
+        ends = tuple(edges[-1] for edges in plan.layout.edges)
+        planned = (ends, plan.n_features, plan.n_inputs, plan.n_targets)
+        found = (source.shape, features.n_components, d, len(columns.targets))
+        if planned != found:
+            words = ("grid of rows", "number of features", "inputs", "targets")
+            different = [w for w, a, b in zip(words, planned, found, strict=True) if a != b]
+            raise PlanError(
+                f"The plan is for another {' and '.join(different)}: {planned} and not {found}. "
+                "Make the plan from these data and this map."
+            )
 
 
 def leaves_of(source: Source, layout: Layout) -> list[Leaf]:

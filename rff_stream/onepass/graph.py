@@ -41,7 +41,7 @@ def segment_tasks(
     tasks: Graph = {}
     level = []
     for number, leaf in enumerate(leaves, start=first):
-        key = f"rff_leaf-{number} [{source.describe(leaf.box)}] {token}"
+        key = f"rff_leaf-{number:09} [{source.describe(leaf.box)}] {token}"
         tasks[key] = Task(key, run_leaf, job, leaf, *source.arguments(leaf.box))
         level.append(key)
     height = 0
@@ -49,7 +49,7 @@ def segment_tasks(
         height += 1
         above = []
         for i in range(0, len(level) - 1, 2):
-            key = f"rff_add-{height}-{first + (i << (height - 1))} {token}"
+            key = f"rff_add-{height}-{first + (i << (height - 1)):09} {token}"
             tasks[key] = Task(key, operator.add, TaskRef(level[i]), TaskRef(level[i + 1]))
             above.append(key)
         level = above + level[len(level) - len(level) % 2 :]

@@ -114,6 +114,8 @@ class MomentStatistic:
     folds : int
         By whole runs of rows: fold k holds the places from k/folds to (k + 1)/folds of the
         data. A leaf meets one or two folds, one after the other, so they cost no memory.
+    rounds : int
+        Groups expected: see :class:`~rff_stream.accumulate.Accumulator`.
     """
 
     features: FeatureMap
@@ -124,6 +126,7 @@ class MomentStatistic:
     n_places: int
     grouped: bool = False
     folds: int = 0
+    rounds: int = 1
 
     def start(self) -> Sink:
         return _GroupedSink(self) if self.grouped else _RunSink(self)
@@ -137,6 +140,7 @@ class MomentStatistic:
             sums=self.sums,
             sample_rows=self.sample_rows,
             n_places=self.n_places,
+            rounds=self.rounds,
         )
 
 

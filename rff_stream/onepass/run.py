@@ -21,9 +21,10 @@ from rff_stream.onepass.watch import Watch
 from rff_stream.sources.base import Source
 from rff_stream.treesum import TreeSum
 
-__all__ = ["Pass", "active_client", "thread_count"]
+__all__ = ["Pass", "active_client", "thread_count", "worker_memory"]
 
 MOST_GRAPH_TASKS = 200_000
+PAUSED_AT = 0.8  # share of its memory limit at which a worker takes no more tasks
 
 
 class Pass:
@@ -44,7 +45,16 @@ class Pass:
     def __init__(self, source: Source, *, token: str, progress: bool = True) -> None:
         self._source, self._token, self._progress = source, token, progress
         self._client = active_client()
+        self._threads: int | None = None
         self._graph: Graph = {} if source.graph is None else as_tasks(source.graph)
+
+    def limit(self, threads: int) -> bool:
+        """Run at most so many leaves at a time; False where that is not ours to say."""
+        mine = self._client is None and _scheduler() in (None, dask.threaded.get)
+        if not mine or dask.config.get("pool", None) is not None:
+            return False
+        self._threads = threads
+        return True
 
     def settle(self, leaves: Sequence[Leaf]) -> None:
         """Compute what all leaves depend on and put it back as constants."""
@@ -115,19 +125,21 @@ class Pass:
         import threading
 
         lock = threading.Lock()
+        watch = Watch("the next segment in threads of this process")
 
         def hand_over(index: int, value: Tally) -> None:
             with lock:
+                watch.moved()
                 commit(index, value)
 
         tasks, ends = dict(self._graph), []
         for index, leaves in enumerate(segments):
             key, found = segment_tasks(self._source, job, leaves, index * size, self._token)
-            end = f"rff_commit-{index} {self._token}"
+            end = f"rff_commit-{index:09} {self._token}"
             tasks |= found | {end: Task(end, hand_over, index, TaskRef(key))}
             ends.append(end)
         keep = needed(tasks, ends)
-        with Watch(f"{len(ends)} segments in threads of this process"):
+        with watch:
             self._get({key: tasks[key] for key in keep}, ends)
 
     def _on_cluster(
@@ -167,7 +179,9 @@ class Pass:
         """Values of keys, by the client or by Dask's scheduler for this process."""
         if self._client is not None:
             return list(self._client.get(dict(tasks), list(keys)))
-        return list((_scheduler() or dask.threaded.get)(dict(tasks), list(keys)))
+        get = _scheduler() or dask.threaded.get
+        choices = {} if self._threads is None else {"num_workers": self._threads}
+        return list(get(dict(tasks), list(keys), **choices))
 
 
 def active_client() -> Any:
@@ -195,6 +209,14 @@ def thread_count() -> int:
     size = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None)
     synchronous = _scheduler() is dask.local.get_sync
     return 1 if synchronous else int(size or CPU_COUNT)
+
+
+def worker_memory() -> int | None:
+    """Bytes that every worker has before it pauses; None for threads, or without a limit."""
+    client = active_client()
+    workers = client.scheduler_info(n_workers=-1)["workers"].values() if client is not None else ()
+    limits = [worker["memory_limit"] for worker in workers if worker["memory_limit"]]
+    return int(PAUSED_AT * min(limits)) if limits else None
 
 
 def _scheduler() -> Any:

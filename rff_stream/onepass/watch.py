@@ -33,13 +33,18 @@ class Watch:
         self._words = words
         self._limit = seconds("stall-warning", 60)
         self._done = threading.Event()
-        self._started = time.monotonic()
+        self._last = time.monotonic()
         self._thread = threading.Thread(target=self._look, name="rff-watch", daemon=True)
 
     def _look(self) -> None:
-        while not self._done.wait(self._limit):
-            waited = time.monotonic() - self._started
-            logger.warning("still waiting for %s after %.0f s", self._words, waited)
+        while not self._done.wait(self._limit / 4):
+            waited = time.monotonic() - self._last
+            if waited > self._limit:
+                logger.warning("still waiting for %s after %.0f s", self._words, waited)
+
+    def moved(self) -> None:
+        """Something was finished."""
+        self._last = time.monotonic()
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -217,7 +217,7 @@ class Draft:
         """Add a use of a variable whose sizes fit the grid."""
         variable = found.variable
         self.fits(variable)
-        picks = all_picks(variable, self.dims) if found.picks is None else found.picks
+        picks = self.picks(found)
         if not at and len(picks) != 1:
             extra = listed(extra_dims(variable, self.dims))
             raise DataError(
@@ -229,6 +229,19 @@ class Draft:
             self.variables.append(variable)
         index = next(i for i, other in enumerate(self.variables) if other is variable)
         self.pending.append(Pending(index, role, convert, at, picks))
+
+    def picks(self, found: Found) -> Picks:
+        """Places of the extra dimensions, one tuple a column."""
+        extra = extra_dims(found.variable, self.dims)
+        if found.picks is None:
+            return all_picks(found.variable, self.dims)
+        if any(len(pick) != len(extra) for pick in found.picks):
+            raise DataError(
+                f"{found.name!r} names {len(found.picks[0])} of its dimensions, but "
+                f"{len(extra)} are no sample dimensions ({listed(extra) or 'none'}; rows are "
+                f"counted along {listed(self.dims)}). Name a place for each of them, or none."
+            )
+        return found.picks
 
     def fits(self, variable: Variable) -> None:
         """The variable is as long as the grid along every sample dimension."""

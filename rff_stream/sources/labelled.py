@@ -30,12 +30,11 @@ def open_labelled(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the samples of a Dataset or DataArray."""
     import xarray
 
-    one = X if isinstance(X, xarray.DataArray) else None
-    data = X if one is None else as_dataset(one, request)
-    table = Labelled(
-        data, None if one is None else str(next(iter(data.data_vars))), request.missing_chunks
-    )
-    return table.source(y, request)
+    if not isinstance(X, xarray.DataArray):
+        return Labelled(X, None, request.missing_chunks).source(y, request)
+    data = as_dataset(X, request)
+    (name,) = data.data_vars
+    return Labelled(data, str(name), request.missing_chunks).source(y, request)
 
 
 def as_dataset(X: xarray.DataArray, request: Request) -> xarray.Dataset:
@@ -68,7 +67,6 @@ class Labelled:
         self.missing_chunks = missing_chunks
         self.known: dict[str, Variable] = {}
 
-    # ------------------------------------------------------------------ names
     def find(self, name: str) -> Found:
         """A variable, coordinate, dimension, virtual name or column u[level=500]."""
         if name in self.data.variables or name in self.data.dims:
@@ -119,7 +117,6 @@ class Labelled:
         labels = {dim: np.asarray(self.data[dim]) for dim in indexed}
         return variable_from(name, array.variable, labels, self.missing_chunks)
 
-    # ------------------------------------------------------------------ roles
     def source(self, y: Any, request: Request) -> GridSource:
         """The source of what was asked for."""
         targets = self.targets(y)
@@ -233,7 +230,6 @@ class Labelled:
         picks = tuple((i,) for i in range(len(names)))
         return Found("x", variable, picks=picks, columns=tuple(names))
 
-    # ------------------------------------------------------------------- dims
     def dims(
         self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
     ) -> tuple[str, ...]:
@@ -241,14 +237,20 @@ class Labelled:
         if request.dim is not None:
             return self.given(request.dim, [*inputs, *targets])
         if targets:
-            return union(found.variable.dims for found in targets)
+            return union(sample_dims(found) for found in targets)
         if request.columns is not None:
-            return union(sample_dims(found) for found in inputs)
+            return self.ordered(union(sample_dims(found) for found in inputs))
         if self.one is not None and request.inputs is None:
             count = 1 if y is None else self.axes_of(y, inputs[0].variable)
             return inputs[0].variable.dims[:count]
         largest = sorted(inputs, key=lambda found: found.variable.nbytes, reverse=True)
-        return union(sample_dims(found) for found in largest)
+        return self.ordered(union(sample_dims(found) for found in largest))
+
+    def ordered(self, dims: tuple[str, ...]) -> tuple[str, ...]:
+        """The dimensions in the order of a data variable that has them all, if there is one."""
+        every = (tuple(str(dim) for dim in v.dims) for v in self.data.data_vars.values())
+        own = next((each for each in every if set(dims) <= set(each)), dims)
+        return tuple(dim for dim in own if dim in dims)
 
     def axes_of(self, y: Any, variable: Variable) -> int:
         """How many leading dimensions of X a plain y has."""

@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.store.files import damaged
-from rff_stream.store.plain import canonical, parse
+from rff_stream.store.plain import canonical, dump, parse
 
 __all__ = [
     "DTYPES",
@@ -188,7 +188,7 @@ def _checked_metadata(
     if _is_shape(sizes) and isinstance(dims, list) and len(dims) == len(sizes):
         shape = tuple(sizes)
         for chunk in {_chunk_shape(shape, False), _chunk_shape(shape, bool(shape))}:
-            if canonical(_metadata(shape, plain["data_type"], chunk, dims), where) == data:
+            if dump(_metadata(shape, plain["data_type"], chunk, dims)) == data:
                 return shape, plain["data_type"], chunk
     raise damaged(place, where, "is not the metadata of an array that rff_stream writes")
 

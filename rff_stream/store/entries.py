@@ -11,7 +11,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.arrays import group_metadata
 from rff_stream.store.files import damaged
-from rff_stream.store.plain import canonical, parse, parse_loosely
+from rff_stream.store.plain import canonical, dump, parse, parse_loosely
 from rff_stream.store.records import Label
 
 __all__ = ["FORMAT", "Batch", "Entry", "Gone", "Manifest", "State", "check_format", "sha256"]
@@ -118,7 +118,7 @@ class Entry:
 
     def to_bytes(self) -> bytes:
         """``zarr.json`` of the group that is this commit."""
-        plain = {"format": FORMAT, **asdict(self)}
+        plain = {"format": FORMAT, **{name: getattr(self, name) for name in FIELDS}}
         own = sha256(canonical(plain, f"entry {self.number}"))
         return group_metadata({**plain, "sha256": own}, f"entry {self.number}")
 
@@ -127,15 +127,18 @@ class Entry:
         """The entry that a file holds; refuses one that is not whole or not understood."""
         where = f"{place}/{name}"
         check_format(parse_loosely(data, where), place, name)
-        plain = dict(parse(data, where)["attributes"])
-        own, _ = plain.pop("sha256", None), plain.pop("format", None)
+        whole = parse(data, where)
+        plain = whole.pop("attributes")
+        if whole != {"zarr_format": 3, "node_type": "group"}:
+            raise damaged(place, name, f"has {sorted(whole)} beside the attributes of an entry")
+        if plain.pop("sha256", None) != sha256(dump(plain)):
+            raise damaged(place, name, "does not have the sha256 that it gives for itself")
+        del plain["format"]
         wrong = [key for key, fits in FIELDS.items() if key not in plain or not fits(plain[key])]
         if wrong or plain.keys() != FIELDS.keys():
             strange = wrong or sorted(plain.keys() - FIELDS.keys())
             raise damaged(place, name, f"has no fitting {strange[0]!r} for an entry of the log")
         entry = cls(**plain)
-        if own != sha256(canonical({"format": FORMAT, **plain}, where)) or entry.to_bytes() != data:
-            raise damaged(place, name, "does not have the sha256 that it gives for itself")
         entry._check_names(place, name)
         return entry
 

@@ -21,6 +21,9 @@ class Files(Protocol):
     place: str
     """The root in messages, without secrets."""
 
+    parallel: int
+    """Files that are read at once: more than 1 where each takes a round trip."""
+
     def find(self, name: str, at_most: int) -> bytes | None:
         """The bytes of a file, or None where there is none; refuses more than ``at_most``."""
         ...

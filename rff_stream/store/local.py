@@ -33,6 +33,8 @@ class LocalFiles:
         May itself be reached through links; nothing below it may.
     """
 
+    parallel = 1
+
     def __init__(self, root: str) -> None:
         self.root = root
         self.place = root

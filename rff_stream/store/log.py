@@ -12,12 +12,15 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.entries import Batch, Entry, State, check_format, sha256
 from rff_stream.store.files import Files, damaged
-from rff_stream.store.plain import MAX_JSON, parse, parse_loosely
+from rff_stream.store.plain import MAX_JSON, dump, parse, parse_loosely
 
 __all__ = ["SNAPSHOT_EVERY", "Log", "now"]
 
 SNAPSHOT_EVERY = 128
 """Every entry with such a number holds the full state: opening reads at most so many."""
+
+MAX_STATE = MAX_JSON // 2
+"""Bytes of the largest full state: some 100,000 batches."""
 
 KEPT = 2 * SNAPSHOT_EVERY
 """Entries held in memory."""
@@ -138,17 +141,20 @@ class Log:
         return True
 
     def _start(self, snapshot: int) -> None:
-        """Entry 0, and the state before the entry that holds one."""
+        """Entry 0, and the state before the last entry that holds one."""
         self._take(0, self._read(0))
         self._check_root()
-        if snapshot:
-            origin = self.head
-            name = entry_name(snapshot)
-            entry = Entry.from_bytes(self._read(snapshot), self.files.place, name)
-            if entry.state is None or entry.state.get("origin") != origin:
-                raise damaged(self.files.place, name, "does not hold the state of this store")
+        origin = self.head
+        for number in range(snapshot, 0, -SNAPSHOT_EVERY):
+            name = entry_name(number)
+            entry = Entry.from_bytes(self._read(number), self.files.place, name)
+            if entry.state is None:
+                continue
+            if entry.state.get("origin") != origin:
+                raise damaged(self.files.place, name, "holds the state of another store")
             self.state = State.from_plain(entry.state, f"{self.files.place}/{name}")
-            self.last, self.head = snapshot - 1, str(entry.previous)
+            self.last, self.head = number - 1, str(entry.previous)
+            return
 
     def _take(self, number: int, data: bytes) -> None:
         entry = self._parsed(number, data, self.head or None)
@@ -176,17 +182,19 @@ class Log:
 
     def _next(self, fields: dict[str, Any]) -> Entry:
         number = self.last + 1
-        state = None
-        if number and number % SNAPSHOT_EVERY == 0:
-            state = self.state.to_plain(self._recent[0][1])
         return Entry(
             number=number,
             time=now(),
             nonce=uuid.uuid4().hex,
             previous=self.head or None,
-            state=state,
+            state=self._snapshot() if number and number % SNAPSHOT_EVERY == 0 else None,
             **fields,
         )
+
+    def _snapshot(self) -> dict[str, Any] | None:
+        """The full state; None where it is too long to read: then opening begins before it."""
+        state = self.state.to_plain(self._recent[0][1])
+        return state if len(dump(state)) < MAX_STATE else None
 
     def _check_whole(self, numbers: list[int]) -> None:
         """Refuse a log with a hole."""

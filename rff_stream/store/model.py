@@ -13,7 +13,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.files import Files, open_files
 from rff_stream.store.layout import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.log import Log
-from rff_stream.store.reading import read_batches, read_root, sum_by_group
+from rff_stream.store.reading import read_batches, read_root, read_whole, sum_by_group
 from rff_stream.store.records import Label
 from rff_stream.store.vouched import MAX_BYTES
 
@@ -107,15 +107,7 @@ def load_model(
         When there is no model, it is of a newer format, or a file is missing, extra, a link
         or changed; it names the file.
     """
-    files = open_files(path, storage_options)
-    while True:
-        before = files.identity()
-        try:
-            return _load(files, max_bytes)
-        except ModelError:
-            # Another process may have put a new model in this place under our hands.
-            if files.identity() == before:
-                raise
+    return read_whole(open_files(path, storage_options), lambda files: _load(files, max_bytes))
 
 
 def _load(files: Files, max_bytes: int) -> StoredModel:

@@ -12,11 +12,11 @@ from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
 from rff_stream.store.entries import Batch, Entry, State
-from rff_stream.store.files import open_files
+from rff_stream.store.files import Files, open_files
 from rff_stream.store.ids import COMPACTED, checked_id, is_there, not_there, shared_labels
 from rff_stream.store.layout import NewBatch, NewStore, content_of, write_batch, write_store
 from rff_stream.store.log import Log
-from rff_stream.store.reading import Root, read_batches, read_root, sum_by_group
+from rff_stream.store.reading import Root, read_batches, read_root, read_whole, sum_by_group
 from rff_stream.store.records import Label
 from rff_stream.store.vouched import MAX_BYTES
 
@@ -100,8 +100,8 @@ class MomentStore:
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """The store at ``path``; ``max_bytes`` bounds each batch before memory is taken."""
-        log = Log.open(open_files(path, storage_options))
-        root = read_root(log, max_bytes)
+        files = open_files(path, storage_options)
+        log, root = read_whole(files, lambda files: _open(files, max_bytes))
         if root.row is None:
             raise ModelError(
                 f"{log.files.place} is a model that was saved without moments, so it has no "
@@ -318,3 +318,8 @@ class MomentStore:
         self, batches: Sequence[Batch]
     ) -> Iterator[tuple[Batch, dict[Label, Moments]]]:
         return read_batches(self._log, batches, self._root, self._max_bytes)
+
+
+def _open(files: Files, max_bytes: int) -> tuple[Log, Root]:
+    log = Log.open(files)
+    return log, read_root(log, max_bytes)

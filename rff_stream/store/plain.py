@@ -8,7 +8,7 @@ from typing import Any
 
 from rff_stream.errors import ModelError
 
-__all__ = ["MAX_DEPTH", "MAX_JSON", "canonical", "check_plain", "parse", "parse_loosely"]
+__all__ = ["MAX_DEPTH", "MAX_JSON", "canonical", "check_plain", "dump", "parse", "parse_loosely"]
 
 MAX_JSON = 64 * 2**20
 """Bytes of the largest JSON file that is written or read."""
@@ -32,12 +32,18 @@ def canonical(value: Any, name: str) -> bytes:
         Names the part that JSON cannot hold: NaN, ±inf, other types, keys that are not text.
     """
     check_plain(value, name)
-    text = json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    if len(text) > MAX_JSON:
+    data = dump(value)
+    if len(data) > MAX_JSON:
         raise ModelError(
-            f"{name} takes {len(text):,} bytes as JSON; a store keeps at most {MAX_JSON:,}. "
+            f"{name} takes {len(data):,} bytes as JSON; a store keeps at most {MAX_JSON:,}. "
             "Put long lists of numbers into arrays."
         )
+    return data
+
+
+def dump(value: Any) -> bytes:
+    """The text of :func:`canonical`, of a value that was checked before."""
+    text = json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
     return text.encode("ascii")
 
 
@@ -45,8 +51,10 @@ def parse(data: bytes, place: str) -> dict[str, Any]:
     """The value of a canonical JSON object; refuses every other text, naming its place."""
     found = parse_loosely(data, place)
     try:
-        same = canonical(found, place) == data
-    except ModelError as error:
+        if data.count(b"{") + data.count(b"[") > MAX_DEPTH:  # else it is not that deep
+            check_plain(found, place)
+        same = dump(found) == data
+    except ValueError as error:
         raise ModelError(f"{place} holds what rff_stream does not write: {error}") from error
     if not same:
         raise ModelError(
@@ -83,11 +91,16 @@ def check_plain(value: Any, name: str, depth: int = MAX_DEPTH) -> None:
             check_plain(inner, f"{name}[{i}]", depth - 1)
     elif not (value is None or isinstance(value, str | int | float)):
         raise ModelError(
-            f"{name} is a {type(value).__name__}, which JSON does not know. Use dict, list, str, "
-            "int, float, bool or None there; put arrays into arrays."
+            f"{name} is a {_kind(value)}, which JSON does not know. Use dict, list, str, int, "
+            "float, bool or None there; put arrays into arrays."
         )
     elif isinstance(value, float) and not math.isfinite(value):
         raise ModelError(f"{name} is {value}, which JSON does not know. Put it into arrays.")
+
+
+def _kind(value: Any) -> str:
+    found = type(value)
+    return f"{found.__module__}.{found.__name__}".removeprefix("builtins.")
 
 
 def _check_key(key: Any, name: str) -> None:

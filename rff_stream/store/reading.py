@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.arrays import decode
 from rff_stream.store.entries import Batch, Manifest
-from rff_stream.store.files import damaged
+from rff_stream.store.files import Files, damaged
 from rff_stream.store.log import Log
 from rff_stream.store.plain import parse
 from rff_stream.store.records import Label, decode_moments, decode_row, label_key
 from rff_stream.store.vouched import read_vouched
 
-__all__ = ["Root", "read_batch", "read_batches", "read_root", "sum_by_group"]
+__all__ = ["Root", "read_batch", "read_batches", "read_root", "read_whole", "sum_by_group"]
 
 READERS = 2
 """Threads that read and hash ahead of the sum; hashing releases the GIL."""
 
+Value = TypeVar("Value")
 Groups = dict[Label, Moments]
 
 
@@ -39,6 +40,17 @@ class Root:
     pilot: tuple[str, ...]
 
 
+def read_whole(files: Files, read: Callable[[Files], Value]) -> Value:
+    """What ``read`` gives of one model, though another is put in its place meanwhile."""
+    while True:
+        before = files.identity()
+        try:
+            return read(files)
+        except ModelError:
+            if files.identity() == before:
+                raise
+
+
 def read_root(log: Log, max_bytes: int) -> Root:
     """Header, arrays, answers and row of a store, verified against its first commit."""
     files, place = log.files, log.files.place
@@ -46,7 +58,10 @@ def read_root(log: Log, max_bytes: int) -> Root:
     found = read_vouched(files, mine, max_bytes)
     arrays = {}
     for name in [name.removesuffix("/zarr.json") for name in found if name.endswith("/zarr.json")]:
-        if parse(found[f"{name}/zarr.json"], f"{place}/{name}/zarr.json")["node_type"] == "array":
+        if (
+            parse(found[f"{name}/zarr.json"], f"{place}/{name}/zarr.json").get("node_type")
+            != "group"
+        ):
             arrays[name] = decode(name, found, place)
     attributes = parse(found["zarr.json"], f"{place}/zarr.json")["attributes"]
     header, plain, order = (attributes.get(key) for key in ("header", "row", "order"))

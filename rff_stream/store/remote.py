@@ -31,6 +31,8 @@ class RemoteFiles:
         The URL holds one: causes of errors are not shown, for they may quote it.
     """
 
+    parallel = 16
+
     def __init__(self, system: Any, root: str, place: str, secret: bool = False) -> None:
         self.system = system
         self.root = root.rstrip("/")

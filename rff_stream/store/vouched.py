@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
 from rff_stream.store.entries import Manifest, sha256
@@ -43,7 +44,11 @@ def read_vouched(files: Files, manifest: Manifest, max_bytes: int) -> dict[str, 
     """
     check_size(files.place, manifest, max_bytes)
     check_listing(files, manifest)
-    return {name: read_one(files, name, manifest) for name in manifest}
+    if files.parallel == 1:
+        return {name: read_one(files, name, manifest) for name in manifest}
+    with ThreadPoolExecutor(files.parallel, "rff-stream-store") as pool:
+        found = pool.map(lambda name: read_one(files, name, manifest), manifest)
+        return dict(zip(manifest, found, strict=True))
 
 
 def read_one(files: Files, name: str, manifest: Manifest) -> bytes:

@@ -1,0 +1,160 @@
+"""Bandwidths of a density: rules of thumb, and least-squares cross-validation.
+
+CV(h) = ∫p̂² − 2 Σᵢ wᵢ p̂₋ᵢ(xᵢ)/Σw estimates ∫(p̂ − p)² up to a constant. By Parseval both
+terms are integrals of the empirical characteristic function |φ(ω)|² = C² + S², which a mean
+feature vector holds at its frequencies: so every h is scored after the one read. In many
+dimensions importance weights degenerate, and rows in memory are scored exactly.
+
+A bandwidth here is a factor of the inputs' scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import logsumexp
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.fourier import FourierFeatures
+from rff_stream.kernels import Kernel
+from rff_stream.moments import Moments
+from rff_stream.spectral import log_integral, log_spectral_density, self_convolution
+
+__all__ = [
+    "MOST_INPUTS",
+    "MultiScale",
+    "best_factor",
+    "effective_size",
+    "exact_scores",
+    "scott_factor",
+    "silverman_factor",
+]
+
+MOST_INPUTS = 4
+"""d up to which bandwidths are scored by importance weights."""
+
+N_SCALES = 6
+"""Bandwidths whose spectral measures are mixed: no weight is then above 6."""
+
+Z_TINY = 1e-300
+
+
+def scott_factor(n: float, d: int) -> float:
+    """n^(−1/(d + 4)): of standard deviations (Scott 1992, eq. 6.44)."""
+    return float(n ** (-1 / (d + 4)))
+
+
+def silverman_factor(n: float, d: int) -> float:
+    """(n(d + 2)/4)^(−1/(d + 4)): of standard deviations (Silverman 1986, eq. 4.14)."""
+    return float((n * (d + 2) / 4) ** (-1 / (d + 4)))
+
+
+def effective_size(weights: Array, n_rows: float) -> float:
+    """Kish's n = (Σw)²/Σw² of all rows, from the weights of some of them."""
+    share = float(weights.sum()) ** 2 / (len(weights) * float((weights**2).sum()))
+    return max(n_rows * share, 1.0)
+
+
+class MultiScale:
+    """Frequencies of several bandwidths at once, and the weights that make any one of them.
+
+    An equal mixture p₀ of the spectral measures of ``N_SCALES`` bandwidths between the
+    smallest and the largest: the weights p_h(ω)/p₀(ω) of any h between stay below 6
+    (balance heuristic, Veach & Guibas 1995).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Its length-scale is replaced.
+    factors : (F,) array
+        Bandwidths to choose from, increasing, in units of the map's ``scale``.
+    d : int
+    """
+
+    def __init__(self, kernel: Kernel, factors: Array, d: int) -> None:
+        self.kernel, self.factors, self.d = kernel, np.asarray(factors, np.float64), d
+        self._scales = np.geomspace(self.factors[0], self.factors[-1], N_SCALES)
+
+    def features(
+        self, scale: Array, n_components: int, origin: Array, seed: int, dtype: str
+    ) -> FourierFeatures:
+        """A map of R = ``n_components`` columns, orthogonal blocks dealt to the scales."""
+        unit = FourierFeatures.sample(
+            self.kernel.with_length_scale(None), self.d, n_components,
+            origin=origin, rng=np.random.default_rng(seed), dtype=dtype,  # type: ignore[arg-type]
+        )  # fmt: skip
+        omega = unit.frequencies / self._scales[self._turns(len(unit.frequencies)), None]
+        return FourierFeatures(
+            omega, unit.phases, unit.origin, np.asarray(scale, np.float64), unit.variance,
+            unit.dtype, unit.kernel,
+        )  # fmt: skip
+
+    def importance(self, features: FourierFeatures, factor: float) -> Float64:
+        """p_h(ω)/p₀(ω) of each column (R,)."""
+        weights = np.exp(self._log_density(features, factor) - self._log_mixture(features))
+        return np.repeat(weights, 2 if features.paired else 1)
+
+    def scores(self, features: FourierFeatures, moments: Moments) -> Float64:
+        """CV (F,) of every factor, in units of 1/(map's scale)ᵈ; needs pairs."""
+        z = moments.feature_mean()
+        power = z[0::2] ** 2 + z[1::2] ** 2  # |φ(ω)|²
+        share = moments.squared_weight / moments.weight**2  # 1/n
+        held_out = (power - share) / max(1 - share, Z_TINY)
+        mixture = self._log_mixture(features)
+        found = []
+        for factor in self.factors:
+            peak = log_spectral_density(self._at(factor), np.zeros((1, self.d)))
+            log_ratio = self._log_density(features, factor) - peak  # K̂(ω)
+            terms = power * np.exp(2 * log_ratio - mixture)
+            terms -= 2 * held_out * np.exp(log_ratio - mixture)
+            found.append(terms.mean() / (2 * math.pi) ** self.d)
+        return np.array(found)
+
+    def _at(self, factor: float) -> Kernel:
+        return self.kernel.with_length_scale(float(factor))
+
+    def _log_density(self, features: FourierFeatures, factor: float) -> Float64:
+        return log_spectral_density(self._at(factor), features.frequencies)
+
+    def _log_mixture(self, features: FourierFeatures) -> Float64:
+        every = np.stack([self._log_density(features, scale) for scale in self._scales])
+        drawn = np.bincount(self._turns(every.shape[1]), minlength=N_SCALES)
+        return np.asarray(logsumexp(every, axis=0, b=drawn[:, None] / drawn.sum()))
+
+    def _turns(self, count: int) -> Array:
+        """Which scale each frequency is drawn at."""
+        return np.arange(count) // self.d % N_SCALES
+
+
+def exact_scores(x: Float64, w: Float64, kernel: Kernel, factors: Sequence[float]) -> Float64:
+    """CV (F,) of rows x (m, d) with every factor as length-scale, relative to the first's 1/∫κ.
+
+    m² kernel values for each factor.
+    """
+    d, weight = x.shape[1], w / w.sum()
+    share = float(weight @ weight)
+    unit = log_integral(kernel.with_length_scale(float(factors[0])), d)
+    found = []
+    for factor in factors:
+        at = kernel.with_length_scale(float(factor))
+        wide = self_convolution(at, d)
+        square = weight @ wide(x, x) @ weight * math.exp(unit - log_integral(wide, d))
+        mean = (weight @ at(x, x) @ weight / at.variance - share) / max(1 - share, Z_TINY)
+        scale = math.exp(unit - log_integral(at, d) + math.log(at.variance))
+        found.append(square - 2 * mean * scale)
+    return np.array(found)
+
+
+def best_factor(factors: Array, scores: Array) -> tuple[float, bool]:
+    """The largest factor at a local minimum, and whether there is one inside the range.
+
+    The largest: smaller minima come from rows that repeat (Hall & Marron 1991).
+    """
+    scores = np.asarray(scores)
+    inner = (scores[1:-1] < scores[:-2]) & (scores[1:-1] <= scores[2:])
+    places = np.flatnonzero(inner) + 1
+    if len(places):
+        return float(factors[places[-1]]), True
+    return float(factors[int(np.argmin(scores))]), False

@@ -1,0 +1,274 @@
+"""Densities from one mean vector: p̂(x) = z(x)ᵀ diag(s) z̄ / ∫κ, with the errors of both.
+
+A Parzen estimate whose cost does not grow with n. It carries two errors: that of R random
+frequencies in place of the kernel, known from their own spread, and that of n rows in place
+of their distribution, known from the 32 sub-sums. What is below its own error is reported
+as that error, and flagged: never as a small or negative density.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.system import scatter_about
+from rff_stream.errors import ModelError
+from rff_stream.features.base import FeatureMap
+from rff_stream.features.fourier import FourierFeatures
+from rff_stream.kernels import Kernel
+from rff_stream.moments import Moments
+from rff_stream.spectral import log_integral, log_integral_squared
+
+__all__ = [
+    "Density",
+    "DensityEstimate",
+    "SquaredDensity",
+    "components_needed",
+    "density",
+    "independent_columns",
+    "require_map",
+    "squared_density",
+    "sub_sum_deviations",
+]
+
+FEWEST_BLOCKS = 8
+"""Orthogonal blocks from which their spread is an error; fewer: that of single frequencies."""
+
+
+class DensityEstimate(NamedTuple):
+    """Densities of n rows and what they know of their own error, in 1/(unit of input)ᵈ.
+
+    Parameters
+    ----------
+    density : (n,) float64
+        p̂, and where that is below ``se``: ``se``.
+    se_features : (n,) float64
+        Standard error of R random frequencies; NaN where the map has none.
+    se_data : (n,) float64
+        Standard error of the rows, dependent ones included; NaN without two sub-sums.
+    se : (n,) float64
+        Their root sum of squares.
+    below_error : (n,) bool
+        Whether p̂ is below its own error, so that ``density`` is only a bound.
+    """
+
+    density: Float64
+    se_features: Float64
+    se_data: Float64
+    se: Float64
+    below_error: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Density:
+    """q(x) = z(x)ᵀ coef ≈ E κ(x − X), and p̂ = q/∫κ.
+
+    Parameters
+    ----------
+    coef : (R,) float64
+        diag(s) z̄, times importance weights where there are some.
+    deviations : (R, K) float64
+        D, so that Σₖ (zᵀDₖ)² is the variance of q over data like these.
+    block : int
+        Columns of one independent draw; 0 where the columns are not random.
+    log_integral : float
+        log ∫κ.
+    """
+
+    coef: Float64
+    deviations: Float64
+    block: int
+    log_integral: float
+
+    def __call__(self, Z: Array) -> DensityEstimate:
+        """Densities, floored at their own error, at feature rows Z (n, R)."""
+        q, features, data, error = self.relative(Z)
+        scale = math.exp(-self.log_integral)
+        floored = np.maximum(q, error)
+        return DensityEstimate(
+            floored * scale, features * scale, data * scale, error * scale, q < error
+        )
+
+    def log_density(self, Z: Array) -> Float64:
+        """log of the density (n,), floored at its own error."""
+        q, _, _, error = self.relative(Z)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(q, error)) - self.log_integral)
+
+    def relative(self, Z: Array) -> tuple[Float64, Float64, Float64, Float64]:
+        """q, its error over frequencies, over data, and both (n,): in units of 1/∫κ."""
+        terms = np.asarray(Z, np.float64) * self.coef
+        q = terms.sum(axis=1)
+        features, data = self._feature_error(terms), self._data_error(Z)
+        both = np.hypot(np.nan_to_num(features), np.nan_to_num(data))
+        return q, features, data, np.where(np.isnan(q), np.nan, both)
+
+    def _feature_error(self, terms: Float64) -> Float64:
+        """From the spread of what independent draws contribute to q."""
+        if not self.block:
+            return np.full(len(terms), np.nan)
+        r, count = terms.shape[1], terms.shape[1] // self.block
+        if count < 2:
+            return np.full(len(terms), np.abs(self.coef).sum())  # columns lie in [−1, 1]
+        whole = terms[:, : count * self.block]
+        shares = sum(whole[:, i :: self.block] for i in range(self.block))
+        return np.asarray(np.sqrt(r / self.block * np.var(shares, axis=1, ddof=1)))
+
+    def _data_error(self, Z: Array) -> Float64:
+        if not self.deviations.shape[1]:
+            return np.full(len(Z), np.nan)
+        spread = np.asarray(Z, np.float64) @ self.deviations
+        return np.asarray(np.sqrt((spread**2).sum(axis=1)))
+
+
+def density(
+    moments: Moments,
+    features: FeatureMap,
+    kernel: Kernel,
+    *,
+    importance: Array | None = None,
+) -> Density:
+    """The density of the rows that moments were collected of.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of ``features``. Order 1 has the sub-sums that ``se_data`` needs.
+    features : FeatureMap
+    kernel : Kernel
+        The kernel of the map, its bandwidth as length-scale.
+    importance : (R,) array, optional
+        Weights p(ω)/p₀(ω) of columns whose frequencies were drawn from another measure p₀.
+
+    Returns
+    -------
+    Density
+
+    Raises
+    ------
+    ModelError
+        Moments of another map.
+    ValueError
+        No rows, or a kernel without a known integral.
+    """
+    require_map(moments, features)
+    weights = 1.0 if importance is None else np.asarray(importance, np.float64)
+    scale = moments.row.prior * weights
+    return Density(
+        coef=scale * moments.feature_mean(),
+        deviations=scale[:, None] * sub_sum_deviations(moments),
+        block=independent_columns(features),
+        log_integral=log_integral(kernel, features.n_inputs),
+    )
+
+
+def components_needed(found: Density, Z: Array) -> float:
+    """R at which half of these rows have densities of at least twice their feature error.
+
+    Parameters
+    ----------
+    found : Density
+    Z : (m, R) array
+        Feature rows where the data are, such as the row sample.
+
+    Returns
+    -------
+    float
+        R itself where it is enough; infinite where the density there is not above 0.
+    """
+    q, error, _, _ = found.relative(Z)
+    typical = float(np.median(q))
+    if not typical > 0:
+        return math.inf
+    noise = 2 * float(np.median(np.nan_to_num(error))) / typical
+    return len(found.coef) * max(1.0, noise**2)
+
+
+def require_map(moments: Moments, features: FeatureMap) -> None:
+    """Refuse moments that another map gave."""
+    mine, theirs = features.fingerprint, moments.row.map_fingerprint
+    if mine != theirs:
+        raise ModelError(
+            f"The moments are of feature map {theirs[:12]} but the map given is {mine[:12]}. "
+            "An answer needs the map that the moments were collected with."
+        )
+
+
+def sub_sum_deviations(moments: Moments) -> Float64:
+    """D (R, K): Σₖ DₖDₖᵀ is the covariance of z̄ over data like these; K = 0 if not known.
+
+    The linearised ratio Σₖ(mₖ − wₖz̄)/Σw of K runs of rows, times √(K/(K − 1)): rows that
+    depend on their neighbours stay together, so the error is that of dependent rows.
+    """
+    r = moments.row.n_features
+    if moments.parts is None:
+        return np.empty((r, 0))
+    held = moments.parts[moments.parts[:, r] > 0]
+    if len(held) < 2:
+        return np.empty((r, 0))
+    mean = moments.feature_mean() - moments.row.feature_origin
+    excess = (held[:, :r] - held[:, [r]] * mean) / moments.weight
+    return np.asarray(excess.T * math.sqrt(len(held) / (len(held) - 1)))
+
+
+def independent_columns(features: FeatureMap) -> int:
+    """Columns of one independent draw of a Fourier map: a frequency, or an orthogonal block.
+
+    With less than 8 blocks their spread says little, and that of single frequencies, which
+    is larger than the error of orthogonal ones, stands in.
+    """
+    if not isinstance(features, FourierFeatures):
+        return 0
+    own, d = (2 if features.paired else 1), features.n_inputs
+    first = features.frequencies[:d] / np.linalg.norm(features.frequencies[:d], axis=1)[:, None]
+    orthogonal = len(first) > 1 and np.allclose(first @ first.T, np.eye(len(first)), atol=1e-9)
+    blocks = features.n_components // (own * d)
+    return own * d if orthogonal and blocks >= FEWEST_BLOCKS else own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SquaredDensity:
+    """p̂(x) = z(x)ᵀ A z(x) ≥ 0, A = S (ZᵀWZ/Σw) S / ∫κ².
+
+    Parameters
+    ----------
+    matrix : (R, R) float64
+        A ∫κ².
+    log_integral : float
+        log ∫κ².
+    """
+
+    matrix: Float64
+    log_integral: float
+
+    def __call__(self, Z: Array) -> Float64:
+        """Densities (n,) at feature rows Z (n, R); 2R² flops a row."""
+        Z = np.asarray(Z, np.float64)
+        found = np.maximum(np.einsum("nr,nr->n", Z @ self.matrix, Z), 0.0)
+        return np.asarray(found * math.exp(-self.log_integral))
+
+
+def squared_density(moments: Moments, kernel: Kernel) -> SquaredDensity:
+    """A density that is never negative: the mean of the squared kernel, from order 2.
+
+    E κ̂(x − X)² = E κ² + O(1/R): in empty space, where κ² = 0, it is about κ(0)²/R too
+    large, so it has no tails below that. The kernel of the estimate is κ²: a Gaussian map
+    of length-scale √2·h gives a density of bandwidth h.
+
+    Parameters
+    ----------
+    moments : Moments
+        Order 2.
+    kernel : Kernel
+        That of the map: Gaussian, Laplacian, Cauchy or Matern.
+    """
+    r, row = moments.row.n_features, moments.row
+    if moments.order != 2:
+        raise ValueError("order=1 moments hold a mean and no ZᵀZ. Collect them with order=2.")
+    raw, _, _ = scatter_about(moments, np.zeros(r), np.zeros(row.n_targets))
+    matrix = raw * row.prior * row.prior[:, None] / moments.weight
+    return SquaredDensity(matrix, log_integral_squared(kernel, len(row.inputs)))

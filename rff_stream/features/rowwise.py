@@ -1,0 +1,194 @@
+"""What every map shares: rows in padded batches, checks, scratch buffers, ``|`` and ``then``."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike
+
+from rff_stream._array import Array, Float64, aligned_bytes
+from rff_stream.errors import DataError
+from rff_stream.features.base import MAP_ROWS, FeatureMap, spec_fingerprint
+
+if TYPE_CHECKING:
+    from rff_stream.features.composed import SideBySide, Then
+
+__all__ = [
+    "MARGIN",
+    "PADDED_ROWS",
+    "PRODUCT_COLUMNS",
+    "FeatureDtype",
+    "RandomState",
+    "RowwiseMap",
+    "check_dtype",
+    "frozen",
+    "padded_blocks",
+    "prior_count",
+    "scratch",
+    "shifted_rows",
+]
+
+FeatureDtype = Literal["float32", "float64"]
+RandomState = Generator | np.random.SeedSequence | int | None
+
+PRODUCT_COLUMNS, MARGIN, PADDED_ROWS = 256, 16, 144
+"""Every product is (144, k) by (k, 16 + 256 + 16), whatever the rows and R.
+
+BLAS may add up the last rows and the outer columns in another order than the rest, and cuts wide
+products (AVX2: past 320 columns). 144 is whole tiles of 2, 3, 4, 6, 8, 12, 16, 24 or 48 rows, and
+the outer columns are not used: so, on one BLAS thread, a row's bits depend neither on its place
+in a batch nor on R. Without this, OpenBLAS on AVX2 (Haswell, Zen) gives other bits.
+"""
+
+
+class RowwiseMap:
+    """A map that writes at most 128 rows at a time; subclasses give ``_map_batch``.
+
+    Rows are mapped in batches padded to one size, so that (on one BLAS thread) a row has the
+    same bits whatever batch it arrives in and however it lies in memory.
+    """
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: dict[str, Any]
+
+        @property
+        def n_inputs(self) -> int: ...
+        @property
+        def n_components(self) -> int: ...
+        @property
+        def dtype(self) -> Any: ...
+        def spec(self) -> tuple[dict[str, Any], dict[str, Array]]: ...
+
+    def _map_batch(self, x: Array, Z: Array) -> None:
+        """Write the features (rows, R) of at most 128 rows."""
+        raise NotImplementedError
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return spec_fingerprint(self.spec())
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Z (n, R) of rows X (n, d).
+
+        Parameters
+        ----------
+        X : (n, d) array
+            Rows with NaN give rows of NaN.
+        out : (n, R) array, optional
+            Written and returned; any strides, any floating dtype.
+
+        Raises
+        ------
+        DataError
+            When a finite value is too large for ``dtype`` after shift and scale.
+        """
+        X = self._checked(X)
+        shape = (len(X), self.n_components)
+        Z = np.empty(shape, self.dtype) if out is None else out
+        if Z.shape != shape:
+            raise ValueError(f"out has shape {Z.shape} but Z has {shape}. Pass out of this shape.")
+        with np.errstate(invalid="ignore", over="ignore"):
+            for start in range(0, len(X), MAP_ROWS):
+                stop = start + MAP_ROWS
+                self._map_batch(X[start:stop], Z[start:stop])
+        return Z
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        return type(self), tuple(fields)  # without what is cached: the map travels light
+
+    def __or__(self, other: FeatureMap) -> SideBySide:
+        """Columns of both maps of the same inputs, one beside the other: k₁ + k₂."""
+        from rff_stream.features.composed import SideBySide
+
+        return SideBySide((self, other)) if isinstance(other, FeatureMap) else NotImplemented
+
+    def then(self, other: FeatureMap) -> Then:
+        """``other`` of the columns of this map: rows → self → other."""
+        from rff_stream.features.composed import Then
+
+        return Then(self, other)
+
+    def _checked(self, X: Array) -> Array:
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.n_inputs:
+            found = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
+            raise ValueError(
+                f"X has {found} but the map was made for {self.n_inputs} inputs. "
+                "Pass rows (n, d) with the same columns in the same order."
+            )
+        if X.dtype.kind not in "biuf":
+            raise DataError(
+                f"X has dtype {X.dtype} but a map takes numbers. "
+                "Encode the columns as floats, or leave them out."
+            )
+        return X
+
+
+class Scratch(threading.local):
+    """Buffers for each thread, grown to the largest that it asked for."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, Array] = {}
+
+    def take(self, role: str, columns: int, dtype: str, rows: int = PADDED_ROWS) -> Array:
+        """(rows, columns), C order, from a 64-byte boundary; what it holds is left over."""
+        size = rows * columns * np.dtype(dtype).itemsize
+        if role not in self._bytes or len(self._bytes[role]) < size:
+            self._bytes[role] = aligned_bytes(size)
+        return self._bytes[role][:size].view(dtype).reshape(rows, columns)
+
+
+scratch = Scratch()
+
+
+def shifted_rows(x: Array, origin: Float64, scale: Float64) -> Float64:
+    """(x − origin)/scale in float64, padded with 0 to 144 rows; a scratch buffer."""
+    exact = scratch.take("exact", x.shape[1], "float64")
+    used = exact[: len(x)]
+    np.subtract(np.asarray(x, np.float64), origin, out=used)
+    np.divide(used, scale, out=used)
+    exact[len(x) :] = 0
+    return exact
+
+
+def padded_blocks(table: Array, dtype: str) -> Array:
+    """Rows of a table in blocks (·, 288, k): 256 rows between margins of 16 rows of 0."""
+    rest = -len(table) % PRODUCT_COLUMNS
+    blocks = np.pad(table, ((0, rest), (0, 0))).reshape(-1, PRODUCT_COLUMNS, table.shape[1])
+    with np.errstate(over="ignore"):
+        return np.pad(blocks, ((0, 0), (MARGIN, MARGIN), (0, 0))).astype(dtype)
+
+
+def frozen(name: str, values: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
+    """A read-only copy of finite values of this shape."""
+    array = np.array(values, dtype, order="C")
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape} but needs {shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds values that are not finite.")
+    array.flags.writeable = False
+    return array
+
+
+def check_dtype(dtype: Any) -> None:
+    """Refuse a dtype of features that is not one."""
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"dtype={dtype!r} but it is one of 'float32', 'float64'.")
+
+
+def prior_count(n_components: int | None, most: int) -> int:
+    """R' from 1 to R."""
+    count = most if n_components is None else n_components
+    if count < 1:
+        raise ValueError(f"n_components={count} but a map has at least 1 column.")
+    if count > most:
+        raise ValueError(
+            f"n_components={count} but this map has {most}. "
+            "Ask for at most that many, or draw a larger map."
+        )
+    return count

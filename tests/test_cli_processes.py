@@ -1,0 +1,189 @@
+"""The command line as a process: signals, pipes, encodings, and a scheduler with workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import rff_stream as rs
+
+HEAVY = {"dask", "distributed", "numpy", "pandas", "scipy", "sklearn", "xarray", "zarr"}
+WORDS = ["--inputs", "a,b", "--target", "t"]
+SMALL = [*WORDS, "--n-components", "16"]
+LONG = [*WORDS, "--n-components", "1400"]  # about 10 CPU seconds for 600,000 rows
+STARTED = 2.5  # CPU seconds: past the imports
+
+
+def command(*words: Any) -> list[str]:
+    return [sys.executable, "-m", "rff_stream.cli", *map(str, words)]
+
+
+def run(*words: Any, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        command(*words), capture_output=True, env=os.environ | environment, timeout=120
+    )
+
+
+def start(*words: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_working(process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while cpu_seconds(process) < STARTED:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600,000 rows of plain arrays: a, b -> t."""
+    path = tmp_path_factory.mktemp("data") / "table.zarr"
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 600_000), dtype=np.float32)
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    for name, column in {"a": a, "b": b, "t": np.sin(a) + b}.items():
+        group.create_array(name, data=column, chunks=(50_000,), compressors=None)
+    return path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rff_stream.cli import main\n"
+        "try: main(['fit', '--help'])\n"
+        f"except SystemExit as end: print(end.code, *sorted({HEAVY!r} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split() == ["0"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_stop_a_fit_and_leave_nothing(
+    data: Path, tmp_path: Path, number: int, code: int
+) -> None:
+    process = start("fit", data, *LONG, "--model", tmp_path / "m.zarr")
+    wait_until_working(process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert err.startswith("rff-stream: stopped by ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"), [("cp1252", "R² 0.9"), ("cp1251", "R2 0.9"), ("utf-8", "R² 0.9")]
+)
+def test_output_has_letters_that_the_encoding_knows(data: Path, encoding: str, said: str) -> None:
+    words = ["fit", data, *SMALL, "--holdout", "0.5", "--where", "a>0"]
+    done = run(*words, PYTHONIOENCODING=encoding, LC_ALL="C")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert said in done.stdout.decode(encoding)
+
+
+def test_a_plan_prints_where_there_is_no_times_sign(data: Path) -> None:
+    done = run("plan", data, *SMALL, PYTHONIOENCODING="iso8859-2", LC_ALL="C")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "600,000 × 2 inputs" in done.stdout.decode("iso8859-2")
+    done = run("plan", data, *SMALL, PYTHONIOENCODING="koi8-r", LC_ALL="C")
+    assert "600,000 x 2 inputs" in done.stdout.decode("koi8-r")
+
+
+def test_json_is_alone_on_a_piped_stdout(data: Path) -> None:
+    done = run("fit", data, *SMALL, "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["n_rows"] == 600_000
+    assert done.stderr == b""
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_traceback(data: Path) -> None:
+    process = start("plan", data, *SMALL)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.wait(60) in (0, 1)
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+
+
+# --------------------------------------------------------------------------------- cluster
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """A scheduler and a worker with two threads, as processes on loopback."""
+    dashboard = ["--dashboard-address", "127.0.0.1:0", "--host", "127.0.0.1"]
+    dask = [sys.executable, "-m", "distributed.cli."]
+    first = subprocess.Popen(
+        [*dask[:2], dask[2] + "dask_scheduler", "--port", "0", *dashboard],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert first.stderr is not None
+    line = next(line for line in first.stderr if "Scheduler at:" in line)
+    address = line.split()[-1]
+    worker = subprocess.Popen(
+        [*dask[:2], dask[2] + "dask_worker", address, "--nthreads", "2", "--no-nanny", *dashboard],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield address
+    finally:
+        for process in (worker, first):
+            process.terminate()
+            process.wait(30)
+        first.stderr.close()
+
+
+@pytest.mark.cluster
+def test_a_cluster_gives_the_same_model_and_is_left_idle(
+    data: Path, tmp_path: Path, scheduler: str
+) -> None:
+    here, there, out = (tmp_path / name for name in ("here.zarr", "there.zarr", "out.zarr"))
+    assert run("fit", data, *SMALL, "--model", here).returncode == 0
+    done = run("fit", data, *SMALL, "--model", there, "--scheduler", scheduler)
+    assert (done.returncode, done.stderr) == (0, b"")
+    np.testing.assert_array_equal(rs.load(here).coef_, rs.load(there).coef_)
+
+    done = run("predict", there, data, "--output", out, "--scheduler", scheduler)
+    assert (done.returncode, done.stderr) == (0, b"")
+    expected = rs.load(here).predict(str(data)).compute()
+    np.testing.assert_array_equal(zarr.open_array(out)[:], expected)
+
+    process = start("fit", data, *LONG, "--scheduler", scheduler)
+    until_busy(scheduler, busy=True)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert len(err.splitlines()) == 1
+    until_busy(scheduler, busy=False)
+
+
+def until_busy(address: str, *, busy: bool) -> None:
+    """Wait until the workers have something, or nothing, to do."""
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        while any(client.processing().values()) != busy:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

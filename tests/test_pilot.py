@@ -1,0 +1,168 @@
+"""What the pilot says equals what dense formulas say about its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError
+from rff_stream.features import FourierFeatures
+from rff_stream.kernels import Gaussian
+from rff_stream.onepass import Reading
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row, weighted_median
+from rff_stream.sources import open_source
+
+
+def pilot_of(x: Array, y: Array | None = None, w: Array | None = None) -> Pilot:
+    y = np.zeros((len(x), 1)) if y is None else y
+    return Pilot(np.asarray(x, float), y, np.ones(len(x)) if w is None else w)
+
+
+def test_origins_and_scales_are_weighted_means_and_deviations(rng: np.random.Generator) -> None:
+    x, y, w = rng.normal(5, 2, (400, 3)), rng.normal(-9, 40, (400, 2)), rng.integers(1, 6, 400)
+    found = pilot_of(x, y, w.astype(float))
+    xs, ys = np.repeat(x, w, axis=0), np.repeat(y, w, axis=0)
+    assert np.allclose(found.origin, xs.mean(axis=0), rtol=1e-12)
+    assert np.allclose(found.scale, xs.std(axis=0), rtol=1e-12)
+    assert np.allclose(found.target_origin, ys.mean(axis=0), rtol=1e-12)
+    ratio = found.target_scale / ys.std(axis=0)
+    assert ((0.7 < ratio) & (ratio < 1.42)).all()
+    assert (np.log2(found.target_scale) % 1 == 0).all()
+
+
+@given(
+    value=st.floats(-1e12, 1e12, allow_subnormal=False),
+    n=st.integers(1, 50),
+)
+def test_a_constant_column_has_scale_1(value: float, n: int) -> None:
+    found = pilot_of(np.full((n, 1), value), np.full((n, 1), value))
+    assert found.scale.tolist() == [1.0]
+    assert found.target_scale.tolist() == [1.0]
+    assert found.median_length_scale().tolist() == [1.0]
+
+
+def test_a_large_offset_is_not_taken_for_a_constant(rng: np.random.Generator) -> None:
+    x = 1e9 + rng.normal(size=(500, 1))  # seconds since 1970
+    assert pilot_of(x).scale[0] == pytest.approx(x.std(), rel=1e-6)
+
+
+def test_the_median_is_that_of_all_pairs_of_standardised_rows(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(301, 3)) * [1.0, 100.0, 1e-3]
+    expected = np.median(pdist(x / x.std(axis=0)))
+    found = pilot_of(x).median_length_scale()
+    assert np.allclose(found, expected * x.std(axis=0), rtol=1e-3)
+
+
+def test_weights_of_the_median_are_repeated_rows(rng: np.random.Generator) -> None:
+    x, w = rng.normal(size=(120, 2)), rng.integers(1, 4, 120)
+    weighted = pilot_of(x, w=w.astype(float)).median_length_scale()
+    repeated = pilot_of(np.repeat(x, w, axis=0)).median_length_scale()
+    assert np.allclose(weighted, repeated, rtol=1e-12)
+
+
+def test_equal_rows_do_not_count_for_the_median(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(60, 1))
+    many = np.concatenate([x, np.repeat(x[:1], 300, axis=0)])
+    found = pilot_of(many).median_length_scale() / pilot_of(many).scale
+    distances = pdist(many / many.std())
+    assert found[0] == pytest.approx(np.median(distances[distances > 0]), rel=1e-2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 5)), min_size=1, max_size=30)
+)
+def test_a_weighted_median_is_the_median_of_repeated_values(pairs: list[tuple[int, int]]) -> None:
+    values, weights = np.array(pairs, float).T
+    repeated = np.sort(np.repeat(values, weights.astype(int)))
+    assert weighted_median(values, weights) == repeated[(len(repeated) - 1) // 2]
+
+
+def test_the_row_has_the_mean_features_of_the_pilot(rng: np.random.Generator) -> None:
+    x, y, w = rng.normal(size=(9000, 2)), rng.normal(size=(9000, 1)), rng.uniform(1, 2, 9000)
+    features = FourierFeatures.sample(Gaussian(), 2, 8, rng=0, dtype="float64")
+    row = augmented_row(features, pilot_of(x, y, w), ("a", "b"), ("y",), ("", "", "K"))
+    assert np.allclose(row.feature_origin, np.average(features(x), axis=0, weights=w), atol=1e-14)
+    assert row.map_fingerprint == features.fingerprint
+    assert (row.inputs, row.targets, row.units) == (("a", "b"), ("y",), ("", "", "K"))
+
+
+# ---------------------------------------------------------------------------------- read from data
+
+
+def read(X: Any, y: Any, **choices: Any) -> Pilot:
+    seed = choices.pop("seed", 0)
+    return Reading(open_source(X, y, **choices), progress=False).pilot(seed)
+
+
+def test_all_rows_of_small_data_are_taken(rng: np.random.Generator) -> None:
+    x, y, w = rng.normal(size=(3000, 2)), rng.normal(size=3000), rng.uniform(0.5, 2, 3000)
+    found = read(x, y, sample_weight=w)
+    order = np.lexsort(found.x.T)
+    expected = np.lexsort(x.T)
+    assert np.array_equal(found.x[order], x[expected])
+    assert np.array_equal(found.y[order, 0], y[expected])
+    assert np.array_equal(found.w[order], w[expected])
+
+
+@pytest.mark.parametrize("chunk", [100_000, 2_000, 37])
+def test_large_data_are_sampled_all_over(rng: np.random.Generator, chunk: int) -> None:
+    n = 100_000
+    x = np.column_stack([np.arange(n), rng.normal(size=n)])
+    found = read(da.from_array(x, chunks=(chunk, 2)), da.from_array(x[:, 1], chunks=chunk))
+    assert PILOT_ROWS <= len(found.x) <= PILOT_BLOCKS * PILOT_ROWS
+    assert len(np.unique(found.x[:, 0])) == len(found.x)
+    filled = np.bincount((found.x[:, 0] * 16 // n).astype(int), minlength=16)
+    assert (filled > 0).all(), "every sixteenth of the data is there"
+    assert abs(found.origin[0] - n / 2) < 0.1 * n
+
+
+def test_the_same_seed_gives_the_same_rows(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(50_000, 1))
+    lazy = da.from_array(x, chunks=(1000, 1))
+    first, again, other = (read(lazy, lazy[:, 0], seed=seed) for seed in (0, 0, 1))
+    assert np.array_equal(first.x, again.x)
+    assert first.x.shape != other.x.shape or not np.array_equal(first.x, other.x)
+
+
+def test_rows_of_weight_0_and_missing_rows_are_not_pilot_rows(rng: np.random.Generator) -> None:
+    x, w = rng.normal(size=(2000, 1)), np.ones(2000)
+    w[::2] = 0
+    x[1::4] = np.nan
+    found = read(x, np.ones(2000), sample_weight=w, missing_rows="drop")
+    assert len(found.x) == 500
+    assert np.isfinite(found.x).all()
+
+
+def test_a_pilot_looks_on_where_the_first_blocks_are_land(rng: np.random.Generator) -> None:
+    """All but 1 of 16 chunks are missing rows."""
+    x: Float64 = rng.normal(size=(400_000, 1))
+    chunk = np.arange(400_000) // 1000
+    x[(chunk * 7919) % 16 != 3] = np.nan
+    lazy = da.from_array(x, chunks=(1000, 1))
+    found = read(lazy, da.ones(400_000, chunks=1000), missing_rows="drop")
+    assert len(found.x) >= PILOT_ROWS
+    assert np.isfinite(found.x).all()
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+def test_one_valid_chunk_in_many_is_enough(where: str) -> None:
+    """What is valid is found, or nothing can be fitted; 'every row is missing' would be false."""
+    n, chunk = 600_000, 1000
+    x = np.full((n, 1), np.nan)
+    start = {"first": 0, "middle": n // 2, "last": n - chunk}[where]
+    x[start : start + chunk, 0] = np.arange(chunk)
+    lazy = da.from_array(x, chunks=(chunk, 1))
+    found = read(lazy, da.ones(n, chunks=chunk), missing_rows="drop")
+    assert 0 < len(found.x) <= chunk
+
+
+def test_nothing_valid_is_an_error_that_names_the_inputs() -> None:
+    with pytest.raises(DataError, match=r"0 sample\(s\).*x0, x1"):
+        read(np.full((100, 2), np.nan), np.ones(100), missing_rows="drop")
