@@ -18,6 +18,7 @@ _HOMES = {
     "FourierFeatures": "features",
     "Gaussian": "kernels",
     "GaussianProcessRegressor": "estimators",
+    "HoldOut": "sources",
     "KernelRidge": "estimators",
     "Laplacian": "kernels",
     "Matern": "kernels",
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rff_stream.moments import Moments
     from rff_stream.onepass import collect
     from rff_stream.planning import plan
-    from rff_stream.sources import open_source
+    from rff_stream.sources import HoldOut, open_source
     from rff_stream.store import MomentStore
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "FourierFeatures",
     "Gaussian",
     "GaussianProcessRegressor",
+    "HoldOut",
     "KernelRidge",
     "Laplacian",
     "Matern",

@@ -27,7 +27,6 @@ ROOMS = [
     {"_array", "errors", "treesum", "words"},
     {"rowsample"},
     {"kernels"},
-    {"spectral"},
     {"features"},
     {"moments"},
     {"_blas"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -348,7 +349,79 @@ STATES: list[Any] = [
     {"live": [], "gone": {}},
     {"live": {"a": 3}, "gone": {}},
     {"live": {}, "gone": {"a": {"x": 1}}},
+    {"live": {}, "gone": {"a": {"op": "forget", "number": "3"}}},
 ]
+
+
+def places_in(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the values in JSON are."""
+    yield at
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield from places_in(inner, (*at, key))
+
+
+def put(value: Any, place: tuple[Any, ...], new: Any) -> None:
+    for key in place[:-1]:
+        value = value[key]
+    if new is KeyError:
+        del value[place[-1]]
+    else:
+        value[place[-1]] = new
+
+
+@pytest.mark.parametrize("name", ["zarr.json", FIRST, f"log/{2:020}/zarr.json"])
+def test_values_of_any_type_in_any_place_are_loaded_or_refused(tmp_path, name, monkeypatch):
+    """Whatever a forger writes: no traceback of ours, and nothing that hangs or fills memory."""
+    import rff_stream.store.log as log
+
+    monkeypatch.setattr(log, "SNAPSHOT_EVERY", 2)
+    path = tmp_path / "M.zarr"
+    store = MomentStore.create(path, a_row(), pilot=["a"])
+    for letter in "ab":
+        store.append(letter, expected_total(letter), {"x": 1})
+    store.forget("b")
+    entries = [path / f"log/{i:020}/zarr.json" for i in range(4)]
+    good = {file: file.read_bytes() for file in [path / "zarr.json", *entries]}
+    plain = json.loads(good[path / name])["attributes"]
+    rng = np.random.default_rng(0)
+    odd = [None, True, -1, 3, 10**30, 1.5, "x", [], ["x"], {}, {"x": {}}, KeyError]
+    places = [place for place in places_in(plain) if place not in ((), ("sha256",))]
+    for place in (
+        places if len(places) < 40 else [places[i] for i in rng.permutation(len(places))[:40]]
+    ):
+        for new in [odd[i] for i in rng.permutation(len(odd))[:3]]:
+            changed = json.loads(good[path / name])
+            put(changed["attributes"], place, new)
+            forge(path, good, name, changed)
+            with contextlib.suppress(ModelError):
+                opened = MomentStore.open(path)
+                opened.total()
+                opened.history()
+                opened.append("c", expected_total("c"))
+
+
+def forge(path: Path, good: dict[Path, bytes], name: str, changed: dict[str, Any]) -> None:
+    """Put a changed file into the store, with every hash that depends on it."""
+    for file, data in good.items():
+        file.write_bytes(data)
+    for extra in (path / "log").glob("0*4"):
+        shutil.rmtree(extra)
+    if name == "zarr.json":
+        vouch(path, name, canonical(changed, "root"))
+    else:
+        (path / name).write_bytes(canonical(changed, "entry"))
+        rewrite(path, lambda attributes: None, name)
+    previous, origin = None, ""
+    for number in range(4):
+        entry = f"log/{number:020}/zarr.json"
+        follow = json.loads((path / entry).read_bytes())["attributes"]
+        if entry != name and isinstance(follow.get("previous"), str):
+            rewrite(path, lambda attributes, p=previous: attributes.update(previous=p), entry)
+        if number == 0:
+            origin = hashlib.sha256((path / entry).read_bytes()).hexdigest()
+        elif entry != name and follow["state"]:
+            rewrite(path, lambda a, o=origin: a["state"].update(origin=o), entry)
+        previous = hashlib.sha256((path / entry).read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -20,7 +20,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
-from rff_stream.spectral import log_integral, log_spectral_density, self_convolution
+from rff_stream.kernels.spectral import log_integral, log_spectral_density, self_convolution
 
 __all__ = [
     "MOST_INPUTS",

@@ -21,7 +21,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
-from rff_stream.spectral import log_integral, log_integral_squared
+from rff_stream.kernels.spectral import log_integral, log_integral_squared
 
 __all__ = [
     "Density",

@@ -37,6 +37,9 @@ CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], 
 )
 
 
+NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # from click 8.2 on
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM: stops what Ctrl-C stops."""
 
@@ -101,7 +104,7 @@ class Program(click.Group):
 
 def report(error: Exception, debug: bool) -> int:
     """Say what happened in one line; its exit code."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    if isinstance(error, NO_ARGUMENTS):
         error.show()
         return 2
     if debug:

@@ -82,22 +82,14 @@ def checked_fit(
     ValueError
         In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
-    from sklearn.utils.validation import _check_sample_weight, validate_data
+    from sklearn.utils.validation import _check_sample_weight
 
     X, y, weight = _by_name(X, y, weight, inputs)
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    X, y = validate_data(
-        estimator,
-        X,
-        y,
-        multi_output=True,
-        y_numeric=True,
-        ensure_all_finite=_finite(missing_rows),
-        dtype="numeric",
-    )
+    X, y = _checked_pairs(estimator, X, y, missing_rows)
     if weight is not None:
         weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
         if not (weight > 0).any():
@@ -106,6 +98,20 @@ def checked_fit(
                 "Give the rows that should count a positive weight."
             )
     return X, y, weight
+
+
+def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[Any, Any]:
+    """X (n, d) and y as arrays; rows with NaN in either stay where they will be dropped."""
+    from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+
+    if missing_rows == "error":
+        X, y = validate_data(estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric")
+        return X, y
+    finite = _finite(missing_rows)
+    X = validate_data(estimator, X, ensure_all_finite=finite, dtype="numeric")
+    y = check_array(y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y")
+    check_consistent_length(X, y)
+    return X, y
 
 
 def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:

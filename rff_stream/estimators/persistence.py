@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream import __version__
 from rff_stream.errors import ModelError
-from rff_stream.estimators.streamed import StreamedRegressor
+from rff_stream.estimators.streaming import StreamedEstimator
 from rff_stream.features import map_from_spec
 from rff_stream.kernels import kernel_from_spec
 from rff_stream.moments import total
@@ -24,9 +24,9 @@ MAP = "map/"
 
 
 def save(
-    model: StreamedRegressor, path: str | os.PathLike[str], *, moments: bool, overwrite: bool
+    model: StreamedEstimator, path: str | os.PathLike[str], *, moments: bool, overwrite: bool
 ) -> None:
-    """Write a fitted model; see :meth:`StreamedRegressor.save`."""
+    """Write a fitted model; see :meth:`StreamedEstimator.save`."""
     plain, arrays = model.features_.spec()
     header = {
         "model": type(model).__name__,
@@ -81,9 +81,9 @@ def load(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | N
         ) from error
 
 
-def _restored(stored: StoredModel) -> StreamedRegressor:
+def _restored(stored: StoredModel) -> StreamedEstimator:
     header = stored.header
-    model: StreamedRegressor = _kinds()[header["model"]]()
+    model: StreamedEstimator = _kinds()[header["model"]]()
     maps = {k.removeprefix(MAP): v for k, v in stored.arrays.items() if k.startswith(MAP)}
     model.features_ = map_from_spec(header["map"], maps)
     parameters = {name: _value(v, model.features_) for name, v in header["parameters"].items()}

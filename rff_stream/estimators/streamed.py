@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
@@ -16,7 +15,6 @@ from rff_stream.accumulate import Sums
 from rff_stream.estimators.inputs import (
     checked_fit,
     checked_rows,
-    framed_like,
     in_memory,
     target_names,
     unchanged_on_error,
@@ -30,12 +28,12 @@ from rff_stream.estimators.mapping import (
     make_features,
     seed_of,
 )
+from rff_stream.estimators.streaming import StreamedEstimator
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments, total
 from rff_stream.onepass import Reading, no_rows
 from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
-from rff_stream.onepass.rowwise import map_rows
 from rff_stream.onepass.scoring import Residuals, ResidualStatistic
 from rff_stream.pilot import augmented_row
 from rff_stream.predictor import LinearPredictor, RowFunction
@@ -43,11 +41,8 @@ from rff_stream.sources import Columns, Source, open_source
 
 __all__ = ["StreamedRegressor"]
 
-DIRECT_ROWS = 65_536
-"""Rows in memory up to which predictions are made without a scheduler."""
 
-
-class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  # type: ignore[misc]
     """Rows of any container -> moments -> an answer that predicts.
 
     A subclass has the parameters read here and says what the answer is:
@@ -58,8 +53,6 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
     length_scale: LengthScale
     n_components: int
     features: FeatureMap | str
-    missing_rows: Literal["error", "drop"]
-    missing_chunks: Literal["auto", "error", "fill"]
     dtype: Literal["float32", "float64"]
     sums: Sums
     sample_rows: int
@@ -240,9 +233,10 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             ``where`` and ``storage_options``, as in fit.
         """
         check_is_fitted(self)
-        plain = in_memory(X) and self.missing_rows == "error"
-        if plain and not isinstance(y, str) and y is not None:
-            return float(super().score(X, y, sample_weight))
+        if in_memory(X) and not isinstance(y, str) and y is not None:
+            if self.missing_rows == "error":
+                return float(super().score(X, y, sample_weight))
+            X = checked_rows(self, X, self.missing_rows)
         return float(np.mean(self.residuals(X, y, sample_weight, **choices).r2()))
 
     def residuals(
@@ -278,34 +272,11 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
             raise no_rows(source)
         return residuals
 
-    def save(
-        self, path: str | PathLike[str], *, moments: bool = False, overwrite: bool = False
-    ) -> None:
-        """Write the model as a Zarr v3 group: data with checksums, no pickle.
-
-        Parameters
-        ----------
-        path : str or path
-        moments : bool
-            Keep the moments too, for other choices of alpha and R without a read.
-        overwrite : bool
-            Replace a model that stands there; the old one is kept until the new is whole.
-        """
-        from rff_stream.estimators.persistence import save
-
-        check_is_fitted(self)
-        save(self, path, moments=moments, overwrite=overwrite)
-
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         own = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "df_"):
             return own
         return f"{own}  # df/R = {np.max(self.df_):.0f}/{self.features_.n_components}"
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing_rows == "drop"
-        return tags
 
     def _predictor(self) -> LinearPredictor:
         """x ↦ ŷ, as a small picklable function."""
@@ -320,51 +291,16 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # typ
         storage_options: Mapping[str, Any] | None = None,
     ) -> Any:
         """Values of a function of rows in the container of X."""
-        flat = function.width == 1 and self._flat
-        if in_memory(X):
-            found = _of_array(checked_rows(self, X, self.missing_rows), function, self.columns_)
-            return framed_like(X, found[:, 0] if flat else found, names)
-        source = self._source(X, storage_options=storage_options)
-        values = map_rows(source, function)
-        values = values[..., 0] if flat else values
-        if not getattr(source, "is_lazy", True):
-            values = values.compute()
         units = self.columns_.units[len(self.columns_.inputs) :] or ("",) * self._width
-        return source.wrap(values, names, tuple(units) * (function.width // self._width))
+        return self._values(
+            X,
+            function,
+            names,
+            tuple(units) * (function.width // self._width),
+            flat=function.width == 1 and self._flat,
+            storage_options=storage_options,
+        )
 
     @property
     def _width(self) -> int:
         return len(self.columns_.targets)
-
-    def _source(
-        self,
-        X: Any,
-        *,
-        y: Any = None,
-        weight: Any = None,
-        dim: str | Sequence[str] | None = None,
-        where: Sequence[Any] = (),
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Source:
-        """A source with the fitted inputs: to predict (no y) or to score."""
-        return open_source(
-            X,
-            y,
-            weight,
-            dim=dim,
-            where=where,
-            missing_rows="drop" if y is None else self.missing_rows,
-            missing_chunks=self.missing_chunks,
-            storage_options=storage_options,
-            columns=replace(self.columns_, targets=(), weight=""),
-        )
-
-
-def _of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
-    """Values (n, width) for an array in memory: at once, or in threads if it is long."""
-    if len(rows) <= DIRECT_ROWS:
-        with single_threaded_blas():
-            return function(rows)
-    source = open_source(rows, columns=columns, missing_rows="drop")
-    lazy = map_rows(source, function)
-    return np.asarray(lazy.compute())

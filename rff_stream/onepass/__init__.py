@@ -25,7 +25,6 @@ from rff_stream.onepass.run import Pass, active_client, thread_count, worker_mem
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
-from rff_stream.rowsample import hash_rows
 from rff_stream.sources import open_source
 from rff_stream.sources.base import Source
 
@@ -81,8 +80,7 @@ class Reading:
                 found = np.concatenate([found, more]) if found.size else more
         if not len(found):
             raise no_rows(self.source)
-        order = hash_rows(np.zeros(len(found), int), found).argsort()  # whatever the chunks
-        found, d = found[order], len(self.source.columns.inputs)
+        d = len(self.source.columns.inputs)
         return Pilot(found[:, :d], found[:, d:-1], found[:, -1])
 
     def row(self, features: FeatureMap) -> AugmentedRow:

@@ -61,8 +61,9 @@ def verify_store(files: Files, max_bytes: int) -> Verified:
 
 def collect_garbage(log: Log, older_than: float) -> list[str]:
     """Remove old data that no live batch names; see :meth:`MomentStore.gc`."""
-    live = {batch.data for batch in log.state.live.values()}
-    gone = {batch.data: batch.number for batch in log.state.gone.values()}
+    state = log.current()
+    live = {batch.data for batch in state.live.values()}
+    gone = {batch.data: batch.number for batch in state.gone.values()}
     removed = []
     for data in log.files.folders("data"):
         folder = f"data/{data}"

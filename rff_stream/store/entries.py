@@ -166,10 +166,11 @@ class Entry:
             free = self.op == "create" and not re.match(r"(log|data)/(?!zarr\.json$)", file)
             if not (inside or free):
                 raise damaged(place, name, f"vouches for {file!r}, which is not its own")
-        batch = [self.groups, self.labels, self.rows, self.content, self.data]
-        whole = all(value is not None for value in batch) and self.id is not None
-        if {"add": not whole, "compact": not whole, "forget": self.id is None}.get(self.op):
-            raise damaged(place, name, f"is an entry {self.op!r} without its id or data")
+        batch = [self.id, self.groups, self.labels, self.rows, self.content, self.data]
+        given = sum(value is not None for value in batch)
+        fitting = {"create": (0, len(batch)), "forget": (1,)}.get(self.op, (len(batch),))
+        if given not in fitting or (self.op == "forget" and self.id is None):
+            raise damaged(place, name, f"is an entry {self.op!r} without its id or its batch")
 
 
 class State:
@@ -193,6 +194,12 @@ class State:
                 raise ModelError(f"{place} adds {batch.id!r} a second time: a torn log.")
             self.live[batch.id] = batch
 
+    def copy(self) -> State:
+        """The same state, whatever is applied later."""
+        found = State()
+        found.live, found.gone = dict(self.live), dict(self.gone)
+        return found
+
     def to_plain(self, origin: str) -> dict[str, Any]:
         """As every 128th entry holds it; ``origin`` is the sha256 of entry 0."""
         return {
@@ -207,9 +214,12 @@ class State:
         state = cls()
         try:
             for key, value in plain["live"].items():
+                _check_fields(value)
                 groups = tuple(value["groups"])
                 state.live[key] = Batch(**{**value, "id": key, "groups": groups})
-            state.gone = {key: Gone(**value) for key, value in plain["gone"].items()}
+            for key, value in plain["gone"].items():
+                _check_fields(value)
+                state.gone[key] = Gone(**value)
         except (KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{place} holds a state that cannot be read: {error!r}.") from error
         return state
@@ -236,6 +246,14 @@ def check_format(plain: Mapping[str, Any], place: str, name: str) -> None:
         )
     if found < 1:
         raise damaged(place, name, f"has format {found}, which never was")
+
+
+def _check_fields(value: Mapping[str, Any]) -> None:
+    """Refuse what a batch cannot have."""
+    fits = {**FIELDS, "commit": _is_sha256}
+    for key, inner in value.items():
+        if inner is None or not fits[key](inner):
+            raise TypeError(f"{key} is {str(inner)[:40]}")
 
 
 def _without_id(plain: dict[str, Any]) -> dict[str, Any]:

@@ -79,10 +79,17 @@ class Log:
             while (data := self.files.find(entry_name(self.last + 1), MAX_JSON)) is not None:
                 self._take(self.last + 1, data)
 
+    def current(self) -> State:
+        """The state now, as a value that stays."""
+        with self._lock:
+            self.refresh()
+            return self.state.copy()
+
     def entry(self, number: int, commit: str) -> Entry:
         """An entry by its number and sha256."""
-        if number in self._recent and self._recent[number][1] == commit:
-            return self._recent[number][0]
+        entry, known = self._recent.get(number, (None, ""))
+        if entry is not None and known == commit:
+            return entry
         name = entry_name(number)
         data = self._read(number)
         if sha256(data) != commit:
@@ -198,11 +205,9 @@ class Log:
 
     def _check_whole(self, numbers: list[int]) -> None:
         """Refuse a log with a hole."""
-        missing = set(range(numbers[-1] + 1)) - set(numbers)
-        if self.last < numbers[-1]:
-            missing.add(self.last + 1)
-        if missing:
-            raise damaged(self.files.place, entry_name(min(missing)), "is missing from the log")
+        hole = next((i for i, number in enumerate(numbers) if i != number), self.last + 1)
+        if hole <= numbers[-1]:
+            raise damaged(self.files.place, entry_name(hole), "is missing from the log")
 
     def _check_root(self) -> None:
         said = self.first.files.get("zarr.json")

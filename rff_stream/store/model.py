@@ -81,7 +81,8 @@ def save_model(
         batch = NewBatch(FIT, moments)
         row, order = _meaning(moments)
         batch = batch.checked(row, order)
-    new = NewStore(header, arrays, answers, row=row, order=order, batch=batch)
+    pilot = () if batch is None else (batch.id,)
+    new = NewStore(header, arrays, answers, row, order, batch, pilot)
     write_store(path, new, overwrite=overwrite, storage_options=storage_options)
 
 

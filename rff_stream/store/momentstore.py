@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -165,8 +166,7 @@ class MomentStore:
         """
         groups = moments if isinstance(moments, Mapping) else {None: moments}
         new = NewBatch(checked_id(id), groups, labels or {}).checked(self.row, self.order)
-        self._log.refresh()
-        state = self._log.state
+        state = self._log.current()
         if new.id in state.live or new.id in state.gone:
             return not is_there(state, new.id, content_of(new))
         fields = write_batch(self._log.files, new)
@@ -182,13 +182,11 @@ class MomentStore:
 
     def ids(self) -> list[str]:
         """Ids of the batches that are there, sorted."""
-        self._log.refresh()
-        return sorted(self._log.state.live)
+        return sorted(self._log.current().live)
 
     def batches(self, where: Where | None = None) -> list[Batch]:
         """What is known of each batch without reading its moments, sorted by id."""
-        self._log.refresh()
-        live = self._log.state.live
+        live = self._log.current().live
         chosen = [live[key] for key in sorted(live)]
         return chosen if where is None else [batch for batch in chosen if where(batch)]
 
@@ -296,14 +294,13 @@ class MomentStore:
             Seconds since it was written, or since its batch was forgotten or compacted. Less
             than the longest append, or sum, of another process takes its data away under it.
         """
-        self._log.refresh()
         return collect_garbage(self._log, older_than)
 
     def __len__(self) -> int:
         return len(self.ids())
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, str) and checked_id(id) in self.ids()
+        return isinstance(id, str) and unicodedata.normalize("NFC", id) in self.ids()
 
     def __repr__(self) -> str:
         found = self.batches()

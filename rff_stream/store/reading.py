@@ -65,15 +65,17 @@ def read_root(log: Log, max_bytes: int) -> Root:
             arrays[name] = decode(name, found, place)
     attributes = parse(found["zarr.json"], f"{place}/zarr.json")["attributes"]
     header, plain, order = (attributes.get(key) for key in ("header", "row", "order"))
-    if not isinstance(header, dict) or order not in (1, 2):
-        raise damaged(place, "zarr.json", f"has no header, or order {str(order)[:20]}")
+    pilot = attributes.get("pilot")
+    texts = isinstance(pilot, list) and all(isinstance(name, str) for name in pilot)
+    if not (isinstance(header, dict) and type(order) is int and order in (1, 2) and texts):
+        raise damaged(place, "zarr.json", "has no fitting header, order or pilot")
     row = _take(arrays, "row/")
     return Root(
         header=header,
         answers=_take(arrays, f"answers/{log.first.answers}/"),
         row=None if plain is None else decode_row(plain, row, f"{place}/row"),
         order=order,
-        pilot=tuple(attributes.get("pilot") or ()),
+        pilot=tuple(pilot),
         arrays=arrays,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
@@ -71,12 +72,15 @@ def decode_row(plain: Any, arrays: Mapping[str, Array], place: str) -> Augmented
     try:
         if plain["nesting"] not in get_args(Nesting):
             raise ValueError(f"nesting is {plain['nesting']!r}")
+        fingerprint = plain["map_fingerprint"]
         numbers: list[Any] = [arrays[name] for name in ROW_ARRAYS]
         if any(a.ndim != 1 or a.dtype != np.float64 for a in numbers):
             raise ValueError("its arrays are not vectors of float64")
         prior, *origins = numbers
         names: list[Any] = [tuple(plain[name]) for name in ROW_NAMES]
-        row = AugmentedRow(plain["map_fingerprint"], prior, plain["nesting"], *origins, *names)
+        if not all(isinstance(text, str) for text in itertools.chain(*names, [fingerprint])):
+            raise ValueError("its names are not text")
+        row = AugmentedRow(fingerprint, prior, plain["nesting"], *origins, *names)
         if row.fingerprint != plain["fingerprint"]:
             raise ValueError("its fingerprint is not that of its values")
     except (KeyError, TypeError, ValueError) as error:

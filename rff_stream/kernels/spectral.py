@@ -13,18 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, kve, logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.kernels import (
-    Cauchy,
-    Gaussian,
-    Kernel,
-    Laplacian,
-    LengthScale,
-    Matern,
-    length_scale_vector,
-)
+from rff_stream.kernels.base import Kernel, LengthScale, length_scale_vector
+from rff_stream.kernels.basic import Cauchy, Gaussian, Laplacian
+from rff_stream.kernels.composed import Sum
+from rff_stream.kernels.mixtures import Matern, RationalQuadratic
 
 __all__ = ["log_integral", "log_integral_squared", "log_spectral_density", "self_convolution"]
 
@@ -49,8 +44,8 @@ def log_spectral_density(kernel: Kernel, omega: Array) -> Float64:
             return np.asarray(unit(kernel, omega * scale) + np.log(scale).sum())
     raise ValueError(
         f"{kernel!r} has no spectral density that is known, and a density needs the kernel's "
-        "integral (2π)ᵈ p(0). Use Gaussian, Laplacian, Cauchy or Matern, or give the kernel a "
-        "method log_spectral_density(omega)."
+        "integral (2π)ᵈ p(0). Use Gaussian, Laplacian, Cauchy, Matern, RationalQuadratic or a sum "
+        "of them, or give the kernel a method log_spectral_density(omega)."
     )
 
 
@@ -154,10 +149,31 @@ def _matern(kernel: Matern, omega: Array) -> Float64:
     return np.asarray(constant - (nu + half) * np.log1p((omega**2).sum(axis=1) / (2 * nu)))
 
 
+def _rational_quadratic(kernel: RationalQuadratic, omega: Array) -> Float64:
+    """∫ N(ω; 0, τ) Gamma(τ; a, 1/a) dτ; infinite at 0 where a ≤ d/2."""
+    a, half = kernel.mixture, omega.shape[1] / 2
+    order, r = a - half, np.sqrt((omega**2).sum(axis=1))
+    constant = a * math.log(a) - gammaln(a) - half * LOG_2PI
+    at_zero = gammaln(order) - order * math.log(a) if order > 0 else math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bessel = np.log(kve(order, math.sqrt(2 * a) * r)) - math.sqrt(2 * a) * r
+        found = math.log(2) + order * np.log(r / math.sqrt(2 * a)) + bessel
+    return np.asarray(constant + np.where(r > 0, found, at_zero))
+
+
+def _sum(kernel: Sum, omega: Array) -> Float64:
+    """A mixture with the variances as weights."""
+    every = [log_spectral_density(part, omega) for part in kernel.parts]
+    share = [part.variance / kernel.variance for part in kernel.parts]
+    return np.asarray(logsumexp(every, axis=0, b=np.array(share)[:, None]))
+
+
 _DENSITIES: dict[type[Any], Callable[[Any, Array], Float64]] = {
     Gaussian: _gaussian,
     Laplacian: _laplacian,
     Cauchy: _cauchy,
     Matern: _matern,
+    RationalQuadratic: _rational_quadratic,
+    Sum: _sum,
 }
 """log p(ω) at ℓ = 1."""

@@ -1,0 +1,133 @@
+"""What estimators of streamed rows share: values of new rows in their container, and saving."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from rff_stream._array import Array, Float64
+from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory
+from rff_stream.features import FeatureMap
+from rff_stream.moments import Moments
+from rff_stream.onepass.blas import single_threaded_blas
+from rff_stream.onepass.rowwise import map_rows
+from rff_stream.predictor import RowFunction
+from rff_stream.sources import Columns, Source, open_source
+
+__all__ = ["StreamedEstimator"]
+
+DIRECT_ROWS = 65_536
+"""Rows in memory up to which values are computed without a scheduler."""
+
+
+class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
+    """Rows of any container -> values in the same container, by the fitted inputs.
+
+    A subclass fits ``columns_`` and ``features_``, and says what its answer is as named
+    arrays: ``_arrays()`` and ``_restore(arrays)``, or ``_solve(moments)`` without them.
+    """
+
+    missing_rows: Literal["error", "drop"]
+    missing_chunks: Literal["auto", "error", "fill"]
+    features_: FeatureMap
+    moments_: Moments
+    columns_: Columns
+    n_rows_: int
+    n_missing_: int
+    n_features_in_: int
+    _flat: bool
+
+    def save(
+        self, path: str | PathLike[str], *, moments: bool = False, overwrite: bool = False
+    ) -> None:
+        """Write the model as a Zarr v3 group: data with checksums, no pickle.
+
+        Parameters
+        ----------
+        path : str or path
+        moments : bool
+            Keep the moments too, for other choices of alpha and R without a read.
+        overwrite : bool
+            Replace a model that stands there; the old one is kept until the new is whole.
+        """
+        from rff_stream.estimators.persistence import save
+
+        check_is_fitted(self)
+        save(self, path, moments=moments, overwrite=overwrite)
+
+    def _arrays(self) -> dict[str, Array]:
+        """The answer as named arrays, for the store."""
+        raise NotImplementedError
+
+    def _restore(self, arrays: Mapping[str, Array]) -> None:
+        """The answer from the store's arrays."""
+        raise NotImplementedError
+
+    def _solve(self, folds: Mapping[Any, Moments]) -> None:
+        """Set the attributes of the answer."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing_rows == "drop"
+        return tags
+
+    def _values(
+        self,
+        X: Any,
+        function: RowFunction,
+        names: tuple[str, ...],
+        units: tuple[str, ...],
+        *,
+        flat: bool,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Values of a function of rows in the container of X, (n,) if ``flat``."""
+        if in_memory(X):
+            found = _of_array(checked_rows(self, X, self.missing_rows), function, self.columns_)
+            return framed_like(X, found[:, 0] if flat else found, names)
+        source = self._source(X, storage_options=storage_options)
+        values = map_rows(source, function)
+        values = values[..., 0] if flat else values
+        if not getattr(source, "is_lazy", True):
+            values = values.compute()
+        return source.wrap(values, names, units)
+
+    def _source(
+        self,
+        X: Any,
+        *,
+        y: Any = None,
+        weight: Any = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Source:
+        """A source with the fitted inputs: to predict (no y) or to score."""
+        return open_source(
+            X,
+            y,
+            weight,
+            dim=dim,
+            where=where,
+            missing_rows="drop" if y is None else self.missing_rows,
+            missing_chunks=self.missing_chunks,
+            storage_options=storage_options,
+            columns=replace(self.columns_, targets=(), weight=""),
+        )
+
+
+def _of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
+    """Values (n, width) for an array in memory: at once, or in threads if it is long."""
+    if len(rows) <= DIRECT_ROWS:
+        with single_threaded_blas():
+            return function(rows)
+    source = open_source(rows, columns=columns, missing_rows="drop")
+    lazy = map_rows(source, function)
+    return np.asarray(lazy.compute())

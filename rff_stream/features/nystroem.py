@@ -1,0 +1,283 @@
+"""Nyström features: the kernel with landmarks, whitened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import ModelError
+from rff_stream.features.base import Nesting
+from rff_stream.features.landmarks import LandmarkMethod, choose_landmarks
+from rff_stream.features.rowwise import (
+    MARGIN,
+    PADDED_ROWS,
+    PRODUCT_COLUMNS,
+    FeatureDtype,
+    RandomState,
+    RowwiseMap,
+    check_dtype,
+    frozen,
+    padded_blocks,
+    prior_count,
+    scratch,
+)
+from rff_stream.kernels import ExactKernel, kernel_from_spec, length_scale_vector
+
+__all__ = ["NystroemFeatures"]
+
+FLOOR = {"float32": 1e-6, "float64": 1e-12}
+"""Directions with less of the largest variance are left out: rounding would be all of them."""
+
+Whitening = Literal["cholesky", "eigen"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NystroemFeatures(RowwiseMap):
+    """z(x) = W k(landmarks, x), with WᵀW the inverse of K on the landmarks; prior 1.
+
+    z(x)ᵀz(x') is the exact kernel projected on the landmarks: never above it on the diagonal,
+    and equal where one of the rows is a landmark.
+
+    Parameters
+    ----------
+    landmarks : (m, d) float64
+        In units of the inputs, in the order of the pivots for "cholesky".
+    whitening : array
+        W: for "cholesky" the packed rows of L⁻¹ (R(R+1)/2,), R = m; for "eigen"
+        Λ^{-1/2}Uᵀ (R, m).
+    method : {"cholesky", "eigen"}
+    dtype : {"float32", "float64"}
+    kernel : ExactKernel
+
+    Notes
+    -----
+    A row costs m kernel values and R² flops (Cholesky) or 2Rm (eigen): as much again as the
+    pass itself, or twice. Distances are taken in float64, products in ``dtype``.
+
+    References
+    ----------
+    Williams & Seeger 2001. Harbrecht et al. 2012 (pivoted Cholesky).
+    """
+
+    landmarks: Float64
+    whitening: Array
+    method: Whitening
+    dtype: FeatureDtype
+    kernel: ExactKernel
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        m, d = np.shape(self.landmarks)
+        shape: tuple[int, ...] = (m * (m + 1) // 2,)
+        if self.method != "cholesky":
+            shape = (len(self.whitening), m)
+        object.__setattr__(self, "landmarks", frozen("landmarks", self.landmarks, (m, d)))
+        whitening = frozen("whitening", self.whitening, shape, self.dtype)
+        object.__setattr__(self, "whitening", whitening)
+
+    @classmethod
+    def sample(
+        cls,
+        kernel: ExactKernel,
+        X: Array,
+        n_components: int,
+        *,
+        method: LandmarkMethod = "uniform",
+        whitening: Whitening = "cholesky",
+        rng: RandomState = None,
+        dtype: FeatureDtype = "float32",
+    ) -> Self:
+        """A map whose landmarks are rows of X.
+
+        Parameters
+        ----------
+        kernel : ExactKernel
+            Shift-invariant or not.
+        X : (n, d) array
+            Finite rows, such as those of the pilot.
+        n_components : int
+            R: at most so many landmarks; fewer where X has fewer rows that differ.
+        method : {"uniform", "kmeans++", "leverage"}
+            How rows are chosen. "kmeans++" spreads them, "leverage" prefers rows that others
+            do not explain: both pay where most rows are alike and a few are far.
+        whitening : {"cholesky", "eigen"}
+            Pivoted Cholesky nests (the first columns are a map); eigenvalues do not, and need
+            twice the work a row.
+        rng : Generator, SeedSequence, int or None
+        dtype : {"float32", "float64"}
+        """
+        check_dtype(dtype)
+        X = np.asarray(X, np.float64)
+        if X.ndim != 2 or not len(X) or n_components < 1:
+            raise ValueError(
+                f"X has shape {X.shape} and n_components={n_components} but landmarks are at "
+                "least one of the rows (n, d). Give both."
+            )
+        chosen = choose_landmarks(kernel, X, n_components, method, np.random.default_rng(rng))
+        values = kernel(chosen, chosen)
+        if whitening == "cholesky":
+            order, packed = _inverse_factor(values, FLOOR[dtype])
+            return cls(chosen[order], packed, whitening, dtype, kernel)
+        if whitening != "eigen":
+            raise ValueError(f"whitening={whitening!r} but it is one of 'cholesky', 'eigen'.")
+        return cls(chosen, _inverse_root(values, FLOOR[dtype]), whitening, dtype, kernel)
+
+    @property
+    def n_inputs(self) -> int:
+        return int(self.landmarks.shape[1])
+
+    @property
+    def n_components(self) -> int:
+        return len(self.landmarks) if self.method == "cholesky" else len(self.whitening)
+
+    @property
+    def nesting(self) -> Nesting:
+        return "prefix" if self.method == "cholesky" else "none"
+
+    def prior(self, n_components: int | None = None) -> Float64:
+        """1 for each of the first R' columns."""
+        count = prior_count(n_components, self.n_components)
+        if count < self.n_components and self.method == "eigen":
+            raise ValueError(
+                f"n_components={count} but columns by eigenvalues do not nest. "
+                "Use whitening='cholesky', or draw the smaller map."
+            )
+        return np.ones(count)
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Plain JSON and arrays that :meth:`from_spec` reads."""
+        plain = {
+            "map": "nystroem",
+            "method": self.method,
+            "dtype": self.dtype,
+            "kernel": self.kernel.spec(),
+        }
+        return plain, {"landmarks": self.landmarks, "whitening": self.whitening}
+
+    @classmethod
+    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The map that gave this spec, bit for bit."""
+        try:
+            kernel = kernel_from_spec(plain["kernel"])
+            own = (arrays["landmarks"], arrays["whitening"], plain["method"], plain["dtype"])
+            return cls(*own, kernel)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"The spec of a Nyström map cannot be read: {error!r}. "
+                "Check where it comes from; a stored model has all of its fields."
+            ) from error
+
+    def __repr__(self) -> str:
+        size = f"{self.n_inputs} inputs to {self.n_components} components"
+        name = self.kernel.spec()["kernel"]
+        return f"<NystroemFeatures of {name}: {size} ({self.method}), {self.dtype}>"
+
+    @cached_property
+    def _landmark_blocks(self) -> Float64:
+        """Landmarks (·, 288, d) as the kernel takes them."""
+        rows = self.landmarks
+        if self._radial:
+            rows = (rows - rows[0]) / self._scale
+        elif self._of_products:
+            rows = rows / self._scale
+        return padded_blocks(rows, "float64")
+
+    @cached_property
+    def _scale(self) -> Float64:
+        return length_scale_vector(self.kernel, self.n_inputs)
+
+    @property
+    def _radial(self) -> bool:
+        return hasattr(self.kernel, "of_squared_distance")
+
+    @property
+    def _of_products(self) -> bool:
+        return hasattr(self.kernel, "of_products")
+
+    @cached_property
+    def _whitening_blocks(self) -> list[Array]:
+        """W in blocks of 256 columns of Z: (288, depth), padded with 0."""
+        m, r = len(self.landmarks), self.n_components
+        width = -(-m // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+        blocks = []
+        for lo in range(0, r, PRODUCT_COLUMNS):
+            hi = min(lo + PRODUCT_COLUMNS, r)
+            depth = lo + PRODUCT_COLUMNS if self.method == "cholesky" else width
+            block = np.zeros((PRODUCT_COLUMNS + 2 * MARGIN, depth), self.dtype)
+            for i in range(lo, hi):
+                row = self._whitening_row(i)
+                block[MARGIN + i - lo, : len(row)] = row
+            blocks.append(block)
+        return blocks
+
+    def _whitening_row(self, i: int) -> Array:
+        if self.method == "eigen":
+            return np.asarray(self.whitening[i])
+        start = i * (i + 1) // 2
+        return self.whitening[start : start + i + 1]
+
+    def _map_batch(self, x: Array, Z: Array) -> None:
+        """Write the features (rows, R) of at most 128 rows."""
+        values = self._kernel_values(x)
+        product = scratch.take("whitened", PRODUCT_COLUMNS + 2 * MARGIN, self.dtype)
+        for lo, block in zip(
+            range(0, self.n_components, PRODUCT_COLUMNS), self._whitening_blocks, strict=True
+        ):
+            np.matmul(values[:, : block.shape[1]], block.T, out=product)
+            columns = Z[:, lo : lo + PRODUCT_COLUMNS]
+            columns[...] = product[: len(x), MARGIN : MARGIN + columns.shape[1]]
+
+    def _kernel_values(self, x: Array) -> Array:
+        """k(x, landmarks) (144, m rounded up to blocks) in ``dtype``."""
+        rows = scratch.take("landmark rows", self.n_inputs, "float64")
+        rows[: len(x)] = x
+        rows[len(x) :] = self.landmarks[0]
+        if self._radial:
+            np.subtract(rows, self.landmarks[0], out=rows)
+        if self._radial or self._of_products:
+            np.divide(rows, self._scale, out=rows)
+        width = len(self._landmark_blocks) * PRODUCT_COLUMNS
+        values = scratch.take("landmark values", width, self.dtype)
+        for i, block in enumerate(self._landmark_blocks):
+            lo = i * PRODUCT_COLUMNS
+            found = self._block_values(rows, block)
+            values[:, lo : lo + PRODUCT_COLUMNS] = found[:, MARGIN : MARGIN + PRODUCT_COLUMNS]
+        return values
+
+    def _block_values(self, rows: Float64, block: Float64) -> Float64:
+        """k (144, 288) of padded rows and a block of landmarks."""
+        kernel: Any = self.kernel
+        if not (self._radial or self._of_products):
+            return np.asarray(kernel(rows, block))
+        product = scratch.take("landmark products", len(block), "float64", PADDED_ROWS)
+        np.matmul(rows, block.T, out=product)
+        x, y = (np.square(a).sum(axis=1) for a in (rows, block))
+        if self._of_products:
+            return np.asarray(kernel.of_products(product, np.sqrt(x), np.sqrt(y)))
+        product *= -2
+        product += x[:, None]
+        product += y
+        return np.asarray(kernel.of_squared_distance(np.maximum(product, 0, out=product)))
+
+
+def _inverse_factor(values: Float64, floor: float) -> tuple[Array, Float64]:
+    """Order of the pivots (r,) and the packed rows of L⁻¹ where K = LLᵀ in that order."""
+    factor, pivots, rank, _ = linalg.lapack.dpstrf(
+        values, tol=floor * np.diag(values).max(), lower=1
+    )
+    inverse, _ = linalg.lapack.dtrtri(factor[:rank, :rank], lower=1)
+    return pivots[:rank] - 1, inverse[np.tril_indices(rank)]
+
+
+def _inverse_root(values: Float64, floor: float) -> Float64:
+    """Λ^{-1/2}Uᵀ of the eigenvalues above the floor, the largest first."""
+    eigenvalues, vectors = linalg.eigh(values)
+    kept = eigenvalues > floor * eigenvalues[-1]
+    root = vectors[:, kept] / np.sqrt(eigenvalues[kept])
+    return np.asarray(root.T[::-1])
