@@ -386,9 +386,7 @@ def test_values_of_any_type_in_any_place_are_loaded_or_refused(tmp_path, name, m
     rng = np.random.default_rng(0)
     odd = [None, True, -1, 3, 10**30, 1.5, "x", [], ["x"], {}, {"x": {}}, KeyError]
     places = [place for place in places_in(plain) if place not in ((), ("sha256",))]
-    for place in (
-        places if len(places) < 40 else [places[i] for i in rng.permutation(len(places))[:40]]
-    ):
+    for place in [places[i] for i in rng.permutation(len(places))[:40]]:
         for new in [odd[i] for i in rng.permutation(len(odd))[:3]]:
             changed = json.loads(good[path / name])
             put(changed["attributes"], place, new)
@@ -441,7 +439,9 @@ def test_states_that_mean_nothing_are_refused(tmp_path, state):
 def test_forged_moments_are_refused_by_field(tmp_path):
     path = tmp_path / "M.zarr"
     good = expected_total("a")
+    infinite = np.array([np.inf, -np.inf, *good.sums[2:]])
     bad = {
+        "sums that are not": {"sums": infinite},
         "sums that are not finite": {"sums": np.full(len(good.sums), np.nan)},
         "squared weight -1": {"squared_weight": -1.0},
         "log weight nan": {"log_weight": float("nan")},

@@ -10,7 +10,9 @@ from urllib.parse import unquote
 
 __all__ = ["forget", "hide", "hide_url", "redacted"]
 
-NAMES = re.compile(r"secret|password|passwd|token|credential|account_key|sas|^key$", re.IGNORECASE)
+NAMES = re.compile(
+    r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE
+)
 SHORTEST = 6
 """Characters of a secret that is worth hiding wherever it stands."""
 

@@ -1,4 +1,19 @@
-"""Models and moments as Zarr v3 groups with a create-only log; no pickle anywhere."""
+"""Models and moments as Zarr v3 groups with a create-only log; no pickle anywhere.
+
+::
+
+    zarr.json                    format, header, names and units of columns: written once
+    map/<array> …                what the model is made of, by the names its estimator gives
+    row/<array>                  numbers of the augmented row: prior, origins, target scale
+    answers/<sha256>/<array>     what was solved from the moments, by what it was solved from
+    data/<uuid>/                 one batch: moments, parts, rows, weights, sample_…
+    log/<20 digits>/zarr.json    an entry, which is a commit: what it adds or takes away, and
+                                 bytes and sha256 of every file it vouches for
+
+Every file but the root lies in a Zarr array (bytes and crc32c, uncompressed) or is its
+metadata. Data without an entry are not there. An entry holds the sha256 of the entry before
+and of itself; every 128th holds all that is live before it.
+"""
 
 from rff_stream.store.audit import Verified
 from rff_stream.store.entries import Batch, Entry

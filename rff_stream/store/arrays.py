@@ -91,7 +91,7 @@ def decode(name: str, files: Mapping[str, bytes], place: str) -> Array:
 def decode_rows(name: str, files: Mapping[str, bytes], place: str) -> list[Array]:
     """The rows of an array, each a view of its own chunk: nothing is copied."""
     shape, _, parts = _decoded_chunks(name, files, place)
-    if (len(parts),) != shape[:1]:
+    if not parts or (len(parts),) != shape[:1]:
         raise damaged(place, f"{name}/zarr.json", f"has {len(parts)} chunks for shape {shape}")
     return [part.reshape(shape[1:]) for part in parts]
 
@@ -102,13 +102,14 @@ def _decoded_chunks(
     """(shape, dtype, flat chunks), every size checked before anything is made of it."""
     shape, dtype, chunk = _checked_metadata(files[f"{name}/zarr.json"], place, f"{name}/zarr.json")
     parts, count = [], math.prod(chunk)
-    wanted = count * np.dtype(dtype).itemsize + CHECKSUM
+    little = np.dtype(dtype).newbyteorder("<")
+    wanted = count * little.itemsize + CHECKSUM
     for key in _keys(shape, chunk):
         data = files.get(f"{name}/{key}")
         if data is None or len(data) != wanted:
             found = "is missing" if data is None else f"has {len(data):,} bytes"
             raise damaged(place, f"{name}/{key}", f"{found}; shape {shape} needs {wanted:,}")
-        parts.append(np.frombuffer(data, dtype, count=count))
+        parts.append(np.frombuffer(data, little, count=count).astype(dtype, copy=False))
     return shape, dtype, parts
 
 

@@ -14,7 +14,17 @@ from rff_stream.store.files import damaged
 from rff_stream.store.plain import canonical, dump, parse, parse_loosely
 from rff_stream.store.records import Label
 
-__all__ = ["FORMAT", "Batch", "Entry", "Gone", "Manifest", "State", "check_format", "sha256"]
+__all__ = [
+    "FORMAT",
+    "Batch",
+    "Entry",
+    "Gone",
+    "Manifest",
+    "State",
+    "check_format",
+    "is_root",
+    "sha256",
+]
 
 FORMAT = 1
 """The newest format this build reads, and the one it writes."""
@@ -230,22 +240,23 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def is_root(plain: Mapping[str, Any]) -> bool:
+    """Whether this is ``zarr.json`` of a model, of any format."""
+    attributes = plain.get("attributes")
+    return isinstance(attributes, dict) and attributes.get("software") == "rff_stream"
+
+
 def check_format(plain: Mapping[str, Any], place: str, name: str) -> None:
-    """Refuse what a later rff_stream wrote, and groups that are no part of a model."""
+    """Refuse what a later rff_stream wrote, and what none did."""
     attributes = plain.get("attributes")
     found = attributes.get("format") if isinstance(attributes, dict) else None
-    if plain.get("zarr_format") != 3 or plain.get("node_type") != "group" or type(found) is not int:
-        raise ModelError(
-            f"{place} is not a model of rff_stream: {name} is not that of one (Zarr format "
-            f"{str(plain.get('zarr_format'))[:20]}, {str(plain.get('node_type'))[:20]}). "
-            "Look at the path."
-        )
-    if found > FORMAT:
+    if type(found) is int and found > FORMAT:
         raise ModelError(
             f"{place}/{name} has format {found}, this build reads <= {FORMAT}; upgrade rff_stream."
         )
-    if found < 1:
-        raise damaged(place, name, f"has format {found}, which never was")
+    group = plain.get("zarr_format") == 3 and plain.get("node_type") == "group"
+    if not group or type(found) is not int or found < 1:
+        raise damaged(place, name, f"has format {str(found)[:20]}, which never was")
 
 
 def _check_fields(value: Mapping[str, Any]) -> None:

@@ -140,7 +140,7 @@ def write_batch(files: Files, batch: NewBatch) -> dict[str, Any]:
         "id": batch.id,
         "groups": labels,
         "labels": dict(batch.labels),
-        "rows": sum(moments.n for moments in batch.groups.values()),
+        "rows": sum(int(moments.n) for moments in batch.groups.values()),
         "data": data,
         "content": _content(batch, inside),
         "files": manifest,

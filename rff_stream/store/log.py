@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rff_stream.errors import ModelError
-from rff_stream.store.entries import Batch, Entry, State, check_format, sha256
+from rff_stream.store.entries import Batch, Entry, State, check_format, is_root, sha256
 from rff_stream.store.files import Files, damaged
 from rff_stream.store.plain import MAX_JSON, dump, parse, parse_loosely
 
@@ -247,6 +247,13 @@ def _read_root(files: Files) -> bytes:
     data = files.find("zarr.json", MAX_JSON)
     if data is None:
         raise ModelError(f"{files.place} is not a model of rff_stream: it has no zarr.json.")
-    check_format(parse_loosely(data, f"{files.place}/zarr.json"), files.place, "zarr.json")
+    plain = parse_loosely(data, f"{files.place}/zarr.json")
+    if not is_root(plain):
+        kind = f"Zarr format {plain.get('zarr_format')!s:.20}, {plain.get('node_type')!s:.20}"
+        raise ModelError(
+            f"{files.place} is not a model of rff_stream: zarr.json is that of something else "
+            f"({kind}). Look at the path."
+        )
+    check_format(plain, files.place, "zarr.json")
     parse(data, f"{files.place}/zarr.json")
     return data

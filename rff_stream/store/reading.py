@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -56,13 +56,7 @@ def read_root(log: Log, max_bytes: int) -> Root:
     files, place = log.files, log.files.place
     mine, _ = _split(log.first.files)
     found = read_vouched(files, mine, max_bytes)
-    arrays = {}
-    for name in [name.removesuffix("/zarr.json") for name in found if name.endswith("/zarr.json")]:
-        if (
-            parse(found[f"{name}/zarr.json"], f"{place}/{name}/zarr.json").get("node_type")
-            != "group"
-        ):
-            arrays[name] = decode(name, found, place)
+    arrays = {name: decode(name, found, place) for name in _array_names(found, place)}
     attributes = parse(found["zarr.json"], f"{place}/zarr.json")["attributes"]
     header, plain, order = (attributes.get(key) for key in ("header", "row", "order"))
     pilot = attributes.get("pilot")
@@ -137,6 +131,13 @@ def _split(manifest: Manifest) -> tuple[Manifest, Manifest]:
         if name.startswith("data/") and name != "data/zarr.json"
     }
     return {name: said for name, said in manifest.items() if name not in data}, data
+
+
+def _array_names(files: Mapping[str, bytes], place: str) -> list[str]:
+    """Names of all that is not a group; what is no array either, its decoding refuses."""
+    metadata = [name for name in files if name.endswith("/zarr.json")]
+    kinds = {name: parse(files[name], f"{place}/{name}").get("node_type") for name in metadata}
+    return [name.removesuffix("/zarr.json") for name in metadata if kinds[name] != "group"]
 
 
 def _take(arrays: dict[str, Array], start: str) -> dict[str, Array]:

@@ -95,6 +95,8 @@ class RemoteFiles:
         """A put that returned is already durable."""
 
     def create(self, name: str, data: bytes) -> bool:
+        if _looks_then_puts(self.system):
+            raise self._not_exclusive()
         with self._failing(name, "written"):
             try:
                 self.system.pipe_file(self._path(name), data, mode="create")
@@ -108,7 +110,7 @@ class RemoteFiles:
         return True
 
     def remove(self, folder: str) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):
             self.system.rm(self._path(folder), recursive=True)
 
     def age(self, name: str) -> float:
@@ -127,12 +129,15 @@ class RemoteFiles:
             exclusive = self.create(name, b"{}") and not self.create(name, b"{}")
         finally:
             self.remove(name)
-        if not exclusive or _checks_then_puts(self.system):
-            raise ModelError(
-                f"{self.place} lies in a file system ({type(self.system).__name__}) that does not "
-                "create a file exclusively; two writers would lose batches. Write to a local "
-                "disk or an S3, GCS or Azure bucket; models there can still be read."
-            )
+        if not exclusive:
+            raise self._not_exclusive()
+
+    def _not_exclusive(self) -> ModelError:
+        return ModelError(
+            f"{self.place} lies in a file system ({type(self.system).__name__}) that does not "
+            "create a file exclusively; two writers would lose batches. Write to a local disk or "
+            "an S3, GCS or Azure bucket; models there can still be read."
+        )
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
@@ -144,10 +149,6 @@ class RemoteFiles:
     def _failing(self, name: str, verb: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:
-            if verb == "listed":
-                raise
-            raise damaged(self.place, name, "is missing") from None
         except Exception as error:
             if isinstance(error, ModelError):
                 raise
@@ -169,6 +170,6 @@ def _credentials(url: str) -> tuple[str, dict[str, Any]]:
     return f"{scheme}://{path}", {"key": unquote(key), "secret": unquote(secret)}
 
 
-def _checks_then_puts(system: Any) -> bool:
+def _looks_then_puts(system: Any) -> bool:
     """Whether exclusive creation is the generic one of fsspec, which looks and then writes."""
     return type(system).pipe_file is fsspec.AbstractFileSystem.pipe_file and not system.async_impl

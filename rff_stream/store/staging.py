@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 
 from rff_stream.errors import ModelError
-from rff_stream.store.entries import check_format
+from rff_stream.store.entries import is_root
 from rff_stream.store.local import LocalFiles, cannot_write
 from rff_stream.store.plain import MAX_JSON, parse_loosely
 
@@ -70,8 +70,8 @@ def check_target(target: str, overwrite: bool) -> None:
 def exists(place: str) -> ModelError:
     """The error for a place that is taken."""
     return ModelError(
-        f"{place} exists. A model is not replaced by accident: pass overwrite=True "
-        "(--overwrite), or choose another path."
+        f"{place} exists. A model is not replaced by accident: choose another path, or save "
+        "with overwrite=True (--overwrite)."
     )
 
 
@@ -79,10 +79,9 @@ def _is_model(target: str) -> bool:
     """Whether the root says that this is a model, whole or damaged, of any format."""
     try:
         data = LocalFiles(target).find("zarr.json", MAX_JSON)
-        check_format(parse_loosely(data or b"", target), target, "zarr.json")
-    except ModelError as error:
-        return "upgrade rff_stream" in str(error)
-    return True
+        return data is not None and is_root(parse_loosely(data, target))
+    except ModelError:
+        return False
 
 
 def _put_in_place(own: str, target: str, overwrite: bool) -> None:
