@@ -18,24 +18,43 @@ _HOMES = {
     "FourierFeatures": "features",
     "Gaussian": "kernels",
     "GaussianProcessRegressor": "estimators",
+    "HermiteFeatures": "features",
     "HoldOut": "sources",
+    "KernelDensity": "estimators",
     "KernelRidge": "estimators",
     "Laplacian": "kernels",
     "Matern": "kernels",
     "MomentStore": "store",
     "Moments": "moments",
+    "NoveltyDetector": "estimators",
     "NumericalWarning": "errors",
+    "NystroemFeatures": "features",
+    "RandomBinningFeatures": "features",
+    "RationalQuadratic": "kernels",
     "collect": "onepass",
     "load": "estimators",
+    "mmd": "answers.twosample",
     "open_source": "sources",
     "plan": "planning",
 }
 
 if TYPE_CHECKING:
+    from rff_stream.answers.twosample import mmd
     from rff_stream.errors import NumericalWarning
-    from rff_stream.estimators import GaussianProcessRegressor, KernelRidge, load
-    from rff_stream.features import FourierFeatures
-    from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern
+    from rff_stream.estimators import (
+        GaussianProcessRegressor,
+        KernelDensity,
+        KernelRidge,
+        NoveltyDetector,
+        load,
+    )
+    from rff_stream.features import (
+        FourierFeatures,
+        HermiteFeatures,
+        NystroemFeatures,
+        RandomBinningFeatures,
+    )
+    from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern, RationalQuadratic
     from rff_stream.moments import Moments
     from rff_stream.onepass import collect
     from rff_stream.planning import plan
@@ -47,16 +66,23 @@ __all__ = [
     "FourierFeatures",
     "Gaussian",
     "GaussianProcessRegressor",
+    "HermiteFeatures",
     "HoldOut",
+    "KernelDensity",
     "KernelRidge",
     "Laplacian",
     "Matern",
     "MomentStore",
     "Moments",
+    "NoveltyDetector",
     "NumericalWarning",
+    "NystroemFeatures",
+    "RandomBinningFeatures",
+    "RationalQuadratic",
     "__version__",
     "collect",
     "load",
+    "mmd",
     "open_source",
     "plan",
 ]

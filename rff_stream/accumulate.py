@@ -7,15 +7,14 @@ the GIL, so threads of one process run side by side.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from scipy.linalg import cython_blas
 
 from rff_stream._array import Array, Float64, aligned_bytes
+from rff_stream._blas import rank_update
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import column_sums
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, row_start
@@ -28,6 +27,9 @@ FLUSH_ROWS = 4096
 
 FLOAT64_ROWS, FLOAT64_MEAN_ROWS = 200_000, 20_000
 """``sums="auto"`` keeps float64 sums up to this n, for order 2 and for order 1."""
+
+CENTRE_ROWS = 64
+"""Rows centred at a time: they and their copies of z₀ stay in the L2 cache."""
 
 FLUSH_BLOCK = 64
 """Rows of the triangle added at a time: the cast's buffer stays in cache."""
@@ -265,9 +267,13 @@ class _SecondMoments:
     def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
         r, width = row.n_features, row.width
         self._features, self._row = features, row
-        self._batch = _aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)[:, :width]
-        self._origin = row.feature_origin.astype(dtype)
-        self._centred = bool(self._origin.any())
+        padded = _aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)
+        self._batch, self._flat = padded[:, :width], padded.reshape(-1)
+        # Whole rows of [z₀, 0, …], one under the other: centring is then one contiguous sweep,
+        # four times faster than row by row.
+        origin = np.zeros((CENTRE_ROWS, padded.shape[1]), dtype)
+        origin[:, :r] = row.feature_origin
+        self._origin = origin.reshape(-1) if origin.any() else None
         self._border = np.ones((BATCH_ROWS, width - r))  # [1, (y − y₀)/scale] in float64
         self._border_sums = np.zeros((width - r, width - r))
         self._triangle = np.zeros((width, width), dtype)
@@ -281,9 +287,9 @@ class _SecondMoments:
         m, r = len(x), self._row.n_features
         batch, border = self._batch[:m], self._border[:m]
         for lo in range(0, m, MAP_ROWS):  # centred while still in cache
-            z = self._features(x[lo : lo + MAP_ROWS], out=batch[lo : lo + MAP_ROWS, :r])
-            if self._centred:
-                np.subtract(z, self._origin, out=z)
+            stop = min(lo + MAP_ROWS, m)
+            self._features(x[lo:stop], out=batch[lo:stop, :r])
+            self._centre(lo, stop)
         border[:, 0] = 1.0
         np.subtract(y, self._row.target_origin, out=border[:, 1:])
         border[:, 1:] /= self._row.target_scale
@@ -293,11 +299,20 @@ class _SecondMoments:
             batch *= root.astype(batch.dtype)
             border *= root
         self._border_sums += border.T @ border
-        _rank_update(batch, self._triangle, beta=0.0 if self._fresh else 1.0)
+        rank_update(batch, self._triangle, beta=0.0 if self._fresh else 1.0)
         self._fresh = False
         self._rows += m
         if self._rows >= FLUSH_ROWS:
             self._flush()
+
+    def _centre(self, lo: int, stop: int) -> None:
+        """Subtract z₀ from rows lo … stop of the batch; the border is written afterwards."""
+        if self._origin is None:
+            return
+        lda = len(self._origin) // CENTRE_ROWS
+        for first in range(lo, stop, CENTRE_ROWS):
+            rows = self._flat[first * lda : min(first + CENTRE_ROWS, stop) * lda]
+            np.subtract(rows, self._origin[: len(rows)], out=rows)
 
     def _flush(self) -> None:
         """Add the float32 triangle into the float64 one."""
@@ -352,46 +367,3 @@ def _aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
     """Zeros (rows, columns), C order, that start on a 64-byte boundary."""
     size = rows * columns * dtype.itemsize
     return aligned_bytes(size).view(dtype).reshape(rows, columns)
-
-
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-_name = ctypes.pythonapi.PyCapsule_GetName
-_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-
-
-def _blas(name: str) -> Callable[..., None]:
-    """A BLAS routine as a C function: calling it releases the GIL, unlike SciPy's f2py."""
-    capsule = cython_blas.__pyx_capi__[name]
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(_pointer(capsule, _name(capsule)))
-
-
-_SYRK = {
-    np.dtype(np.float32): (_blas("ssyrk"), ctypes.c_float),
-    np.dtype(np.float64): (_blas("dsyrk"), ctypes.c_double),
-}
-
-
-def _rank_update(rows: Array, matrix: Array, beta: float) -> None:
-    """matrix ← rowsᵀ rows + beta·matrix in its upper triangle (C order), in place.
-
-    BLAS reads C order as the transpose: its "lower" is our upper triangle.
-    """
-    syrk, scalar = _SYRK[rows.dtype]
-    k, n = rows.shape
-    integers = [ctypes.c_int(v) for v in (n, k, rows.strides[0] // rows.itemsize, len(matrix))]
-    one, factor = scalar(1.0), scalar(beta)
-    order, depth, lda, ldc = (ctypes.byref(i) for i in integers)
-    uplo, trans = ctypes.c_char_p(b"L"), ctypes.c_char_p(b"N")
-    syrk(
-        ctypes.cast(uplo, ctypes.c_void_p),
-        ctypes.cast(trans, ctypes.c_void_p),
-        order,
-        depth,
-        ctypes.byref(one),
-        rows.ctypes.data,
-        lda,
-        ctypes.byref(factor),
-        matrix.ctypes.data,
-        ldc,
-    )

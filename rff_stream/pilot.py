@@ -13,6 +13,7 @@ from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import FeatureMap
+from rff_stream.features.sums import column_sums
 from rff_stream.moments import AugmentedRow
 
 __all__ = ["PILOT_BLOCKS", "PILOT_ROWS", "Pilot", "augmented_row", "weighted_median"]
@@ -83,10 +84,7 @@ def augmented_row(
     units: tuple[str, ...] = (),
 ) -> AugmentedRow:
     """The row [z − z₀, 1, y − y₀] with z₀ and y₀ from the pilot."""
-    total = np.zeros(features.n_components)
-    for start in range(0, len(pilot.x), 4096):
-        rows = slice(start, start + 4096)
-        total += pilot.w[rows] @ features(pilot.x[rows]).astype(np.float64)
+    total = column_sums(features, np.dtype(np.float64))(pilot.x, pilot.w)
     return AugmentedRow(
         map_fingerprint=features.fingerprint,
         prior=features.prior(),
@@ -102,6 +100,9 @@ def augmented_row(
 
 def weighted_median(values: Array, weights: Array) -> float:
     """The smallest value with at least half of the weight at or below it."""
+    if (weights == weights[0]).all():  # a selection, ten times cheaper than a sort
+        middle = (len(values) - 1) // 2
+        return float(np.partition(values, middle)[middle])
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(below, 0.5 * below[-1])])

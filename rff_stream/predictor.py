@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +12,13 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 
-__all__ = ["FunctionPredictor", "LinearPredictor", "PosteriorPredictor", "RowFunction"]
+__all__ = [
+    "AnswerPredictor",
+    "FunctionPredictor",
+    "LinearPredictor",
+    "PosteriorPredictor",
+    "RowFunction",
+]
 
 
 class RowFunction(Protocol):
@@ -115,4 +122,30 @@ class FunctionPredictor:
             rows = slice(start, start + BATCH_ROWS)
             values = self.functions(self.features(x[rows]).astype(np.float64))
             found[rows] = values.transpose(1, 2, 0).reshape(values.shape[1], -1)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerPredictor:
+    """x ↦ what an answer says of the feature row z(x).
+
+    Parameters
+    ----------
+    features : FeatureMap
+    answer : callable
+        Feature rows (m, R) in float64 -> (m,) or (m, width); picklable.
+    width : int
+    """
+
+    features: FeatureMap
+    answer: Callable[[Float64], Float64]
+    width: int = 1
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d), in blocks that stay in cache."""
+        found = np.empty((len(x), self.width))
+        for start in range(0, len(x), MAP_ROWS):
+            rows = slice(start, start + MAP_ROWS)
+            Z = self.features(x[rows]).astype(np.float64)
+            found[rows] = self.answer(Z).reshape(len(Z), self.width)
         return found

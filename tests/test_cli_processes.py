@@ -91,11 +91,9 @@ def test_signals_stop_a_fit_and_leave_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("encoding", "said"), [("cp1252", "R² 0.9"), ("cp1251", "R2 0.9"), ("utf-8", "R² 0.9")]
-)
+@pytest.mark.parametrize(("encoding", "said"), [("cp1252", "R² 0.9"), ("cp1251", "R2 0.9")])
 def test_output_has_letters_that_the_encoding_knows(data: Path, encoding: str, said: str) -> None:
-    words = ["fit", data, *SMALL, "--holdout", "0.5", "--where", "a>0"]
+    words = ["fit", data, *SMALL, "--holdout", "0.1", "--where", "b>2.5"]
     done = run(*words, PYTHONIOENCODING=encoding, LC_ALL="C")
     assert (done.returncode, done.stderr) == (0, b"")
     assert said in done.stdout.decode(encoding)

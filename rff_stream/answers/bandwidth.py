@@ -19,8 +19,8 @@ from scipy.special import logsumexp
 from rff_stream._array import Array, Float64
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments
 from rff_stream.kernels.spectral import log_integral, log_spectral_density, self_convolution
+from rff_stream.moments import Moments
 
 __all__ = [
     "MOST_INPUTS",
@@ -82,7 +82,7 @@ class MultiScale:
     ) -> FourierFeatures:
         """A map of R = ``n_components`` columns, orthogonal blocks dealt to the scales."""
         unit = FourierFeatures.sample(
-            self.kernel.with_length_scale(None), self.d, n_components,
+            self.kernel.with_length_scale(None), self.d, n_components, paired=n_components % 2 == 0,
             origin=origin, rng=np.random.default_rng(seed), dtype=dtype,  # type: ignore[arg-type]
         )  # fmt: skip
         omega = unit.frequencies / self._scales[self._turns(len(unit.frequencies)), None]
@@ -97,9 +97,9 @@ class MultiScale:
         return np.repeat(weights, 2 if features.paired else 1)
 
     def scores(self, features: FourierFeatures, moments: Moments) -> Float64:
-        """CV (F,) of every factor, in units of 1/(map's scale)ᵈ; needs pairs."""
-        z = moments.feature_mean()
-        power = z[0::2] ** 2 + z[1::2] ** 2  # |φ(ω)|²
+        """CV (F,) of every factor, in units of 1/(map's scale)ᵈ."""
+        z = moments.feature_mean()  # phases: E 2z̄² over b is |φ(ω)|² too
+        power = z[0::2] ** 2 + z[1::2] ** 2 if features.paired else 2 * z**2
         share = moments.squared_weight / moments.weight**2  # 1/n
         held_out = (power - share) / max(1 - share, Z_TINY)
         mixture = self._log_mixture(features)

@@ -20,8 +20,8 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments
 from rff_stream.kernels.spectral import log_integral, log_integral_squared
+from rff_stream.moments import Moments
 
 __all__ = [
     "Density",
@@ -98,6 +98,12 @@ class Density:
         q, _, _, error = self.relative(Z)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.maximum(q, error)) - self.log_integral)
+
+    def columns(self, Z: Array) -> Float64:
+        """The fields of the estimate as columns (n, 5); NaN for rows of NaN."""
+        found = self(Z)
+        below = np.where(np.isnan(found.density), np.nan, found.below_error)
+        return np.stack([*found[:4], below], axis=1)
 
     def relative(self, Z: Array) -> tuple[Float64, Float64, Float64, Float64]:
         """q, its error over frequencies, over data, and both (n,): in units of 1/∫κ."""

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from rff_stream.estimators.density import KernelDensity
 from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
 from rff_stream.estimators.kernel_ridge import KernelRidge
+from rff_stream.estimators.novelty import NoveltyDetector
 from rff_stream.estimators.persistence import load
 
-__all__ = ["GaussianProcessRegressor", "KernelRidge", "load"]
+__all__ = [
+    "GaussianProcessRegressor",
+    "KernelDensity",
+    "KernelRidge",
+    "NoveltyDetector",
+    "load",
+]

@@ -12,6 +12,7 @@ from rff_stream.errors import DataError
 
 __all__ = [
     "checked_fit",
+    "checked_inputs",
     "checked_rows",
     "framed_like",
     "in_memory",
@@ -82,8 +83,6 @@ def checked_fit(
     ValueError
         In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
-    from sklearn.utils.validation import _check_sample_weight
-
     X, y, weight = _by_name(X, y, weight, inputs)
     if y is None:
         raise ValueError(
@@ -91,13 +90,32 @@ def checked_fit(
         )
     X, y = _checked_pairs(estimator, X, y, missing_rows)
     if weight is not None:
-        weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not (weight > 0).any():
-            raise ValueError(
-                "Sample weights must contain at least one non-zero number: all are zero. "
-                "Give the rows that should count a positive weight."
-            )
+        weight = _checked_weights(X, weight)
     return X, y, weight
+
+
+def checked_inputs(
+    estimator: Any, X: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
+) -> tuple[Any, Any]:
+    """X (n, d) and weights of data in memory without targets; as :func:`checked_fit`."""
+    from sklearn.utils.validation import validate_data
+
+    X, _, weight = _by_name(X, None, weight, inputs)
+    X = validate_data(estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric")
+    return X, None if weight is None else _checked_weights(X, weight)
+
+
+def _checked_weights(X: Any, weight: Any) -> Any:
+    """Weights (n,) ≥ 0, some above."""
+    from sklearn.utils.validation import _check_sample_weight
+
+    weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not (weight > 0).any():
+        raise ValueError(
+            "Sample weights must contain at least one non-zero number: all are zero. "
+            "Give the rows that should count a positive weight."
+        )
+    return weight
 
 
 def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[Any, Any]:

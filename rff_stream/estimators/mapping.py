@@ -10,6 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
+from rff_stream.estimators.namedmaps import NAMED_MAPS
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.pilot import Pilot
@@ -137,6 +138,8 @@ def make_features(
     """A map given as a value, or the Fourier map drawn for this kernel about the pilot's mean."""
     if not isinstance(features, str):
         return features
+    if features in NAMED_MAPS:
+        return NAMED_MAPS[features](kernel, n_components, pilot, seed, dtype)
     paired, frequencies = SAMPLING[features]
     return FourierFeatures.sample(
         kernel,
@@ -170,10 +173,9 @@ def check_choices(
                 f"features maps {features.n_inputs} inputs but the data have {d}. "
                 "Make the map for these columns."
             )
-    elif features not in SAMPLING:
-        raise ValueError(
-            f"features={features!r} but it is one of {', '.join(map(repr, SAMPLING))} or a map."
-        )
+    elif features not in SAMPLING | NAMED_MAPS:
+        known = ", ".join(map(repr, SAMPLING | NAMED_MAPS))
+        raise ValueError(f"features={features!r} but it is one of {known} or a map.")
     if not isinstance(sample_rows, (int, np.integer)) or sample_rows < 0:
         raise ValueError(f"sample_rows={sample_rows!r} but it is a whole number ≥ 0.")
     if not _searches(length_scale):

@@ -114,7 +114,7 @@ def _kinds() -> dict[str, Callable[[], Any]]:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON; what cannot be written is told apart by its kind."""
-    if hasattr(value, "sample_frequencies"):
+    if hasattr(value, "with_length_scale"):
         return {"kernel": value.spec()}
     if hasattr(value, "fingerprint"):
         return {"map": value.fingerprint}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError, ModelError
+from rff_stream.errors import DataError
 from rff_stream.features.base import MAP_ROWS, Nesting
 from rff_stream.features.rowwise import (
     FeatureDtype,
@@ -42,7 +42,7 @@ class RandomBinningFeatures(RowwiseMap):
         Odd numbers that hash the whole-number coordinates of a cell, and a seed.
     n_buckets : int
         B hashed columns of each grid.
-    n_components : int
+    n_columns : int
         R ≤ grids·B; the last grid may be cut.
     origin : (d,) float64
     variance : float
@@ -181,18 +181,6 @@ class RandomBinningFeatures(RowwiseMap):
         }
         names = ("pitches", "shifts", "multipliers", "origin")
         return plain, {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        """The map that gave this spec, bit for bit."""
-        try:
-            own = {key: plain[key] for key in plain.keys() - {"map"}}
-            return cls(**own, **arrays)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"The spec of a random binning map cannot be read: {error!r}. "
-                "Check where it comes from; a stored model has all of its fields."
-            ) from error
 
     def __repr__(self) -> str:
         size = f"{self.n_inputs} inputs to {self.n_components} components"

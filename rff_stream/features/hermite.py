@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.features.rowwise import (
     PADDED_ROWS,
@@ -146,18 +144,6 @@ class HermiteFeatures(RowwiseMap):
         names = ("orders", "length_scale", "deviation", "origin")
         return plain, {name: getattr(self, name) for name in names}
 
-    @classmethod
-    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        """The map that gave this spec, bit for bit."""
-        try:
-            own = {key: plain[key] for key in plain.keys() - {"map"}}
-            return cls(**own, **arrays)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"The spec of a Hermite map cannot be read: {error!r}. "
-                "Check where it comes from; a stored model has all of its fields."
-            ) from error
-
     def __repr__(self) -> str:
         size = f"{self.n_inputs} inputs to {self.n_components} components"
         return f"<HermiteFeatures of gaussian: {size}, {self.captured:.3f} of it, {self.dtype}>"
@@ -221,7 +207,7 @@ def _largest(costs: Float64, count: int) -> Array:
     """The ``count`` vectors of orders n (count, d) of smallest Σ nⱼ costⱼ, in that order."""
     d = len(costs)
     heap: list[tuple[float, tuple[int, ...], int]] = [(0.0, (0,) * d, 0)]
-    found = []
+    found: list[tuple[int, ...]] = []
     while len(found) < count:
         cost, orders, last = heapq.heappop(heap)
         found.append(orders)

@@ -38,7 +38,10 @@ def choose_landmarks(
 
 def _diagonal(kernel: ExactKernel, X: Float64) -> Float64:
     """k(x, x) (n,)."""
-    return np.array([kernel(x[None], x[None])[0, 0] for x in X])
+    if hasattr(kernel, "sample_frequencies"):
+        return np.full(len(X), kernel.variance)
+    parts = (X[i : i + 64] for i in range(0, len(X), 64))
+    return np.concatenate([np.diag(kernel(part, part)) for part in parts])
 
 
 def _spread(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Array:
@@ -75,7 +78,7 @@ def _leverage(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Fl
         cross = kernel(some, X[start : start + LEVERAGE_ROWS])
         explained[start : start + LEVERAGE_ROWS] = (cross * linalg.cho_solve(factor, cross)).sum(0)
     own = _diagonal(kernel, X)
-    return np.maximum(own - explained, 1e-9 * own.max()) / penalty
+    return np.asarray(np.maximum(own - explained, 1e-9 * own.max()) / penalty)
 
 
 def _penalty(eigenvalues: Float64, dimension: float) -> float:

@@ -31,7 +31,7 @@ from rff_stream.kernels import ExactKernel, kernel_from_spec, length_scale_vecto
 
 __all__ = ["NystroemFeatures"]
 
-FLOOR = {"float32": 1e-6, "float64": 1e-12}
+FLOOR = {"float32": 4e-6, "float64": 1e-12}
 """Directions with less of the largest variance are left out: rounding would be all of them."""
 
 Whitening = Literal["cholesky", "eigen"]
@@ -90,6 +90,7 @@ class NystroemFeatures(RowwiseMap):
         *,
         method: LandmarkMethod = "uniform",
         whitening: Whitening = "cholesky",
+        floor: float | None = None,
         rng: RandomState = None,
         dtype: FeatureDtype = "float32",
     ) -> Self:
@@ -109,6 +110,9 @@ class NystroemFeatures(RowwiseMap):
         whitening : {"cholesky", "eigen"}
             Pivoted Cholesky nests (the first columns are a map); eigenvalues do not, and need
             twice the work a row.
+        floor : float, optional
+            Directions with less of the variance are left out: 4e-6 for float32, 1e-12 for
+            float64. Raise it for fewer columns of a smooth kernel.
         rng : Generator, SeedSequence, int or None
         dtype : {"float32", "float64"}
         """
@@ -120,13 +124,13 @@ class NystroemFeatures(RowwiseMap):
                 "least one of the rows (n, d). Give both."
             )
         chosen = choose_landmarks(kernel, X, n_components, method, np.random.default_rng(rng))
-        values = kernel(chosen, chosen)
+        values, floor = kernel(chosen, chosen), FLOOR[dtype] if floor is None else floor
         if whitening == "cholesky":
-            order, packed = _inverse_factor(values, FLOOR[dtype])
+            order, packed = _inverse_factor(values, floor)
             return cls(chosen[order], packed, whitening, dtype, kernel)
         if whitening != "eigen":
             raise ValueError(f"whitening={whitening!r} but it is one of 'cholesky', 'eigen'.")
-        return cls(chosen, _inverse_root(values, FLOOR[dtype]), whitening, dtype, kernel)
+        return cls(chosen, _inverse_root(values, floor), whitening, dtype, kernel)
 
     @property
     def n_inputs(self) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64, aligned_bytes
-from rff_stream.errors import DataError
-from rff_stream.features.base import MAP_ROWS, FeatureMap, spec_fingerprint
+from rff_stream.errors import DataError, ModelError
+from rff_stream.features.base import MAP_ROWS, FeatureMap, Nesting, spec_fingerprint
 
 if TYPE_CHECKING:
     from rff_stream.features.composed import SideBySide, Then
@@ -61,11 +62,34 @@ class RowwiseMap:
         def n_components(self) -> int: ...
         @property
         def dtype(self) -> Any: ...
+        @property
+        def nesting(self) -> Nesting: ...
+        def prior(self, n_components: int | None = None) -> Float64: ...
         def spec(self) -> tuple[dict[str, Any], dict[str, Array]]: ...
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
         raise NotImplementedError
+
+    @classmethod
+    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The map that gave this spec, bit for bit; its fields are those of the class.
+
+        Raises
+        ------
+        ModelError
+            When a field is missing, of another kind, or too many.
+        """
+        fields: dict[str, Any] = {k: plain[k] for k in plain.keys() - {"map"}} | dict(arrays)
+        try:
+            if fields.keys() != cls.__dataclass_fields__.keys():
+                raise ValueError(f"its fields are {sorted(fields)}")
+            return cls(**fields)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ModelError(
+                f"The spec of a map {plain.get('map')!r} cannot be read: {error!r}. "
+                "Check where it comes from; a stored model has all of its fields."
+            ) from error
 
     @cached_property
     def fingerprint(self) -> str:
@@ -101,7 +125,7 @@ class RowwiseMap:
         fields = (getattr(self, name) for name in self.__dataclass_fields__)
         return type(self), tuple(fields)  # without what is cached: the map travels light
 
-    def __or__(self, other: FeatureMap) -> SideBySide:
+    def __or__(self, other: Any) -> SideBySide:
         """Columns of both maps of the same inputs, one beside the other: k₁ + k₂."""
         from rff_stream.features.composed import SideBySide
 

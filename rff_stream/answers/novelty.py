@@ -1,0 +1,84 @@
+"""Novelty from moments: how far a row is from the others, and from where on it is novel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.system import scatter_about
+from rff_stream.moments import Moments
+
+__all__ = ["Whitened", "threshold", "whitened"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whitened:
+    """−(z − z̄)ᵀS^½ (C + ρI)⁻¹ S^½(z − z̄) with C = S^½ cov(z) S^½: a Mahalanobis distance.
+
+    Parameters
+    ----------
+    mean : (R,) float64
+        z̄.
+    rotation : (R, R) float64
+        S^½U(Λ + ρ)^{−½} of C = UΛUᵀ.
+    """
+
+    mean: Float64
+    rotation: Float64
+
+    def __call__(self, Z: Array) -> Float64:
+        """Scores (n,) ≤ 0 of feature rows Z (n, R), larger for rows like the others; 2R² flops."""
+        rotated = (np.asarray(Z, np.float64) - self.mean) @ self.rotation
+        return np.asarray(-np.einsum("nr,nr->n", rotated, rotated))
+
+
+def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
+    """Mahalanobis distance in feature space, from order-2 moments.
+
+    Parameters
+    ----------
+    moments : Moments
+        Order 2; targets are not looked at.
+    ridge : float
+        ρ > 0, as a share of κ(0). Directions of variance below it count by their length
+        alone; a large ρ gives the order of the plain density.
+
+    Returns
+    -------
+    Whitened
+
+    Notes
+    -----
+    One eigen-decomposition. 0.1 is the best of 10⁻⁵, …, 10⁻¹ on the mean of ten public sets
+    (AUROC .885, .875 at 10⁻², .843 at 10⁻⁵; the plain density .874).
+    """
+    if moments.order != 2:
+        raise ValueError("order=1 moments hold a mean and no ZᵀZ. Collect them with order=2.")
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise ValueError(f"ridge={ridge!r} but it is a finite number > 0. Use 0.1.")
+    row, mean = moments.row, moments.feature_mean()
+    root = np.sqrt(row.prior)
+    covariance, _, _ = scatter_about(moments, mean, moments.target_mean())
+    covariance *= root * root[:, None] / moments.weight
+    eigenvalues, vectors = linalg.eigh(covariance, overwrite_a=True, driver="evd")
+    unit = float(row.prior.sum() / 2)  # κ(0) of cosine and sine pairs
+    vectors *= root[:, None] / np.sqrt(np.maximum(eigenvalues, 0) + ridge * unit)
+    return Whitened(mean, vectors)
+
+
+def threshold(scores: Array, weights: Array, contamination: float) -> float:
+    """The value below which a share ``contamination`` of the weight lies.
+
+    Half-way between two neighbouring scores, so that rounding moves no row across.
+    """
+    scores, weights = np.asarray(scores, np.float64), np.asarray(weights, np.float64)
+    order = np.argsort(scores, kind="stable")
+    ordered, below = scores[order], np.cumsum(weights[order])
+    wanted = contamination * below[-1] * (1 + 1e-12)
+    above = ordered[min(int(np.searchsorted(below, wanted, "right")), len(ordered) - 1)]
+    close = 1e-9 * (ordered[-1] - ordered[0])
+    lower = ordered[: np.searchsorted(ordered, above - close)]
+    return float((lower[-1] + above) / 2 if len(lower) else above)

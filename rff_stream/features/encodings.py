@@ -1,0 +1,259 @@
+"""Encodings: maps without a draw, for angles, times, categories and quantiles; they compose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.base import Nesting
+from rff_stream.features.rowwise import (
+    FeatureDtype,
+    RowwiseMap,
+    check_dtype,
+    frozen,
+    prior_count,
+)
+
+__all__ = ["OneHot", "Periodic", "PiecewiseLinear", "Scaled", "Sphere"]
+
+
+class _Encoding(RowwiseMap):
+    """What encodings share: columns in [−1, 1] or so, prior 1, computed in float64."""
+
+    dtype: FeatureDtype
+    _ARRAYS: tuple[str, ...] = ()
+
+    def _name(self) -> str:
+        return _NAMES[type(self)]
+
+    @property
+    def n_inputs(self) -> int:
+        return 1
+
+    @property
+    def nesting(self) -> Nesting:
+        return "none"
+
+    def prior(self, n_components: int | None = None) -> Float64:
+        """1 for each column."""
+        if prior_count(n_components, self.n_components) < self.n_components:
+            raise ValueError(
+                f"n_components={n_components} but the {self.n_components} columns of an "
+                "encoding belong together. Make the smaller encoding."
+            )
+        return np.ones(self.n_components)
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Plain JSON and arrays that :meth:`from_spec` reads."""
+        plain = {n: getattr(self, n) for n in self.__dataclass_fields__ if n not in self._ARRAYS}
+        return {"map": self._name()} | plain, {n: getattr(self, n) for n in self._ARRAYS}
+
+    def __repr__(self) -> str:
+        size = f"{self.n_inputs} inputs to {self.n_components} components"
+        return f"<{type(self).__name__}: {size}, {self.dtype}>"
+
+    def _map_batch(self, x: Array, Z: Array) -> None:
+        """Write the features (rows, R) of at most 128 rows."""
+        padded = np.zeros((128, self.n_inputs))  # one shape: the same bits in any batch
+        padded[: len(x)] = x
+        Z[...] = self._encoded(padded)[: len(x)]
+
+    def _encoded(self, x: Float64) -> Float64:
+        """Columns (128, R) of padded rows (128, d)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Periodic(_Encoding):
+    """cos and sin of 2πh(x − origin)/period for h = 1 … harmonics: 23:59 is next to 0:00.
+
+    Parameters
+    ----------
+    period : float
+        In units of the input: 24 for hours, 360 for degrees.
+    harmonics : int
+        1 wraps around; more are a positional embedding with detail down to period/harmonics.
+    origin : float
+        Of the phase; give a time near the data where they are far from 0.
+    dtype : {"float64", "float32"}
+    """
+
+    period: float
+    harmonics: int = 1
+    origin: float = 0.0
+    dtype: FeatureDtype = "float64"
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        if not (0 < self.period < np.inf and self.harmonics >= 1):
+            raise ValueError(
+                f"period={self.period} and harmonics={self.harmonics} but a period is > 0 and "
+                "has at least 1 harmonic."
+            )
+
+    @property
+    def n_components(self) -> int:
+        return 2 * self.harmonics
+
+    @property
+    def nesting(self) -> Nesting:
+        return "pairs"
+
+    def prior(self, n_components: int | None = None) -> Float64:
+        """s (R',) = 2/R': k(x, x) = 1."""
+        count = prior_count(n_components, self.n_components)
+        if count % 2:
+            raise ValueError(f"n_components={count} is odd but cos and sin come in pairs.")
+        return np.full(count, 2 / count)
+
+    def _encoded(self, x: Float64) -> Float64:
+        turns = np.remainder((x - self.origin) / self.period, 1.0)
+        angles = 2 * np.pi * np.remainder(turns * np.arange(1, self.harmonics + 1), 1.0)
+        return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecewiseLinear(_Encoding):
+    """min(max((x − tᵢ)/(tᵢ₊₁ − tᵢ), 0), 1) for each bin between knots t: splines of degree 1.
+
+    Parameters
+    ----------
+    knots : (R + 1,) float64
+        Increasing.
+    dtype : {"float64", "float32"}
+
+    References
+    ----------
+    Gorishniy et al. 2022, eq. 1.
+    """
+
+    knots: Float64
+    dtype: FeatureDtype = "float64"
+    _ARRAYS = ("knots",)
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        knots = frozen("knots", self.knots, (np.size(self.knots),))
+        if len(knots) < 2 or not (np.diff(knots) > 0).all():
+            raise ValueError(f"knots={knots} but they are two or more and increase.")
+        object.__setattr__(self, "knots", knots)
+
+    @classmethod
+    def of_rows(cls, x: ArrayLike, n_bins: int = 16, *, dtype: FeatureDtype = "float64") -> Self:
+        """Knots at the quantiles of rows x (n,), such as the pilot's; equal ones are one."""
+        values = np.asarray(x, np.float64)
+        knots = np.unique(np.nanquantile(values, np.linspace(0, 1, n_bins + 1)))
+        return cls(knots, dtype)
+
+    @property
+    def n_components(self) -> int:
+        return len(self.knots) - 1
+
+    def _encoded(self, x: Float64) -> Float64:
+        return np.clip((x - self.knots[:-1]) / np.diff(self.knots), 0, 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OneHot(_Encoding):
+    """1 in the column of the category, 0 elsewhere; a category not listed is a row of 0.
+
+    Parameters
+    ----------
+    categories : (R,) float64
+        Numbers that stand for the categories, each once.
+    dtype : {"float64", "float32"}
+    """
+
+    categories: Float64
+    dtype: FeatureDtype = "float64"
+    _ARRAYS = ("categories",)
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        found = frozen("categories", self.categories, (np.size(self.categories),))
+        if not len(found) or len(np.unique(found)) < len(found):
+            raise ValueError(f"categories={found} but each is listed once. Give different numbers.")
+        object.__setattr__(self, "categories", found)
+
+    @property
+    def n_components(self) -> int:
+        return len(self.categories)
+
+    def _encoded(self, x: Float64) -> Float64:
+        return np.where(np.isnan(x), np.nan, x == self.categories)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sphere(_Encoding):
+    """The unit vector of (latitude, longitude) in degrees: distances know no date line.
+
+    zᵀz' is the cosine of the angle between two places. ``Sphere().then(map)`` makes any kernel
+    one of chordal distance.
+    """
+
+    dtype: FeatureDtype = "float64"
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+
+    @property
+    def n_inputs(self) -> int:
+        return 2
+
+    @property
+    def n_components(self) -> int:
+        return 3
+
+    def _encoded(self, x: Float64) -> Float64:
+        latitude = np.radians(np.ascontiguousarray(x[:, 0]))
+        longitude = np.radians(np.remainder(x[:, 1], 360.0))
+        east, north = np.cos(latitude), np.sin(latitude)
+        return np.column_stack([east * np.cos(longitude), east * np.sin(longitude), north])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaled(_Encoding):
+    """(x − origin)/scale: inputs as they are, beside encodings or for a linear model.
+
+    Parameters
+    ----------
+    origin, scale : (d,) float64
+    dtype : {"float64", "float32"}
+    """
+
+    origin: Float64
+    scale: Float64
+    dtype: FeatureDtype = "float64"
+    _ARRAYS = ("origin", "scale")
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        for name in self._ARRAYS:
+            shape = (np.size(self.origin),)
+            object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
+        if not (self.scale > 0).all():
+            raise ValueError(f"scale={self.scale} but scales are > 0.")
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.origin)
+
+    @property
+    def n_components(self) -> int:
+        return len(self.origin)
+
+    def _encoded(self, x: Float64) -> Float64:
+        return (x - self.origin) / self.scale
+
+
+_NAMES: dict[type, str] = {
+    Periodic: "periodic",
+    PiecewiseLinear: "piecewise_linear",
+    OneHot: "one_hot",
+    Sphere: "sphere",
+    Scaled: "scaled",
+}

@@ -1,0 +1,140 @@
+"""Encodings and maps of maps: what each column says, and how they compose."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.features import (
+    ByColumns,
+    FourierFeatures,
+    OneHot,
+    Periodic,
+    PiecewiseLinear,
+    Scaled,
+    Sphere,
+    Then,
+    by_columns,
+    map_from_spec,
+)
+from rff_stream.kernels import Gaussian
+
+
+def test_a_period_wraps_around():
+    hours = Periodic(24, 2)
+    Z = hours(np.array([[0.0], [24.0], [6.0], [23.999], [-18.0]]))
+    np.testing.assert_allclose(Z[0], [1, 0, 1, 0], atol=1e-15)
+    assert np.array_equal(Z[0], Z[1])
+    np.testing.assert_allclose(Z[2], [0, 1, -1, 0], atol=1e-15)
+    np.testing.assert_allclose(Z[4], Z[2], atol=1e-15)
+    assert np.abs(Z[3] - Z[0]).max() < 1e-3
+    assert (Z @ np.diag(hours.prior()) @ Z.T).diagonal() == pytest.approx(np.ones(5))
+    assert np.array_equal(hours.prior(2), np.ones(2))
+
+
+def test_a_period_keeps_its_digits_far_from_zero():
+    day = Periodic(86_400.0)
+    seconds = 86_400.0 * 20_000 + np.arange(5.0)[:, None]
+    np.testing.assert_allclose(day(seconds), day(np.arange(5.0)[:, None]), atol=1e-12)
+
+
+def test_piecewise_linear_fills_its_bins_from_the_left(rng):
+    bins = PiecewiseLinear(np.array([0.0, 1.0, 3.0]))
+    Z = bins(np.array([[-1.0], [0.25], [1.0], [2.0], [9.0]]))
+    assert Z.tolist() == [[0, 0], [0.25, 0], [1, 0], [1, 0.5], [1, 1]]
+    x = rng.standard_normal(1000)
+    found = PiecewiseLinear.of_rows(x, 4)
+    np.testing.assert_allclose(found.knots, np.quantile(x, [0, 0.25, 0.5, 0.75, 1]))
+    assert PiecewiseLinear.of_rows(np.r_[x * 0, 1.0], 4).n_components == 1  # equal knots are one
+
+
+def test_one_hot_knows_its_categories():
+    Z = OneHot(np.array([3.0, 7.0]))(np.array([[7.0], [3.0], [5.0], [np.nan]]))
+    assert Z[:3].tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert np.isnan(Z[3]).all()
+
+
+def test_places_on_the_sphere_know_no_date_line():
+    places = np.array([[0.0, 0.0], [0.0, 360.0], [90.0, 12.0], [10.0, 179.99], [10.0, -179.99]])
+    Z = Sphere()(places)
+    np.testing.assert_allclose(Z[:3], [[1, 0, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15)
+    np.testing.assert_allclose((Z**2).sum(axis=1), 1, rtol=1e-14)
+    angle = np.radians(0.02) * np.cos(np.radians(10))
+    assert np.linalg.norm(Z[3] - Z[4]) == pytest.approx(angle, rel=1e-6)
+
+
+def test_maps_side_by_side_add_their_kernels(rng):
+    X = rng.standard_normal((30, 2))
+    a = FourierFeatures.sample(Gaussian(), 2, 10, rng=0)
+    b = Scaled(np.zeros(2), np.ones(2))
+    c = FourierFeatures.sample(Gaussian(3.0), 2, 6, rng=1)
+    both = a | b | c
+    assert len(both.maps) == 3
+    assert both.dtype == "float64"
+    assert both.nesting == "none"
+    np.testing.assert_array_equal(both(X), np.hstack([a(X), b(X), c(X)]))
+    np.testing.assert_array_equal(both.prior(), np.r_[a.prior(), b.prior(), c.prior()])
+
+
+def test_then_maps_the_columns_of_the_first(rng):
+    X = rng.uniform(-80, 80, (30, 2))
+    second = FourierFeatures.sample(Gaussian(0.5), 3, 40, rng=0)
+    place = Sphere().then(second)
+    assert isinstance(place, Then)
+    np.testing.assert_array_equal(place(X), second(Sphere()(X)))
+    assert (place.nesting, place.n_components) == ("pairs", 40)
+    np.testing.assert_array_equal(place.prior(10), second.prior(10))
+
+
+def test_columns_choose_their_own_map(rng):
+    X = rng.uniform(0, 24, (30, 4))
+    maps = {"hour": Periodic(24), ("lat", "lon"): Sphere()}
+    features = by_columns(maps, ["lat", "hour", "unused", "lon"])
+    expected = np.hstack([Periodic(24)(X[:, 1:2]), Sphere()(X[:, [0, 3]])])
+    np.testing.assert_array_equal(features(X), expected)
+    deep = features | Scaled(np.zeros(4), np.ones(4))
+    plain, arrays = deep.then(OneHotOfAll(deep.n_components)).spec()
+    assert map_from_spec(json.loads(json.dumps(plain)), arrays)(X).shape == (30, 9)
+
+
+def OneHotOfAll(d: int) -> ByColumns:
+    return ByColumns(tuple(OneHot(np.ones(1)) for _ in range(d)), [[j] for j in range(d)], d)
+
+
+def test_a_wave_in_the_hour_is_learnt_by_an_encoding(rng):
+    X = np.column_stack([rng.uniform(0, 24, 400), rng.standard_normal(400)])
+    y = np.cos(2 * np.pi * X[:, 0] / 24) + 0.5 * X[:, 1]
+    features = by_columns(
+        {"hour": Periodic(24), "x": Scaled(np.zeros(1), np.ones(1))}, ["hour", "x"]
+    )
+    model = rs.KernelRidge(features=features, alpha=1e-6).fit(X, y)
+    assert model.score(X, y) > 0.999999
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Periodic(0), "period=0 .* > 0"),
+        (lambda: PiecewiseLinear(np.array([1.0, 1.0])), "two or more and increase"),
+        (lambda: OneHot(np.array([1.0, 1.0])), "each is listed once"),
+        (lambda: Scaled(np.zeros(1), np.zeros(1)), "scales are > 0"),
+        (lambda: Sphere("float16"), "dtype='float16'"),
+        (lambda: Sphere() | Periodic(1), r"take \[2, 1\] inputs but must take the same"),
+        (lambda: Sphere().then(Periodic(1)), "gives 3 columns but the second takes 1"),
+        (lambda: by_columns({"a": Sphere()}, ["a"]), r"takes 2 inputs but got columns \(0,\)"),
+        (lambda: by_columns({"z": Periodic(1)}, ["a"]), r"\['z'\] are not among .*\['a'\]"),
+        (lambda: Sphere().prior(2), "columns of an encoding belong together"),
+        (lambda: Periodic(1).prior(1), "n_components=1 is odd"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_only_maps_stand_side_by_side():
+    with pytest.raises(TypeError):
+        Sphere() | 3
