@@ -415,7 +415,7 @@ def test_auto_is_float64_up_to_200_000_rows() -> None:
 # ------------------------------------------------------------------------------------------ threads
 
 
-def test_arank_update_lets_other_threads_run() -> None:
+def test_a_rank_update_lets_other_threads_run() -> None:
     """One BLAS call of a third of a second: a held GIL lets the main thread wake once at most."""
     rows = np.ones((30_000, 1024), np.float32)
     matrix = np.zeros((1024, 1024), np.float32)

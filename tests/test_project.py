@@ -157,7 +157,7 @@ def test_only_onepass_builds_graphs(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)
-def test_only_accumulate_callsrank_updates(path):
+def test_only_accumulate_calls_rank_updates(path):
     syrk = re.compile(r"[sd]?syrk|cython_blas")
     used = {
         text
@@ -272,7 +272,7 @@ def test_rules_see_what_they_look_for(tmp_path, monkeypatch):
         test_the_core_is_numpy_and_scipy,
         test_a_file_imports_only_from_rows_above_it,
         test_only_onepass_builds_graphs,
-        test_only_accumulate_callsrank_updates,
+        test_only_accumulate_calls_rank_updates,
         test_files_and_functions_fit_on_a_screen_or_few,
         test_what_is_public_has_a_docstring,
     ):
