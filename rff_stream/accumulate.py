@@ -16,7 +16,7 @@ import numpy as np
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream._blas import rank_update
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
-from rff_stream.features.sums import column_sums
+from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, row_start
 from rff_stream.rowsample import RowSample, hash_rows
 
@@ -336,14 +336,14 @@ class _FirstMoments:
     """Σ w a, in 32 parts: no Z is kept and no rank-k update made."""
 
     def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
-        self._row, self._sum = row, column_sums(features, dtype)
+        self._row, self._sweep = row, sweep_of(features, dtype)
         self._parts = np.zeros((N_PARTS, row.width))
 
     def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
         """Add m ≤ 512 rows to one part."""
         r, weights = self._row.n_features, np.ones(len(x)) if w is None else w
         sums, weight = self._parts[part], float(weights.sum())
-        sums[:r] += self._sum(x, w) - weight * self._row.feature_origin
+        sums[:r] += column_sums(self._sweep, x, w, r) - weight * self._row.feature_origin
         sums[r] += weight
         sums[r + 1 :] += weights @ (y - self._row.target_origin)
 

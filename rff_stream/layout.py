@@ -67,6 +67,18 @@ class Layout:
         """S."""
         return -(-self.n_leaves // self.segment_leaves)
 
+    def uniform_edges(self) -> tuple[tuple[int, ...], ...]:
+        """Boundaries for values a row: those of the coarse boxes, a lone one cut evenly.
+
+        Steps are equal but for the last, as Zarr needs them.
+        """
+        along = self.edges[self.cut]
+        if self.parts == 1 or len(along) != 2:
+            return self.edges
+        step = -(-along[-1] // self.parts)
+        even = (*range(0, along[-1], step), along[-1])
+        return (*self.edges[: self.cut], even, *self.edges[self.cut + 1 :])
+
     def segment(self, index: int) -> range:
         """Leaves of a segment."""
         start = index * self.segment_leaves
@@ -209,9 +221,7 @@ def _parts(source: Source, layout: Layout, target: int, row_seconds: float) -> t
     return 1, 0
 
 
-def pilot_boxes(
-    source: Source, blocks: int, rows: int, seed: int
-) -> tuple[Iterator[Box], int]:
+def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iterator[Box], int]:
     """Boxes for the pilot, in the order to read them, and the rows to keep of each.
 
     The first ``blocks`` are spread over the data; all others follow in seeded order, for
@@ -232,9 +242,7 @@ def pilot_boxes(
     return (chunks.box(int(i)) for i in np.concatenate([spread, others])), rows
 
 
-def _cut_boxes(
-    source: Source, chunks: Layout, pieces: int, rows: int
-) -> tuple[Iterator[Box], int]:
+def _cut_boxes(source: Source, chunks: Layout, pieces: int, rows: int) -> tuple[Iterator[Box], int]:
     """Few chunks: several places in each where that is cheap, else whole chunks."""
     boxes = [chunks.box(i) for i in range(chunks.n_boxes)]
     sizes = [hi - lo for lo, hi in boxes[0]]

@@ -13,7 +13,7 @@ from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import FeatureMap
-from rff_stream.features.sums import column_sums
+from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
 
 __all__ = ["PILOT_BLOCKS", "PILOT_ROWS", "Pilot", "augmented_row", "weighted_median"]
@@ -84,7 +84,8 @@ def augmented_row(
     units: tuple[str, ...] = (),
 ) -> AugmentedRow:
     """The row [z − z₀, 1, y − y₀] with z₀ and y₀ from the pilot."""
-    total = column_sums(features, np.dtype(np.float64))(pilot.x, pilot.w)
+    sweep = sweep_of(features, np.dtype(np.float64))
+    total = column_sums(sweep, pilot.x, pilot.w, features.n_components)
     return AugmentedRow(
         map_fingerprint=features.fingerprint,
         prior=features.prior(),

@@ -11,6 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
+from rff_stream.features.sums import linear_form, sweep_of
 
 __all__ = [
     "AnswerPredictor",
@@ -18,6 +19,7 @@ __all__ = [
     "LinearPredictor",
     "PosteriorPredictor",
     "RowFunction",
+    "ScorePredictor",
 ]
 
 
@@ -149,3 +151,29 @@ class AnswerPredictor:
             Z = self.features(x[rows]).astype(np.float64)
             found[rows] = self.answer(Z).reshape(len(Z), self.width)
         return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScorePredictor:
+    """x ↦ z(x)ᵀβ of one β, at half of the cost of :class:`LinearPredictor`.
+
+    A row's last bits may depend on the batch it arrives in: for scores, which are compared.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    coef : (R,) float64
+    """
+
+    features: FeatureMap
+    coef: Float64
+
+    @property
+    def width(self) -> int:
+        """1."""
+        return 1
+
+    def __call__(self, x: Array) -> Float64:
+        """Scores (n, 1) of rows (n, d)."""
+        sweep = sweep_of(self.features, np.dtype(np.float64))
+        return linear_form(sweep, x, self.coef)[:, None]

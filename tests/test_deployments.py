@@ -20,7 +20,9 @@ def test_shell_scripts_parse(path: Path) -> None:
     assert subprocess.run(["bash", "-n", path]).returncode == 0
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*")), ids=lambda p: str(p.relative_to(FOLDER)))
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.rglob("*")), ids=lambda p: str(p.relative_to(FOLDER))
+)
 def test_nothing_listens_beyond_loopback(path: Path) -> None:
     if path.is_file():
         text = path.read_text()

@@ -226,9 +226,7 @@ def test_equal_weights_are_no_weights(xyw: Rows, wrap: Callable[[Array], Any]) -
     assert np.allclose(plain, ones, rtol=1e-10)
 
 
-def test_a_constant_target_and_a_constant_input(
-    xyw: Rows, wrap: Callable[[Array], Any]
-) -> None:
+def test_a_constant_target_and_a_constant_input(xyw: Rows, wrap: Callable[[Array], Any]) -> None:
     x, _, _ = (part.copy() for part in xyw)
     x[:, 2] = 7.5
     model = model_of().fit(wrap(x), wrap(np.full(N, -4.25)))

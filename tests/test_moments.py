@@ -220,7 +220,9 @@ def test_leading_equals_the_moments_of_the_smaller_map(xyw: Rows) -> None:
         small = FourierFeatures.sample(Gaussian(1.0), D, r, rng=0, dtype="float64")
         assert np.array_equal(small(x), FEATURES(x)[:, :r]), "the map nests"
         full = collected(x, y, w, order=order, sample_rows=9).leading(r)
-        row = replace(origins_row(FEATURES), feature_origin=full.row.feature_origin, prior=small.prior())
+        row = replace(
+            origins_row(FEATURES), feature_origin=full.row.feature_origin, prior=small.prior()
+        )
         expected = accumulate(small, x, y, w, row=row, order=order, sample_rows=9)
         assert np.allclose(full.row.prior, small.prior(), rtol=1e-15)
         assert np.allclose(full.sums, expected.sums, rtol=1e-12, atol=1e-12 * 700)

@@ -210,7 +210,9 @@ def test_every_container_gives_the_dense_sum(
     expected = dense(x, y, w, found.row)
     scale = np.abs(expected).max()
     sums = found.matrix() if order == 2 else found.sums
-    assert np.allclose(sums, expected if order == 2 else expected[R], rtol=1e-10, atol=1e-13 * scale)
+    assert np.allclose(
+        sums, expected if order == 2 else expected[R], rtol=1e-10, atol=1e-13 * scale
+    )
     assert found.squared_weight == pytest.approx((w**2).sum(), rel=1e-12)
     assert len(found.sample.rows) == 2000
 
@@ -399,9 +401,7 @@ def test_a_plan_that_is_given_keeps_its_bits(xyw: Rows) -> None:
         ({"targets": 2}, "targets"),
     ],
 )
-def test_a_plan_for_other_data_is_refused(
-    xyw: Rows, changed: dict[str, int], named: str
-) -> None:
+def test_a_plan_for_other_data_is_refused(xyw: Rows, changed: dict[str, int], named: str) -> None:
     """It would read some of the rows, or none, and say nothing."""
     x, y, _ = xyw
     rows = changed.get("rows", N)
@@ -429,9 +429,7 @@ def test_a_row_that_is_given_makes_batches_that_add_up(xyw: Rows) -> None:
         ({"units": ("m", "", "", "")}, "units"),
     ],
 )
-def test_a_row_for_other_columns_is_refused(
-    xyw: Rows, changes: dict[str, Any], named: str
-) -> None:
+def test_a_row_for_other_columns_is_refused(xyw: Rows, changes: dict[str, Any], named: str) -> None:
     """Its sums would be added to what they are not."""
     x, y, _ = xyw
     blocks = Blocks(x, 1000)
@@ -442,9 +440,7 @@ def test_a_row_for_other_columns_is_refused(
 
 
 @pytest.mark.parametrize("columns", [1, 2, 4])
-def test_a_map_of_other_inputs_is_refused_before_anything_is_read(
-    xyw: Rows, columns: int
-) -> None:
+def test_a_map_of_other_inputs_is_refused_before_anything_is_read(xyw: Rows, columns: int) -> None:
     x, y, _ = xyw
     blocks = Blocks(np.resize(x, (N, columns)), 1000)
     with pytest.raises(ValueError, match="inputs"):

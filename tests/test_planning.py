@@ -357,7 +357,13 @@ def test_a_pilot_of_one_big_chunk_does_not_read_it_where_it_need_not() -> None:
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB"), (3 << 50, "3072.0 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 50, "3072.0 TiB"),
+    ],
 )
 def test_bytes_in_words(count: int, words: str) -> None:
     assert format_bytes(count) == words

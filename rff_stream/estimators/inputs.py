@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "checked_rows",
     "framed_like",
     "in_memory",
+    "in_storage",
     "names_of",
     "target_names",
     "unchanged_on_error",
@@ -33,6 +35,11 @@ def in_memory(X: Any) -> bool:
     return home not in LAZY_OR_LABELLED and not isinstance(X, str)
 
 
+def in_storage(X: Any) -> bool:
+    """Whether X is a path, a URL or a Zarr object: what it holds may not fit in memory."""
+    return isinstance(X, (str, PathLike)) or type(X).__module__.partition(".")[0] == "zarr"
+
+
 def names_of(X: Any) -> tuple[str, ...] | None:
     """Column names of a DataFrame; None for arrays."""
     columns = getattr(X, "columns", None)
@@ -43,7 +50,7 @@ def target_names(y: Any) -> tuple[str, ...]:
     """Names that the targets of rows in memory were given by, or bring; none for arrays."""
     if isinstance(y, str):
         return (y,)
-    own = y if _is_names(y) else names_of(y) or (getattr(y, "name", None),)
+    own: Any = y if _is_names(y) else names_of(y) or (getattr(y, "name", None),)
     return tuple(own) if all(isinstance(name, str) for name in own) else ()
 
 

@@ -176,7 +176,7 @@ def check_choices(
     elif features not in SAMPLING | NAMED_MAPS:
         known = ", ".join(map(repr, SAMPLING | NAMED_MAPS))
         raise ValueError(f"features={features!r} but it is one of {known} or a map.")
-    if not isinstance(sample_rows, (int, np.integer)) or sample_rows < 0:
+    if sample_rows < 0 or sample_rows != int(sample_rows):
         raise ValueError(f"sample_rows={sample_rows!r} but it is a whole number ≥ 0.")
     if not _searches(length_scale):
         one_row = Pilot(np.zeros((1, d)), np.zeros((1, 1)), np.ones(1))

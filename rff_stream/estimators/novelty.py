@@ -20,7 +20,7 @@ from rff_stream.moments import Moments
 from rff_stream.onepass import Reading
 from rff_stream.onepass.quantile import HistogramStatistic
 from rff_stream.pilot import Pilot
-from rff_stream.predictor import AnswerPredictor, LinearPredictor, RowFunction
+from rff_stream.predictor import AnswerPredictor, RowFunction, ScorePredictor
 
 __all__ = ["NoveltyDetector"]
 
@@ -198,7 +198,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         """x ↦ score, as a small picklable function."""
         if self._whitened is not None:
             return AnswerPredictor(self.features_, self._whitened)
-        return LinearPredictor(self.features_, self._coef[:, None], np.zeros(1))
+        return ScorePredictor(self.features_, self._coef)
 
     def _arrays(self) -> dict[str, Array]:
         plain = {

@@ -24,7 +24,11 @@ MAP = "map/"
 
 
 def save(
-    model: StreamedEstimator, path: str | os.PathLike[str], *, moments: bool, overwrite: bool
+    model: StreamedEstimator,
+    path: str | os.PathLike[str],
+    moments: bool,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
 ) -> None:
     """Write a fitted model; see :meth:`StreamedEstimator.save`."""
     plain, arrays = model.features_.spec()
@@ -47,7 +51,15 @@ def save(
             "moments=True but this model was loaded without moments. Save it with moments=False."
         )
     named = {MAP + name: values for name, values in arrays.items()}
-    save_model(path, header, named, model._arrays(), groups, overwrite=overwrite)
+    save_model(
+        path,
+        header,
+        named,
+        model._arrays(),
+        groups,
+        overwrite=overwrite,
+        storage_options=storage_options,
+    )
 
 
 def load(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Any:

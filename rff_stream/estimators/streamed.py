@@ -133,10 +133,12 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  #
 
     def _read(self, source: Source, columns: Columns) -> None:
         """Plan, pilot, map, pass, answer."""
-        d, given = len(columns.inputs), not isinstance(self.features, str)
+        d = len(columns.inputs)
         check_choices(self.kernel, self.length_scale, self.features, self.sample_rows, d)
         folds, seed = self._n_folds(len(columns.targets)), seed_of(self.random_state)
-        n_components = self.features.n_components if given else self.n_components
+        n_components = self.n_components
+        if not isinstance(self.features, str):
+            n_components = self.features.n_components
         reading = Reading(source, progress=self.progress)
         self.plan_ = reading.plan(
             n_components,

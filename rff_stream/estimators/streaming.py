@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
-from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory
+from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments
 from rff_stream.onepass.blas import single_threaded_blas
@@ -44,7 +44,12 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
     _flat: bool
 
     def save(
-        self, path: str | PathLike[str], *, moments: bool = False, overwrite: bool = False
+        self,
+        path: str | PathLike[str],
+        *,
+        moments: bool = False,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the model as a Zarr v3 group: data with checksums, no pickle.
 
@@ -55,11 +60,13 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
             Keep the moments too, for other choices of alpha and R without a read.
         overwrite : bool
             Replace a model that stands there; the old one is kept until the new is whole.
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
         """
         from rff_stream.estimators.persistence import save
 
         check_is_fitted(self)
-        save(self, path, moments=moments, overwrite=overwrite)
+        save(self, path, moments, overwrite, storage_options)
 
     def _arrays(self) -> dict[str, Array]:
         """The answer as named arrays, for the store."""
@@ -95,7 +102,7 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
         source = self._source(X, storage_options=storage_options)
         values = map_rows(source, function)
         values = values[..., 0] if flat else values
-        if not getattr(source, "is_lazy", True):
+        if not (source.is_lazy or in_storage(X)):
             values = values.compute()
         return source.wrap(values, names, units)
 

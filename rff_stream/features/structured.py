@@ -33,7 +33,7 @@ __all__ = ["StructuredFeatures"]
 SWEEP_ROWS = 48
 """Rows transformed at a time, whole tiles of BLAS: three buffers of 1,024 stay in the L2 cache."""
 
-SMALLEST_SIZE = 16
+SMALLEST_SIZE = 64
 """Inputs are padded to so many at least: below, signs alone are too few to be a rotation."""
 
 

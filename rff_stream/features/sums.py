@@ -1,8 +1,9 @@
-"""Σ w z (R,) of rows: what a mean-only pass adds up, without keeping Z."""
+"""Σ w z (R,) of rows and z(x)ᵀβ (n,) of rows, without keeping Z: order-1 moments and scores."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -10,83 +11,101 @@ from rff_stream._array import Array, Float64
 from rff_stream.features.base import MAP_ROWS, FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 
-__all__ = ["ColumnSums", "column_sums"]
+__all__ = ["ColumnSweep", "column_sums", "linear_form", "sweep_of"]
 
-SUM_ROWS, SUM_COLUMNS = 256, 512
+SWEEP_ROWS, SWEEP_COLUMNS = 256, 512
 """Rows and frequencies swept at a time: angles and cosines stay in the L2 cache."""
 
-
-class ColumnSums(Protocol):
-    """(x, w) -> Σ w z(x) (R,): the features of a few rows are summed while still in cache."""
-
-    def __call__(self, x: Float64, w: Float64 | None) -> Float64: ...
+Portion = tuple[slice, slice, Array]
+"""Rows, columns of Z and their features, until the next portion overwrites them."""
 
 
-def column_sums(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSums:
-    """Sums of a map's columns over at most 256 rows in ``dtype``, over more in float64."""
-    if isinstance(features, FourierFeatures):
-        return _FourierSums(features, dtype)
-    return _MapSums(features, dtype)
+class ColumnSweep:
+    """Z of any map in portions of 128 rows.
 
-
-class _MapSums:
-    """Of any map: 128 rows of Z at a time."""
+    Parameters
+    ----------
+    features : FeatureMap
+    dtype : dtype
+        Of the features that are handed out; they are computed in that of the map.
+    """
 
     def __init__(self, features: FeatureMap, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
         self._map = features
         self._z = np.empty((MAP_ROWS, features.n_components), dtype)
 
-    def __call__(self, x: Float64, w: Float64 | None) -> Float64:
-        weights = _weights(w, len(x), self._z.dtype)
-        total = np.zeros(self._map.n_components)
+    def __call__(self, x: Array) -> Iterator[Portion]:
+        """Portions of z(x)."""
         for start in range(0, len(x), MAP_ROWS):
             rows = slice(start, start + MAP_ROWS)
             z = self._map(x[rows], out=self._z[: len(x[rows])])
-            total += weights[rows] @ z
-        return total
+            yield rows, slice(0, self._z.shape[1]), z
 
 
-class _FourierSums:
-    """Of a Fourier map: one sweep of cosines and one of sines over the same angles."""
+class _FourierSweep(ColumnSweep):
+    """Z of a Fourier map: one sweep of cosines and one of sines over the same angles."""
 
     def __init__(self, features: FourierFeatures, dtype: np.dtype[Any]) -> None:
-        self._map = features
+        self.dtype = dtype
+        self._map: FourierFeatures = features
         self._table = np.ascontiguousarray(features.frequencies.T, features.dtype)  # (d, m)
         self._phases = None if features.phases is None else features.phases.astype(features.dtype)
-        size = SUM_ROWS * min(SUM_COLUMNS, self._table.shape[1])
+        size = SWEEP_ROWS * min(SWEEP_COLUMNS, self._table.shape[1])
         self._angles = np.empty(size, features.dtype)
         self._waves = np.empty(size, dtype)
 
-    def __call__(self, x: Float64, w: Float64 | None) -> Float64:
-        weights = _weights(w, len(x), self._waves.dtype)
-        total = np.zeros((self._table.shape[1], 2 if self._map.paired else 1))
-        for start in range(0, len(x), SUM_ROWS):
-            rows = slice(start, start + SUM_ROWS)
+    def __call__(self, x: Array) -> Iterator[Portion]:
+        step = 2 if self._map.paired else 1
+        for start in range(0, len(x), SWEEP_ROWS):
+            rows = slice(start, start + SWEEP_ROWS)
             inputs = self._scaled(x[rows])
-            for first in range(0, len(total), SUM_COLUMNS):
-                columns = slice(first, first + SUM_COLUMNS)
-                self._add(inputs, weights[rows], columns, total[columns])
-        return total.ravel()
+            for first in range(0, self._table.shape[1], SWEEP_COLUMNS):
+                angles, waves = self._turned(inputs, slice(first, first + SWEEP_COLUMNS))
+                last = step * (first + angles.shape[1])
+                for i, wave in enumerate((np.cos, np.sin)[:step]):
+                    yield rows, slice(step * first + i, last, step), wave(angles, out=waves)
 
-    def _scaled(self, x: Float64) -> Array:
+    def _scaled(self, x: Array) -> Array:
         """x̃ in the dtype of the features; the map itself refuses what overflows."""
-        exact = (x - self._map.origin) / self._map.scale
+        exact = (np.asarray(x, np.float64) - self._map.origin) / self._map.scale
         if not np.abs(exact).max() <= self._map._largest_input:
             self._map(x)
         return exact.astype(self._map.dtype)
 
-    def _add(self, inputs: Array, weights: Array, columns: slice, total: Float64) -> None:
-        """Add cosines, and for pairs sines, of some of the frequencies."""
-        shape = (len(inputs), len(total))
+    def _turned(self, inputs: Array, columns: slice) -> tuple[Array, Array]:
+        """Angles (rows, some frequencies), and a buffer of their shape."""
+        table = self._table[:, columns]
+        shape = (len(inputs), table.shape[1])
         angles, waves = (
             a[: shape[0] * shape[1]].reshape(shape) for a in (self._angles, self._waves)
         )
-        np.matmul(inputs, self._table[:, columns], out=angles)
+        np.matmul(inputs, table, out=angles)
         if self._phases is not None:
             angles += self._phases[columns]
-        for i, wave in enumerate((np.cos, np.sin)[: total.shape[1]]):
-            total[:, i] += weights @ wave(angles, out=waves)
+        return angles, waves
 
 
-def _weights(w: Float64 | None, n: int, dtype: np.dtype[Any]) -> Array:
-    return np.ones(n, dtype) if w is None else w.astype(dtype)
+def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:
+    """The cheapest way through the features of rows that are not kept."""
+    if isinstance(features, FourierFeatures):
+        return _FourierSweep(features, dtype)
+    return ColumnSweep(features, dtype)
+
+
+def column_sums(sweep: ColumnSweep, x: Array, w: Float64 | None, n_components: int) -> Float64:
+    """Σ w z (R,): of a portion's rows in the sweep's dtype, of portions in float64."""
+    weights = np.ones(len(x), sweep.dtype) if w is None else w.astype(sweep.dtype)
+    total = np.zeros(n_components)
+    for rows, columns, z in sweep(x):
+        total[columns] += weights[rows] @ z
+    return total
+
+
+def linear_form(sweep: ColumnSweep, x: Array, coef: Float64) -> Float64:
+    """z(x)ᵀβ (n,) of rows x (n, d), β (R,); NaN for rows of NaN."""
+    found = np.zeros(len(x))
+    with np.errstate(invalid="ignore"):
+        for rows, columns, z in sweep(x):
+            found[rows] += z @ coef[columns].astype(sweep.dtype)
+    return found

@@ -59,7 +59,7 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     import dask.array as da
 
     known = source.n_rows is not None
-    edges = lay_out(source, ROW_SECONDS).edges if known else source.bounds
+    edges = lay_out(source, ROW_SECONDS).uniform_edges() if known else source.bounds
     token = uuid.uuid4().hex
     name, job = f"rff_rows-{token}", f"rff_rowjob-{token}"
     tasks: Graph = {job: Task(job, _itself, RowJob(source.reader, function))}

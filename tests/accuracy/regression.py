@@ -21,8 +21,20 @@ import rff_stream as rs
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
-COMPONENTS = {"elevators": 4096, "bike": 4096, "keggdirected": 4096, "protein": 4096, "kin40k": 8192}
-LINES = {"elevators": 0.374, "bike": 0.077, "keggdirected": 0.093, "protein": 0.640, "kin40k": 0.130}
+COMPONENTS = {
+    "elevators": 4096,
+    "bike": 4096,
+    "keggdirected": 4096,
+    "protein": 4096,
+    "kin40k": 8192,
+}
+LINES = {
+    "elevators": 0.374,
+    "bike": 0.077,
+    "keggdirected": 0.093,
+    "protein": 0.640,
+    "kin40k": 0.130,
+}
 MOONSHOTS = {
     "elevators": 0.355,
     "bike": 0.043,
@@ -106,7 +118,9 @@ def main() -> None:
     parser.add_argument("--rivals", action="store_true")
     chosen = parser.parse_args()
     seeds = [int(s) for s in chosen.seeds.split(",")]
-    print("| set | R | RMSE (seeds) | line | moonshot | 95 % covered | conformal | df | s | CPU s |")
+    print(
+        "| set | R | RMSE (seeds) | line | moonshot | 95 % covered | conformal | df | s | CPU s |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in chosen.sets.split(","):
         split, r = load(name), COMPONENTS[name]
