@@ -5,7 +5,8 @@
 Each kernel's length-scales are found once a seed by evidence on the pilot (ARD, Fourier
 features), then every map gets the same kernel; α by evidence. 90/10 splits, rows of split 0 held
 out, z-scored by train statistics; RMSE in std(y). Nothing is chosen on the test part. CPU seconds
-are of fit, the search left out; the error of the kernel alone is over 1,000 test rows. ``RFF_STREAM_DATA`` names the folder.
+are of fit, the search left out; the error of the kernel alone is over 1,000 test rows.
+``RFF_STREAM_DATA`` names the folder.
 """
 
 from __future__ import annotations
