@@ -68,3 +68,28 @@ def kernel_estimate_variance(
     a, b = np.asarray(near) / variance, np.asarray(far) / variance
     law = 1 + b - 2 * a**2 if paired else 1 + b / 2 - a**2
     return np.asarray(variance**2 * law / n_components)
+
+
+# density
+
+
+def parzen(points: Array, rows: Array, bandwidth: float | Array, w: Array | None = None) -> Float64:
+    """Gaussian kernel density (n,) at points (n, d) from rows (m, d)."""
+    d = points.shape[1]
+    peak = (2 * np.pi) ** (d / 2) * np.prod(np.broadcast_to(bandwidth, d))
+    return np.asarray(np.average(gaussian(points, rows, bandwidth), axis=1, weights=w) / peak)
+
+
+def least_squares_score(rows: Array, bandwidth: float) -> float:
+    """∫p̂² − 2/n Σ p̂₋ᵢ(xᵢ) of a Gaussian kernel: Bowman 1984, by its two double sums."""
+    n, d = rows.shape
+    square = parzen(rows, rows, np.sqrt(2) * bandwidth).mean()
+    own = (2 * np.pi) ** (-d / 2) * bandwidth**-d / n
+    held_out = (parzen(rows, rows, bandwidth).mean() - own) * n / (n - 1)
+    return float(square - 2 * held_out)
+
+
+def mean_discrepancy(a: Array, b: Array, length_scale: float) -> float:
+    """MMD of a Gaussian kernel: √(mean K_aa + mean K_bb − 2 mean K_ab)."""
+    means = [gaussian(x, y, length_scale).mean() for x, y in ((a, a), (b, b), (a, b))]
+    return float(np.sqrt(means[0] + means[1] - 2 * means[2]))

@@ -166,7 +166,7 @@ def density(
     scale = moments.row.prior * weights
     return Density(
         coef=scale * moments.feature_mean(),
-        deviations=scale[:, None] * sub_sum_deviations(moments),
+        deviations=np.ascontiguousarray(scale[:, None] * sub_sum_deviations(moments)),
         block=independent_columns(features),
         log_integral=log_integral(kernel, features.n_inputs),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.features.fourier import RandomState
 from rff_stream.moments import Moments, total
+from rff_stream.rowsample import RowSample
 
 __all__ = ["TwoSample", "drift", "mmd"]
 
@@ -135,13 +136,18 @@ def drift(
             f"{len(groups)} group was given and no reference, but drift compares two samples. "
             "Give at least two groups, or a reference."
         )
-    everything = None if reference is not None else total(groups.values())
+    bare = {label: _without_sample(moments) for label, moments in groups.items()}
     found = {}
-    for label, moments in groups.items():
-        other = reference if everything is None else everything - moments
-        assert other is not None
-        found[label] = mmd(moments, other, **choices)
+    for label, moments in bare.items():
+        others = (other for name, other in bare.items() if name != label)
+        found[label] = mmd(moments, total(others) if reference is None else reference, **choices)
     return found
+
+
+def _without_sample(moments: Moments) -> Moments:
+    """The sums alone: samples need not be merged for a mean."""
+    width = moments.sample.rows.shape[1]
+    return replace(moments, sample=RowSample.empty(0, width))
 
 
 def _distances(products: Float64, weights: Float64, chosen: Any) -> Float64:

@@ -52,9 +52,11 @@ class KernelRidge(StreamedRegressor):
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
         "evidence" maximises the marginal likelihood; "cv" the error on held-out runs of
         rows, for data correlated along rows; "gcv" only for independent rows.
-    features : {"auto", "orthogonal", "fourier", "phase"} or FeatureMap, default="auto"
+    features : str or FeatureMap, default="auto"
         "auto" is cosine/sine pairs (phases for an odd R) with orthogonal frequencies where
-        the kernel is isotropic, independent ones elsewhere.
+        the kernel is isotropic, independent ones elsewhere; "orthogonal", "fourier" (iid) and
+        "phase" ask for one. "hermite", "nystroem", "qmc", "structured" and "binning":
+        see :mod:`rff_stream.features` for which pays when.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding of float32 sums, each one cheap
         pass (n·R, not n·R²) over the data. 3 to 5 where ``alpha`` was raised.

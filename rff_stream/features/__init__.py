@@ -1,4 +1,23 @@
-"""Feature maps: rows (n, d) -> raw, nested columns (n, R)."""
+r"""Feature maps: rows (n, d) -> raw, nested columns (n, R).
+
+Which map when (kin40k: n = 36,000, d = 8, R = 2048, one ARD Gaussian for all; CPU seconds are of
+the whole fit; ``tests/accuracy/maps.py`` measures again):
+
+=============  ====================================================  =======  ======  =========
+map            when                                                  RMSE     CPU s   ‖K̂ − K‖
+=============  ====================================================  =======  ======  =========
+orthogonal     any smooth kernel, any d: the default                 .191     3.5     .12
+iid, phases    to compare with the literature                         .180     3.3     .13
+qmc            d below about 10                                      .179     3.4     .08
+structured     d from about 100: 2.8 times fewer CPU s a projection  .175     4.0     .11
+nystroem       any kernel with a value; data near a low dimension    .166     7.0     .007
+hermite        Gaussian, d up to about 8, inputs without long tails  .163     4.5     .004
+binning        Laplacian with R so large that work must not grow     .596 *   3.7     .12
+=============  ====================================================  =======  ======  =========
+
+\* its own Laplacian kernel, for which iid Fourier features reach .257: it is there because it is
+feature hashing seen as a kernel, not because it is the best map. One seed.
+"""
 
 from __future__ import annotations
 

@@ -185,7 +185,8 @@ def second_moment(kernel: Any, d: int) -> float:
 def _absent(*_: Any) -> Float64:
     raise ModelError(
         "This kernel was loaded by its name: Python functions are not stored. "
-        "Predictions need only the map; to fit again, pass the UserKernel with its functions."
+        "Fourier maps predict without them; for Nyström maps, or to fit again, pass the "
+        "UserKernel with its functions."
     )
 
 
@@ -197,7 +198,8 @@ class UserKernel(Composable):
     ----------
     name : str
         What a stored model calls it. The functions themselves are not stored: a loaded model
-        predicts (its map is arrays) but must be given the kernel again to be fitted.
+        of Fourier features predicts (its map is arrays) but must be given the kernel again to be
+        fitted; one of Nyström features needs the functions to predict.
     function : callable
         (X, Y) -> values (n, m) at ℓ = 1 of rows (n, d) and (m, d), 1 on the diagonal.
     sampler : callable

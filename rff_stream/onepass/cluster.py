@@ -7,21 +7,26 @@ import logging
 import queue
 import time
 import uuid
+import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from dask.task_spec import Task
 
-from rff_stream.errors import ClusterError, RffStreamError
+from rff_stream import __version__
+from rff_stream.errors import ClusterError
 from rff_stream.onepass.graph import Graph
-from rff_stream.onepass.leaf import Job, Tally
+from rff_stream.onepass.leaf import Job
 from rff_stream.onepass.watch import seconds
 
-__all__ = ["Flight"]
+__all__ = ["Flight", "check_versions"]
 
 logger = logging.getLogger("rff_stream")
 RETRIES = 3
 CHECK_SECONDS = 2.0
+
+_checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Flight:
@@ -37,11 +42,13 @@ class Flight:
     def __init__(self, client: Any, token: str) -> None:
         self._client = client
         self._token = f"{token}-{uuid.uuid4().hex[:8]}"
+        self._address = str(client.scheduler.address)
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._waiting: dict[str, tuple[int, Any]] = {}
         self._job: Any = None
-        self._last_event = time.monotonic()
-        self._workers = len(client.nthreads())
+        self._workers = set(client.nthreads())
+        self._looked = self._moved = self._warned = time.monotonic()
+        self._running: dict[str, Any] = {}
 
     @property
     def waiting(self) -> int:
@@ -61,85 +68,101 @@ class Flight:
 
     def submit(self, index: int, key: str, tasks: Graph) -> None:
         """Start one segment."""
-        future = self._client.get(tasks, key, sync=False, retries=RETRIES)
+        self._track(index, self._client.get(tasks, key, sync=False, retries=RETRIES))
+
+    def values(self, keys: Sequence[Any], tasks: Graph) -> list[Any]:
+        """Values of some keys, all at once."""
+        futures = self._client.get(tasks, list(keys), sync=False, retries=RETRIES)
+        for index, future in enumerate(futures):
+            self._track(index, future)
+        found = dict(self.next() for _ in futures)
+        return [found[index] for index in range(len(futures))]
+
+    def _track(self, index: int, future: Any) -> None:
         self._waiting[future.key] = (index, future)
         future.add_done_callback(self._finished.put)
 
-    def next(self) -> tuple[int, Tally]:
-        """Index and sum of the next segment to finish; says what it waits for meanwhile."""
+    def next(self) -> tuple[int, Any]:
+        """Index and value of the next to finish; says what it waits for meanwhile."""
         while True:
-            try:
-                future = self._finished.get(timeout=CHECK_SECONDS)
-            except queue.Empty:
+            if time.monotonic() - self._looked >= CHECK_SECONDS:
                 self._look()
-                continue
-            self._last_event = time.monotonic()
-            index, held = self._waiting.pop(future.key)
-            value = self._result(future, index)
-            held.release()
-            return index, value
+            with contextlib.suppress(queue.Empty):
+                future = self._finished.get(timeout=CHECK_SECONDS)
+                self._moved = time.monotonic()
+                index, held = self._waiting.pop(future.key)
+                value = self._result(future, index)
+                held.release()
+                return index, value
 
-    def _result(self, future: Any, index: int) -> Tally:
+    def _result(self, future: Any, index: int) -> Any:
         from distributed import CancelledError, KilledWorker
 
         try:
-            value: Tally = future.result()
-        except RffStreamError:
-            raise
+            return future.result()
         except KilledWorker as error:
             raise ClusterError(
                 f"Segment {index} killed its workers: {error}. The key names the leaf and its "
                 "box. Look at the workers' logs; if they ran out of memory, lower n_components "
                 "or threads, or give each worker more memory."
             ) from error
-        except CancelledError as error:
+        except (CancelledError, OSError) as error:
+            if future.status == "error":  # the leaf's own
+                raise
             raise ClusterError(
-                f"The scheduler at {self._address()} gave up segment {index}: {error}. "
+                f"The scheduler at {self._address} gave up segment {index}: {error}. "
                 "It was lost or restarted; start the cluster and run the fit again."
             ) from error
-        return value
 
     def _look(self) -> None:
-        """Raise when the cluster is gone; warn when nothing moved for a minute."""
-        waited = time.monotonic() - self._last_event
-        if self._client.status != "running":
+        """Raise when the cluster is gone or stands still; say so when it does for a minute."""
+        running = self._processing()
+        self._looked = now = time.monotonic()
+        if any(running.values()) and running != self._running:
+            self._running, self._moved = running, now
+        if lost := self._workers - set(running):
+            logger.warning("%d worker(s) lost; their leaves are computed again", len(lost))
+        self._workers = set(running)
+        still = now - self._moved
+        if not running and still > seconds("no-workers-timeout", 300):
             raise ClusterError(
-                f"The client lost the scheduler at {self._address()} with {self.waiting} "
-                "segments in flight. Start the cluster and run the fit again."
-            )
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        if len(workers) < self._workers:
-            logger.warning(
-                "%d worker(s) lost; their leaves are computed again", self._workers - len(workers)
-            )
-        self._workers = len(workers)
-        if not workers and waited > seconds("no-workers-timeout", 300):
-            raise ClusterError(
-                f"No workers at {self._address()} for {waited:.0f} s; at least one is needed. "
+                f"No workers at {self._address} for {still:.0f} s; at least one is needed. "
                 "Start workers (dask worker ADDRESS) and run the fit again."
             )
-        if waited > seconds("stall-timeout", 1800):
-            raise ClusterError(f"Nothing finished for {waited:.0f} s. {self._state(workers)}")
-        if waited > seconds("stall-warning", 60):
-            logger.warning("nothing finished for %.0f s: %s", waited, self._state(workers))
+        if still > seconds("stall-timeout", 1800):
+            raise ClusterError(f"Nothing finished for {still:.0f} s. {self._state()}")
+        every = seconds("stall-warning", 60)
+        if still > every and now - self._warned > every:
+            self._warned = now
+            logger.warning("nothing finished for %.0f s: %s", still, self._state())
 
-    def _state(self, workers: dict[str, Any]) -> str:
+    def _processing(self) -> dict[str, Any]:
+        """Keys that each worker has before it: they change while a long segment goes on."""
+        lost: Exception | None = None
+        try:
+            if self._client.status == "running":
+                return dict(self._client.processing())
+        except OSError as error:
+            lost = error
+        raise ClusterError(
+            f"The client lost the scheduler at {self._address} with {self.waiting} "
+            "segments in flight. Start the cluster and run the fit again."
+        ) from lost
+
+    def _state(self) -> str:
         """Workers by status and the oldest keys they run."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
         paused = [
             f"{name} paused at {info['metrics'].get('memory', 0) / 2**30:.1f} GiB"
             for name, info in workers.items()
             if info.get("status") == "paused"
         ]
-        running = [str(key) for keys in self._client.processing().values() for key in keys]
+        running = [str(key) for keys in self._running.values() for key in keys]
         return (
-            f"{len(workers)} workers at {self._address()}, {'; '.join(paused) or 'none paused'}; "
+            f"{len(workers)} workers at {self._address}, {'; '.join(paused) or 'none paused'}; "
             f"running: {', '.join(running[:3]) or 'nothing'}. A paused worker has too little "
             "memory or a full local directory; a hung read needs its storage looked at."
         )
-
-    def _address(self) -> str:
-        scheduler = getattr(self._client, "scheduler", None)
-        return getattr(scheduler, "address", None) or "its address"
 
     def __enter__(self) -> Self:
         return self
@@ -158,6 +181,35 @@ class Flight:
         self._waiting.clear()
         if self._job is not None:
             self._job.release()
+
+
+def check_versions(client: Any) -> None:
+    """Refuse a cluster with another rff_stream, or none; looked at once for each client.
+
+    Raises
+    ------
+    ClusterError
+        Naming where it differs.
+    """
+    if client in _checked:
+        return
+
+    def version() -> str | None:
+        try:
+            import rff_stream
+        except ImportError:
+            return None
+        return rff_stream.__version__
+
+    found = {"the scheduler": client.run_on_scheduler(version)} | client.run(version)
+    others = {where: had for where, had in found.items() if had != __version__}
+    if others:
+        words = ", ".join(f"{where} has {had or 'none'}" for where, had in others.items())
+        raise ClusterError(
+            f"This process has rff_stream {__version__} but {words}. All parts of a cluster need "
+            "the same one. Install it there and start them again."
+        )
+    _checked.add(client)
 
 
 def _itself(job: Job) -> Job:

@@ -45,6 +45,10 @@ class Pass:
     def __init__(self, source: Source, *, token: str, progress: bool = True) -> None:
         self._source, self._token, self._progress = source, token, progress
         self._client = active_client()
+        if self._client is not None:
+            from rff_stream.onepass.cluster import check_versions
+
+            check_versions(self._client)
         self._threads: int | None = None
         self._graph: Graph = {} if source.graph is None else as_tasks(source.graph)
 
@@ -178,7 +182,10 @@ class Pass:
     def _get(self, tasks: Mapping[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
         """Values of keys, by the client or by Dask's scheduler for this process."""
         if self._client is not None:
-            return list(self._client.get(dict(tasks), list(keys)))
+            from rff_stream.onepass.cluster import Flight
+
+            with Flight(self._client, self._token) as flight:
+                return flight.values(keys, dict(tasks))
         get = _scheduler() or dask.threaded.get
         choices = {} if self._threads is None else {"num_workers": self._threads}
         return list(get(dict(tasks), list(keys), **choices))

@@ -240,7 +240,9 @@ def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Da
             f"{place.name} cannot be opened by xarray: {type(cause).__name__}: {cause}. "
             f"Names of dimensions and CF attributes must fit together; correct them."
         ) from cause
-    return data
+    # By name: the order of a directory is another one in a copy on another disk.
+    named = {str(name): variable.variable for name, variable in data.data_vars.items()}
+    return xarray.Dataset(dict(sorted(named.items())), data.coords, data.attrs)
 
 
 def set_masked_rules(

@@ -25,7 +25,7 @@ COMPONENTS = {
     "elevators": 4096,
     "bike": 4096,
     "keggdirected": 4096,
-    "protein": 4096,
+    "protein": 8192,
     "kin40k": 8192,
 }
 LINES = {

@@ -1,0 +1,241 @@
+"""Maximum mean discrepancy: its value, its level, its power, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+from scipy.stats import binom, kstest
+
+import reference
+import rff_stream as rs
+from rff_stream.accumulate import accumulate, plain_row
+from rff_stream.answers.twosample import TwoSample, drift, mmd
+from rff_stream.errors import ModelError
+from rff_stream.features import FourierFeatures
+from rff_stream.kernels import Gaussian
+from rff_stream.moments import Moments, total
+
+SEEDS = 200
+
+
+def map_of(d: int, n_components: int = 64, seed: int = 0, length_scale: Any = None) -> Any:
+    kernel = Gaussian(np.sqrt(2 * d) if length_scale is None else length_scale)
+    return FourierFeatures.sample(kernel, d, n_components, rng=seed)
+
+
+def p_values(features: Any, draw: Any, seeds: int = SEEDS, permutations: int = 499) -> Any:
+    found = []
+    for seed in range(seeds):
+        a, b = draw(np.random.default_rng(seed))
+        moments = (accumulate(features, x, order=1) for x in (a, b))
+        found.append(mmd(*moments, n_permutations=permutations, random_state=seed).p_value)
+    return np.array(found)
+
+
+def most(level: float) -> float:
+    """Share of seeds that are rejected at this level with probability 1e-3 if it is kept."""
+    return float(binom.ppf(0.999, SEEDS, level)) / SEEDS
+
+
+def independent(d: int, n: int, m: int, shift: float = 0.0) -> Any:
+    def draw(rng: np.random.Generator) -> Any:
+        b = rng.standard_normal((m, d))
+        b[:, 0] += shift
+        return rng.standard_normal((n, d)), b
+
+    return draw
+
+
+def series(rng: np.random.Generator, n: int, shift: float = 0.0) -> Any:
+    """Two runs of one autoregression of 0.8, variance 1."""
+    noise = rng.standard_normal((2 * n + 200, 2))
+    x = lfilter([0.6], [1, -0.8], noise, axis=0)[200:]
+    return x[:n], x[n:] + shift
+
+
+# --------------------------------------------------------------------------------------- its value
+
+
+def test_the_distance_is_that_of_kernel_means(rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((600, 2)), rng.standard_normal((500, 2)) + 1.0
+    features = map_of(2, 8192, length_scale=1.0)
+    found = mmd(accumulate(features, a, order=1), accumulate(features, b, order=1))
+    assert found.distance == pytest.approx(reference.mean_discrepancy(a, b, 1.0), rel=0.03)
+    assert (found.n_a, found.n_b) == (600, 500)
+    assert found.p_value == 1e-4
+
+
+def test_the_same_rows_are_at_distance_0(rng: np.random.Generator) -> None:
+    moments = accumulate(map_of(2), rng.standard_normal((640, 2)), order=1)
+    found = mmd(moments, moments)
+    assert found.distance == pytest.approx(0, abs=1e-7)
+    assert found.p_value > 0.99
+
+
+def test_nothing_changed_gives_the_expected_distance(rng: np.random.Generator) -> None:
+    features = map_of(2)
+    found = []
+    for seed in range(30):
+        a, b = independent(2, 640, 1280)(np.random.default_rng(seed))
+        found.append(mmd(accumulate(features, a, order=1), accumulate(features, b, order=1)))
+    actual = np.sqrt(np.mean([each.distance**2 for each in found]))
+    assert actual == pytest.approx(np.mean([each.expected for each in found]), rel=0.15)
+
+
+def test_one_seed_one_answer(rng: np.random.Generator) -> None:
+    a, b = (accumulate(map_of(2), rng.standard_normal((640, 2)), order=1) for _ in range(2))
+    assert mmd(a, b) == mmd(a, b)
+    assert mmd(a, b) == rs.mmd(a, b)
+    assert isinstance(mmd(a, b), TwoSample)
+
+
+# --------------------------------------------------------------------------------- level and power
+
+
+@pytest.mark.parametrize(("n", "m"), [(2000, 2000), (1000, 200), (200, 2000)])
+def test_p_values_are_uniform_when_nothing_changed(n: int, m: int) -> None:
+    found = p_values(map_of(3), independent(3, n, m))
+    assert kstest(found, "uniform").pvalue > 0.001
+    assert np.mean(found <= 0.05) <= most(0.05)
+
+
+def test_the_level_is_kept_for_dependent_rows() -> None:
+    found = p_values(map_of(2), lambda rng: series(rng, 2000))
+    assert kstest(found, "uniform").pvalue > 0.001
+    assert np.mean(found <= 0.05) <= most(0.05)
+    assert np.mean(found <= 0.2) <= most(0.2)
+
+
+def test_dependent_rows_taken_for_independent_would_lose_the_level() -> None:
+    """What the sub-sums are for: the same series, its rows dealt at random to the parts."""
+
+    def shuffled(rng: np.random.Generator) -> Any:
+        a, b = series(rng, 2000)
+        return rng.permutation(a), rng.permutation(b)
+
+    assert np.mean(p_values(map_of(2), shuffled, 60) <= 0.05) > 0.5
+
+
+@pytest.mark.parametrize("d", [1, 10])
+def test_half_a_standard_deviation_is_seen(d: int) -> None:
+    found = p_values(map_of(d, 256), independent(d, 2000, 2000, 0.5), 40)
+    assert np.mean(found <= 0.05) >= 0.9
+
+
+def test_a_shift_of_dependent_rows_is_seen() -> None:
+    found = p_values(map_of(2), lambda rng: series(rng, 2000, 0.5), 40)
+    assert np.mean(found <= 0.05) >= 0.9
+
+
+def test_a_change_of_spread_alone_is_seen() -> None:
+    def spread(rng: np.random.Generator) -> Any:
+        return rng.standard_normal((2000, 2)), 1.4 * rng.standard_normal((2000, 2))
+
+    assert np.mean(p_values(map_of(2), spread, 20) <= 0.05) >= 0.9
+
+
+# ----------------------------------------------------------------------- groups, stores, real data
+
+
+def buckets(x: np.ndarray, count: int, features: Any) -> dict[Any, Moments]:
+    found: dict[Any, Moments] = rs.collect(
+        features, x, order=1, folds=count, progress=False, sample_rows=10
+    )
+    return found
+
+
+def test_drift_names_the_bucket_that_differs() -> None:
+    x = np.random.default_rng(0).standard_normal((8000, 2))
+    x[6000:7000] += 0.7
+    found = drift(buckets(x, 8, map_of(2)))
+    assert list(found) == [*range(8)]
+    assert max(found, key=lambda label: found[label].distance) == 6
+    assert found[6].p_value < 0.001
+    assert [each.n_a for each in found.values()] == [1000] * 8
+    assert found[0].n_b == 7000
+
+
+def test_drift_against_a_reference() -> None:
+    x = np.random.default_rng(0).standard_normal((8000, 2))
+    x[4000:] += 0.7
+    groups = buckets(x, 8, map_of(2))
+    found = drift({k: groups[k] for k in range(2, 8)}, groups[0] + groups[1])
+    assert all(found[k].p_value > 0.01 for k in (2, 3))
+    assert all(found[k].p_value < 0.001 for k in range(4, 8))
+
+
+def test_labels_that_are_contiguous_need_their_number(rng: np.random.Generator) -> None:
+    features, x = map_of(2), rng.standard_normal((6400, 2))
+    month = np.repeat(np.arange(20), 320)
+    groups = rs.collect(features, x, by=month, order=1, n_groups=20, progress=False)
+    assert mmd(groups[0], groups[1]).p_value > 0.001
+    without = rs.collect(features, x, by=month, order=1, progress=False)
+    with pytest.raises(ValueError, match=r"a has rows in 2 of its 32 sub-sums.*n_groups"):
+        mmd(without[0], without[1])
+
+
+def test_stored_segments_are_compared(tmp_path: Path, rng: np.random.Generator) -> None:
+    features = map_of(2)
+    store = rs.MomentStore.create(tmp_path / "m.zarr", plain_row(features), order=1)
+    for name, shift in (("january", 0.0), ("february", 0.0), ("march", 0.6)):
+        store.append(name, accumulate(features, rng.standard_normal((2000, 2)) + shift, order=1))
+    one = {name: store.total(lambda batch, n=name: batch.id == n) for name in store.ids()}
+    assert mmd(one["january"], one["february"]).p_value > 0.001
+    assert mmd(one["january"] + one["february"], one["march"]).p_value < 0.001
+
+
+def test_the_known_change_of_the_electricity_market_is_seen(shared_data: Any) -> None:
+    # elec2 in its own order; row 17,760 (May 1997): Victoria joins the market
+    x = np.load(shared_data("elec2.npz"))["X"].astype(float)
+    kernel = Gaussian(tuple(2 * x.std(axis=0)))
+    features = FourierFeatures.sample(kernel, 6, 512, origin=x.mean(axis=0), rng=0)
+    groups = buckets(x, 27, features)  # of five weeks; number 10 holds the change
+    found = drift({k: groups[k] for k in range(8, 27)}, total(groups[k] for k in range(8)))
+    before, after = [8, 9], [*range(11, 27)]
+    assert all(found[k].p_value > 0.01 for k in before)
+    assert all(found[k].p_value < 0.001 for k in after)
+    assert min(found[k].distance for k in after) > 2 * max(found[k].distance for k in before)
+
+
+# ---------------------------------------------------------------------------------------- refusals
+
+
+def test_different_maps_are_refused_with_both_fingerprints(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((640, 2))
+    one, other = map_of(2), map_of(2, seed=1)
+    with pytest.raises(ModelError) as caught:
+        mmd(accumulate(one, x, order=1), accumulate(other, x, order=1))
+    assert one.fingerprint[:12] in str(caught.value)
+    assert other.fingerprint[:12] in str(caught.value)
+
+
+def test_different_inputs_are_refused(rng: np.random.Generator) -> None:
+    from dataclasses import replace
+
+    features, x = map_of(2), rng.standard_normal((640, 2))
+    one = accumulate(features, x, order=1)
+    row = replace(one.row, inputs=("u", "v"))
+    with pytest.raises(ModelError, match=r"names of inputs \(\('x0', 'x1'\) and \('u', 'v'\)\)"):
+        mmd(one, accumulate(features, x, order=1, row=row))
+
+
+def test_second_moments_are_refused(rng: np.random.Generator) -> None:
+    features, x = map_of(2), rng.standard_normal((640, 2))
+    with pytest.raises(ValueError, match=r"b has order 2 moments.*order=1"):
+        mmd(accumulate(features, x, order=1), accumulate(features, x))
+
+
+def test_few_rows_are_refused(rng: np.random.Generator) -> None:
+    features = map_of(2)
+    moments = [accumulate(features, rng.standard_normal((n, 2)), order=1) for n in (640, 7)]
+    with pytest.raises(ValueError, match=r"b has rows in 7 of its 32 sub-sums.*more rows"):
+        mmd(*moments)
+
+
+def test_one_group_is_no_drift(rng: np.random.Generator) -> None:
+    with pytest.raises(ValueError, match="1 group was given"):
+        drift({0: accumulate(map_of(2), rng.standard_normal((640, 2)), order=1)})
