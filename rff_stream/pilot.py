@@ -69,10 +69,12 @@ class Pilot:
         step = -(-len(self.x) // MEDIAN_ROWS)
         x, w = self.x[::step] / self.scale, self.w[::step]
         distances = pdist(x - x.mean(axis=0))
-        i, j = np.triu_indices(len(x), 1)
         apart = distances > 0
         if not apart.any():
             return self.scale
+        if (w == w[0]).all():
+            return self.scale * weighted_median(distances[apart], None)
+        i, j = np.triu_indices(len(x), 1)
         return self.scale * weighted_median(distances[apart], (w[i] * w[j])[apart])
 
 
@@ -99,9 +101,9 @@ def augmented_row(
     )
 
 
-def weighted_median(values: Array, weights: Array) -> float:
+def weighted_median(values: Array, weights: Array | None) -> float:
     """The smallest value with at least half of the weight at or below it."""
-    if (weights == weights[0]).all():  # a selection, ten times cheaper than a sort
+    if weights is None:  # a selection, ten times cheaper than a sort
         middle = (len(values) - 1) // 2
         return float(np.partition(values, middle)[middle])
     order = np.argsort(values, kind="stable")

@@ -232,7 +232,7 @@ def test_every_length_around_a_batch(rng: np.random.Generator, n: int, sums: Any
     assert (np.abs(found.matrix() - a.T @ a) <= bound).all()
 
 
-# ------------------------------------------------------------------------------------- first moments
+# ----------------------------------------------------------------------------------- first moments
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -327,12 +327,6 @@ def test_all_workers_killed_and_replaced_change_no_bit(processes: Processes, sto
         done = leaves_done(client) - killing.before
     assert killing.at < LEAVES
     assert done > LEAVES, "what the dead held was computed again"
-    import sys
-
-    sys.path.insert(0, "/tmp/w")
-    from diffbits import diff
-
-    print("DIFF", diff(found, expected), done, killing.at)
     assert same_bits(found, expected)
 
 

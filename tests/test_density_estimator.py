@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rff_stream.answers.density import DensityEstimate
 from rff_stream.errors import NumericalWarning
 from rff_stream.kernels import ArcCosine, RationalQuadratic
 from rff_stream.kernels.spectral import log_integral
+from rff_stream.predictor import AnswerPredictor
 
 
 def model_of(**choices: Any) -> rs.KernelDensity:
@@ -194,6 +196,14 @@ def test_a_saved_model_says_the_same(rows: np.ndarray, tmp_path: Path) -> None:
         assert np.array_equal(loaded.bandwidth_, model.bandwidth_)
         for one, other in zip(loaded.density(rows[:9]), model.density(rows[:9]), strict=True):
             assert np.array_equal(one, other)
+
+
+def test_what_is_shipped_to_a_worker_is_a_function_of_rows(rows: np.ndarray) -> None:
+    model = model_of().fit(rows)
+    function = AnswerPredictor(model.features_, model.density_.log_density)
+    shipped = pickle.dumps(function)
+    assert len(shipped) < 8 * 2048 * (32 + 6)  # deviations, coefficients and the map
+    assert np.array_equal(pickle.loads(shipped)(rows[:9]), function(rows[:9]))
 
 
 def test_with_its_moments_a_model_can_be_compared(rows: np.ndarray, tmp_path: Path) -> None:

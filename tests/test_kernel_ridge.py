@@ -175,7 +175,7 @@ def test_least_squares_of_a_full_rank_needs_no_penalty(xyw: Rows) -> None:
     assert model.alpha_.tolist() == [0.0, 0.0]
 
 
-# ---------------------------------------------------------------------------------- hyper-parameters
+# -------------------------------------------------------------------------------- hyper-parameters
 
 
 def test_numeric_length_scales_are_in_input_units(xyw: Rows) -> None:
@@ -488,7 +488,7 @@ def test_inputs_are_found_by_name_not_by_place(rng: np.random.Generator) -> None
     assert model.predict(data).equals(model.predict(shuffled))
 
 
-# --------------------------------------------------------------------------------------------- score
+# ------------------------------------------------------------------------------------------- score
 
 
 @pytest.mark.parametrize("weighted", [False, True])

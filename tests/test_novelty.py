@@ -40,7 +40,7 @@ def rows() -> np.ndarray:
 
 
 def test_the_score_is_the_mean_kernel_value(rows: np.ndarray) -> None:
-    model = model_of(n_components=8192).fit(rows)
+    model = model_of(kernel="gaussian", n_components=8192).fit(rows)
     exact = reference.gaussian(rows[:300], rows, np.asarray(model.length_scale_)).mean(axis=1)
     # one mean of 4,096 pairs errs by at most 1/√4096 of κ(0), and less for most rows
     assert np.abs(model.score_samples(rows[:300]) - exact).max() < 4 / 64
@@ -57,6 +57,14 @@ def test_the_length_scale_is_half_the_median_of_scaled_inputs(rows: np.ndarray) 
     assert np.allclose(np.asarray(whole.length_scale_), 2 * np.asarray(half.length_scale_))
     assert model_of(length_scale=[1.0, 2.0, 3.0]).fit(rows).length_scale_.tolist() == [1, 2, 3]
     assert model_of(length_scale=7.0).fit(rows).length_scale_ == 7.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_farthest_row_has_the_lowest_score(seed: int) -> None:
+    x = np.random.default_rng(0).standard_normal((4000, 2))
+    x[7, 1] = 20.0
+    model = rs.NoveltyDetector(random_state=seed, progress=False).fit(x)
+    assert model.score_samples(x).argmin() == 7
 
 
 @pytest.mark.parametrize("choices", [{}, {"whitened": True, "n_components": 128}], ids=str)

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 
 import reference
 import rff_stream as rs
+from rff_stream import accumulate as accumulating
 from rff_stream import layout as layouts
 from rff_stream import onepass
 from rff_stream._array import Array, Float64
@@ -356,29 +357,74 @@ def test_blas_threads_change_no_bit(xyw: Rows) -> None:
     assert same_bits(*found)
 
 
+def blas_threads() -> list[int]:
+    from threadpoolctl import threadpool_info
+
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+@pytest.fixture(params=["nobody", "this thread", "another thread"])
+def two_blas_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """BLAS of two threads, set by someone whom threadpoolctl may take for its only user."""
+    from threadpoolctl import OpenBLASController, threadpool_limits
+
+    def force(count: int) -> None:
+        if hasattr(OpenBLASController, "clear_controlling_thread"):  # from 3.8 on
+            OpenBLASController.clear_controlling_thread(force=True)
+        threadpool_limits(limits=count, user_api="blas")
+
+    before = blas_threads()
+    with ThreadPoolExecutor(1) as other:
+        if request.param == "another thread":
+            other.submit(force, 2).result()
+        else:
+            force(2)
+        if request.param == "nobody" and hasattr(OpenBLASController, "clear_controlling_thread"):
+            OpenBLASController.clear_controlling_thread(force=True)
+        assert set(blas_threads()) == {2}
+        yield
+        assert set(blas_threads()) == {2}, "left as it was"
+        force(max(before))
+
+
+@pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_pinned_while_any_leaf_runs_and_freed_after() -> None:
-    from threadpoolctl import threadpool_info, threadpool_limits
+    gate, seen = threading.Barrier(2, timeout=20), []
 
-    def threads() -> list[int]:
-        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    def leaf(stay: float) -> None:
+        with single_threaded_blas():
+            gate.wait()
+            time.sleep(stay)
+            seen.append(blas_threads())
 
-    with threadpool_limits(limits=2, user_api="blas"):
-        before = threads()
-        gate, seen = threading.Barrier(2, timeout=20), []
-
-        def leaf(stay: float) -> None:
-            with single_threaded_blas():
-                gate.wait()
-                time.sleep(stay)
-                seen.append(threads())
-
-        users = [threading.Thread(target=leaf, args=(stay,)) for stay in (0.0, 0.2)]
+    for _ in range(2):
+        users = [threading.Thread(target=leaf, args=(stay,)) for stay in (0.0, 0.1)]
         for user in users:
             user.start()
         for user in users:
             user.join()
-        assert all(set(counts) == {1} for counts in seen), "the later one is still pinned"
-        assert threads() == before, "and the process is not left pinned"
+        assert set(blas_threads()) == {2}
+    assert all(set(counts) == {1} for counts in seen), "the later one is still pinned"
+
+
+@pytest.mark.usefixtures("small_leaves", "two_blas_threads")
+def test_every_leaf_runs_on_one_blas_thread(xyw: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two would change bits: their cuts fall elsewhere (seen at R=768)."""
+    x, y, _ = xyw
+    seen: set[int] = set()
+    plain = accumulating.rank_update
+
+    def looking(*arguments: Any, **choices: Any) -> None:
+        seen.update(blas_threads())
+        plain(*arguments, **choices)
+
+    monkeypatch.setattr(accumulating, "rank_update", looking)
+    found = []
+    for scheduler in ("sync", "2", "sync", "3"):
+        with on(scheduler):
+            found.append(collect(x[:1500], y[:1500]))
+        assert seen == {1}, scheduler
+    assert all(same_bits(found[0], other) for other in found)
 
 
 @pytest.mark.usefixtures("small_leaves")

@@ -6,6 +6,7 @@ import click
 
 from rff_stream import __version__
 from rff_stream.cli.demonstrating import demo
+from rff_stream.cli.density import density, drift, novelty
 from rff_stream.cli.fitting import fit, plan
 from rff_stream.cli.program import EXIT_CODES, Program
 from rff_stream.cli.using import inspect, predict, score
@@ -22,11 +23,11 @@ __all__ = ["main"]
 @click.version_option(__version__, prog_name="rff-stream")
 @click.option("--debug", is_flag=True, help="Add the traceback to an error.", expose_value=False)
 def main() -> None:
-    """Kernel ridge regression on data larger than memory, from one read.
+    """Kernel machines on data larger than memory, from one read.
 
     On threads of this process, or on the workers of a Dask scheduler.
     """
 
 
-for command in (demo, plan, fit, predict, score, inspect):
+for command in (demo, plan, fit, predict, score, density, novelty, drift, inspect):
     main.add_command(command)

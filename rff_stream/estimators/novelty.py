@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,8 +38,9 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
     ----------
     contamination : float, default=0.1
         Share of the training rows below the threshold, in (0, 0.5].
-    kernel : str or Kernel, default="gaussian"
-        As in :class:`~rff_stream.KernelRidge`.
+    kernel : str or Kernel, default="rational_quadratic"
+        As in :class:`~rff_stream.KernelRidge`. Heavy tails rank what is far from everything;
+        a Gaussian is 0 there, and the error of the features decides.
     length_scale : {"half-median", "median"}, float or (d,) array, default="half-median"
         In input units. The median is that between rows of inputs divided by their standard
         deviation; half of it sees clusters, all of it the cloud as a whole.
@@ -67,9 +68,10 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
 
     Notes
     -----
-    AUROC on the ten sets of ``make accuracy``: mean .872 (whitened .886), where
-    IsolationForest has .855, OneClassSVM .852 and LocalOutlierFactor .591 (both of the last on at
-    most 10,000 training rows), one harness, the mean of 3 splits.
+    Mean AUROC on the ten public sets of ``make accuracy`` (3 splits, default settings): .870,
+    whitened .885, where IsolationForest has .860, OneClassSVM .857 and LocalOutlierFactor .584
+    (the last two trained on at most 10,000 rows); CPU seconds for all sets: 1.3, whitened 23,
+    and 1.7, 34 and 5.
 
     Examples
     --------
@@ -83,7 +85,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
     def __init__(
         self,
         contamination: float = 0.1,
-        kernel: Kernel | str = "gaussian",
+        kernel: Kernel | str = "rational_quadratic",
         length_scale: str | ArrayLike = "half-median",
         n_components: int = 1024,
         *,
@@ -143,11 +145,12 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
 
     def _check(self, d: int) -> None:
         kernel_of(self.kernel)
-        share: Any = self.contamination
+        share, ridge = cast(Any, self.contamination), cast(Any, self.ridge)
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
             raise ValueError(f"contamination={share!r} but it is a number in (0, 0.5].")
         positive_numbers("length_scale", self.length_scale, d, *SHARE_OF_MEDIAN)
-        positive_numbers("ridge", self.ridge, 0)
+        if not 0 < self.ridge < np.inf:
+            raise ValueError(f"ridge={self.ridge!r} but it is a finite number > 0. Use 0.1.")
         if self.threshold not in ("sample", "exact"):
             raise ValueError(f"threshold={self.threshold!r} but it is 'sample' or 'exact'.")
         if not self.sample_rows:

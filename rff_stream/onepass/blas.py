@@ -42,6 +42,7 @@ def _enter() -> None:
 
     with _lock:
         if _users == 0:
+            _anyone_may_set()
             _limits = threadpool_limits(limits=1, user_api="blas")
         _users += 1
 
@@ -51,5 +52,15 @@ def _leave() -> None:
     with _lock:
         _users -= 1
         if _users == 0 and _limits is not None:
+            _anyone_may_set()
             _limits.restore_original_limits()
+            _anyone_may_set()
             _limits = None
+
+
+def _anyone_may_set() -> None:
+    """Lift the rule of threadpoolctl 3.8 that only the first thread may set OpenBLAS."""
+    from threadpoolctl import OpenBLASController
+
+    if hasattr(OpenBLASController, "clear_controlling_thread"):
+        OpenBLASController.clear_controlling_thread(force=True)

@@ -1,0 +1,318 @@
+"""The commands density, novelty and drift: answers of the mean feature vector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rff_stream.cli import arguments, opening, values, writing
+from rff_stream.cli.arguments import Machine, Selection
+from rff_stream.cli.output import Line, number, numbers, show
+from rff_stream.cli.redaction import redacted
+from rff_stream.cli.session import computing
+
+if TYPE_CHECKING:
+    from rff_stream.answers.twosample import TwoSample
+    from rff_stream.moments import Moments
+
+__all__ = ["density", "drift", "novelty"]
+
+inputs = click.option(
+    "--inputs", type=values.names, metavar="A,B,C",
+    help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables.",
+)  # fmt: skip
+rows = arguments.group(Selection, "selection", inputs, *arguments.ROWS)
+model = click.option("--model", metavar="M.zarr", help="Where the model is written.")
+output = click.option("--output", metavar="OUT.zarr", help="Where answers are written.")
+at = click.option(
+    "--at", "places", type=values.place, metavar="OTHER", help="Rows to answer for, if not DATA."
+)
+
+
+def components(default: int) -> Callable[[arguments.Command], arguments.Command]:
+    """R, by default so many."""
+    return click.option(
+        "--n-components", type=click.IntRange(min=1), default=default, show_default=True,
+        metavar="R", help="Random features: the error falls as 1/√R, time grows as R.",
+    )  # fmt: skip
+
+
+def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
+    """The kernel, by default this one."""
+    known = ["gaussian", "laplacian", "cauchy", "matern", "rational_quadratic"]
+    return click.option(
+        "--kernel", default=default, show_default=True, type=click.Choice(known), help="Kernel.",
+    )  # fmt: skip
+
+
+@click.command()
+@arguments.data_argument
+@rows
+@click.option(
+    "--bandwidth", type=values.length_scale, default="scott", show_default=True, metavar="H",
+    help="scott, silverman, cv, a number, or one per input with commas, in units of the inputs.",
+)  # fmt: skip
+@kernel("gaussian")
+@components(4096)
+@at
+@model
+@output
+@arguments.machine
+@arguments.seed
+@arguments.overwrite
+@arguments.as_json
+def density(
+    data: str, selection: Selection, bandwidth: Any, kernel: str, n_components: int,
+    places: str | None, model: str | None, output: str | None, machine: Machine, seed: int,
+    overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Fit a kernel density from one read of DATA.
+
+    With --output, write the density of every row with its standard errors, and a flag where
+    it is below its own error; NaN where an input is missing.
+    """
+    import rff_stream as rs
+
+    choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components}
+    made = rs.KernelDensity(bandwidth, **choices, **common(selection, machine, seed))
+
+    def answers(fitted: Any, places: Any, options: Any) -> Any:
+        found = fitted.density(places, storage_options=options)
+        return found if hasattr(found, "data_vars") else stacked(found)
+
+    facts, lines = fitted_and_written(
+        made, data, selection, machine, seed, (model, output, overwrite), places, answers
+    )
+    scale = made.bandwidth_
+    facts |= {"bandwidth": scale, "n_components": made.features_.n_components}
+    lines.insert(2, ("bandwidth", numbers(scale)))
+    show({"command": "density", "data": redacted(data), **facts}, lines, as_json)
+
+
+@click.command()
+@arguments.data_argument
+@rows
+@click.option(
+    "--contamination", type=click.FloatRange(0, 0.5, min_open=True), default=0.1,
+    show_default=True, metavar="SHARE", help="Share of the rows below the threshold.",
+)  # fmt: skip
+@click.option(
+    "--length-scale", type=values.length_scale, default="half-median", show_default=True,
+    metavar="L", help="half-median, median, a number, or one per input with commas.",
+)  # fmt: skip
+@kernel("rational_quadratic")
+@components(1024)
+@click.option("--whitened", is_flag=True, help="A better order, at R² work a row.")
+@click.option("--exact", is_flag=True, help="Take the threshold from a second read.")
+@at
+@model
+@output
+@arguments.machine
+@arguments.seed
+@arguments.overwrite
+@arguments.as_json
+def novelty(
+    data: str, selection: Selection, contamination: float, length_scale: Any, kernel: str,
+    n_components: int, whitened: bool, exact: bool, places: str | None, model: str | None,
+    output: str | None, machine: Machine, seed: int, overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Find rows of DATA that are unlike the others, from one read.
+
+    With --output, write the score of every row (larger: like the others) and its label, −1
+    for novel rows; NaN where an input is missing.
+    """
+    import rff_stream as rs
+
+    choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components, "whitened": whitened}
+    made = rs.NoveltyDetector(
+        contamination,
+        length_scale=length_scale,
+        threshold="exact" if exact else "sample",
+        **choices,
+        **common(selection, machine, seed),
+    )
+
+    def answers(fitted: Any, places: Any, options: Any) -> Any:
+        score = fitted.score_samples(places, storage_options=options)
+        label = (score >= fitted.offset_) * 2 - 1 + 0 * score
+        if hasattr(score, "to_dataset"):
+            return score.to_dataset(name="score").assign(label=label)
+        return stacked((score, label))
+
+    facts, lines = fitted_and_written(
+        made, data, selection, machine, seed, (model, output, overwrite), places, answers
+    )
+    facts |= {"threshold": made.offset_, "length_scale": made.length_scale_}
+    lines.insert(2, ("threshold", f"{number(made.offset_)}: {contamination:.3g} of the rows below"))
+    show({"command": "novelty", "data": redacted(data), **facts}, lines, as_json)
+
+
+@click.command()
+@arguments.data_argument
+@rows
+@click.option("--by", metavar="NAME", help="Compare labels, such as time.year.")
+@click.option(
+    "--buckets", type=click.IntRange(min=2), metavar="N",
+    help="Compare so many runs of rows in their own order; 12 by default, or the most labels "
+    "that --by is expected to find.",
+)  # fmt: skip
+@click.option(
+    "--reference", type=values.names, metavar="A,B",
+    help="Labels or numbers of buckets that are normal. Default: all others of each.",
+)  # fmt: skip
+@components(512)
+@arguments.machine
+@arguments.seed
+@arguments.as_json
+def drift(
+    data: str, selection: Selection, by: str | None, buckets: int | None,
+    reference: tuple[str, ...] | None, n_components: int, machine: Machine, seed: int,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Print how far the rows of DATA drift over time, with p-values, from one read.
+
+    Each bucket against the reference: the distance between their means in the kernel's space,
+    what it would be if nothing had changed, and how probable so much is by chance. Rows
+    that depend on their neighbours are allowed for.
+    """
+    from rff_stream.answers.twosample import drift as compared
+    from rff_stream.moments import total
+
+    with computing(machine):
+        groups = collected(data, selection, by, buckets or 12, n_components, machine, seed)
+    normal = None
+    if reference is not None:
+        known = {str(label): moments for label, moments in groups.items()}
+        absent = [name for name in reference if name not in known]
+        if absent:
+            raise click.UsageError(
+                f"--reference {absent[0]} is none of the buckets {', '.join(known)}. "
+                f"Give names from this list."
+            )
+        normal = total(known[name] for name in reference)
+        groups = {k: v for k, v in groups.items() if str(k) not in reference}
+    found = compared(groups, normal)
+    facts = {str(label): as_facts(each) for label, each in found.items()}
+    lines = [("bucket", f"{'rows':>12} {'distance':>9} {'by chance':>9} {'p':>7}")]
+    lines += [(str(label), as_line(each)) for label, each in found.items()]
+    show({"command": "drift", "data": redacted(data), "buckets": facts}, lines, as_json)
+
+
+def collected(
+    data: str, selection: Selection, by: str | None, buckets: int, n_components: int,
+    machine: Machine, seed: int,
+) -> dict[Any, Moments]:  # fmt: skip
+    """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
+    from rff_stream.features import FourierFeatures
+    from rff_stream.kernels import Gaussian
+    from rff_stream.onepass import Reading
+    from rff_stream.onepass.blas import single_threaded_blas
+    from rff_stream.pilot import augmented_row
+    from rff_stream.sources import open_source
+
+    source = open_source(
+        opening.opened(data), None, selection.weights, by=by, inputs=selection.inputs,
+        dim=selection.dim, where=selection.conditions(seed, "train"),
+        missing_rows=selection.missing_rows or "error",
+        missing_chunks=selection.missing_chunks or "auto",
+        storage_options=selection.storage_options,
+    )  # fmt: skip
+    reading, columns = Reading(source), source.columns
+    found = reading.plan(n_components, order=1, n_groups=buckets, memory=machine.memory)
+    pilot = reading.pilot(seed)
+    kernel = Gaussian(tuple(pilot.median_length_scale().tolist()))
+    with single_threaded_blas():
+        features = FourierFeatures.sample(
+            kernel, len(columns.inputs), n_components, origin=pilot.origin, rng=seed,
+            paired=n_components % 2 == 0,
+        )  # fmt: skip
+        row = augmented_row(features, pilot, columns.inputs, (), columns.units)
+    folds = 0 if by is not None else buckets
+    groups, _ = reading.moments(
+        features, row, found, sample_rows=0, grouped=by is not None, folds=folds
+    )
+    return groups
+
+
+def as_facts(found: TwoSample) -> dict[str, Any]:
+    """A comparison, for programs."""
+    return {
+        "n_rows": found.n_a,
+        "distance": found.distance,
+        "expected": found.expected,
+        "p_value": found.p_value,
+    }
+
+
+def as_line(found: TwoSample) -> str:
+    """A comparison, for people."""
+    return f"{found.n_a:>12,} {found.distance:>9.4f} {found.expected:>9.4f} {found.p_value:>7.4f}"
+
+
+def common(selection: Selection, machine: Machine, seed: int) -> dict[str, Any]:
+    """What both estimators are told."""
+    return {
+        "missing_rows": selection.missing_rows or "error",
+        "missing_chunks": selection.missing_chunks or "auto",
+        "memory": machine.memory,
+        "random_state": seed,
+    }
+
+
+def fitted_and_written(
+    made: Any, data: str, selection: Selection, machine: Machine, seed: int,
+    written: tuple[str | None, str | None, bool], places: str | None, answers: Any,
+) -> tuple[dict[str, Any], list[Line]]:  # fmt: skip
+    """Fit, save and answer; what to say about it."""
+    model, output, overwrite = written
+    opening.check_free(model, overwrite)
+    if output is not None:
+        writing.check_output(output, overwrite, data, *([] if model is None else [model]))
+    started = time.monotonic()
+    with computing(machine):
+        fit(made, data, selection, seed)
+        seconds = time.monotonic() - started
+        if model is not None:
+            made.save(model, overwrite=overwrite)
+        if output is not None:
+            found = answers(made, opening.opened(places or data), selection.storage_options)
+            writing.write_predictions(
+                found, output, overwrite=overwrite, storage_options=selection.storage_options
+            )
+    seen = made.n_rows_ + made.n_missing_
+    facts = {"n_rows": made.n_rows_, "n_rows_seen": seen, "inputs": made.columns_.inputs}
+    facts |= {"seconds": seconds, "fingerprint": made.features_.fingerprint}
+    lines = [
+        ("rows", f"{made.n_rows_:,} fitted of {seen:,}"),
+        ("inputs", ", ".join(made.columns_.inputs)),
+        ("components", f"R = {made.features_.n_components}"),
+        ("time", f"{seconds:.1f} s, {seen / seconds:,.0f} rows/s"),
+    ]
+    for name, place in (("model", model), ("output", output)):
+        if place is not None:
+            facts[name] = redacted(place)
+            lines.append((name, place))
+    return facts, lines
+
+
+def fit(made: Any, data: str, selection: Selection, seed: int) -> None:
+    """Fit an estimator of rows on what was selected."""
+    made.fit(
+        opening.opened(data),
+        None,
+        selection.weights,
+        inputs=selection.inputs,
+        dim=selection.dim,
+        where=selection.conditions(seed, "train"),
+        storage_options=selection.storage_options,
+    )
+
+
+def stacked(columns: Any) -> Any:
+    """Answers for plain arrays as one array (n, width)."""
+    import dask.array as da
+
+    return da.stack([column.astype(float) for column in columns], axis=-1)
