@@ -149,7 +149,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
             raise ValueError(f"contamination={share!r} but it is a number in (0, 0.5].")
         positive_numbers("length_scale", self.length_scale, d, *SHARE_OF_MEDIAN)
-        if not 0 < self.ridge < np.inf:
+        if not (isinstance(ridge, (int, float, np.number)) and 0 < ridge < np.inf):
             raise ValueError(f"ridge={self.ridge!r} but it is a finite number > 0. Use 0.1.")
         if self.threshold not in ("sample", "exact"):
             raise ValueError(f"threshold={self.threshold!r} but it is 'sample' or 'exact'.")
