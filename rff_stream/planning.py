@@ -15,6 +15,7 @@ from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.layout import DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments import packed_size
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.base import SLAB_ROWS, BoxCost, Source
 from rff_stream.words import format_bytes, format_seconds
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "available_memory", "check_memory", "fits", "plan", "row_seconds"]
 
 CHUNK_SECONDS = 0.25e-3
+SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
+PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
 TASK_SECONDS = 1.2e-3
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
@@ -71,9 +74,10 @@ class Plan:
 
     @property
     def state_bytes(self) -> int:
-        """One packed set of moments of all groups."""
+        """One packed set of moments of all groups, row samples included."""
         one = packed_size(self.width) if self.order == 2 else 33 * self.width
-        return 8 * self.n_groups * one
+        sample = min(SAMPLE_ROWS, self.n_rows) * (self.n_inputs + self.n_targets + 2)
+        return 8 * self.n_groups * (one + sample)
 
     @property
     def task_bytes(self) -> int:
@@ -87,8 +91,10 @@ class Plan:
 
     @property
     def driver_bytes(self) -> int:
-        """Moments that wait on the driver for their sibling in the tree."""
-        return (math.ceil(math.log2(self.layout.n_segments + 1)) + 2) * self.state_bytes
+        """Moments that wait on the driver for their sibling in the tree, and the pilot's rows."""
+        rows = min(PILOT_BLOCKS * PILOT_ROWS, self.n_rows)
+        pilot = PILOT_COPIES * 8 * rows * (self.n_inputs + self.n_targets + 1)
+        return (math.ceil(math.log2(self.layout.n_segments + 1)) + 2) * self.state_bytes + pilot
 
     @property
     def process_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -145,7 +145,8 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
 
     def _check(self, d: int) -> None:
         kernel_of(self.kernel)
-        share, ridge = cast(Any, self.contamination), cast(Any, self.ridge)
+        share: Any = self.contamination
+        ridge: Any = self.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
             raise ValueError(f"contamination={share!r} but it is a number in (0, 0.5].")
         positive_numbers("length_scale", self.length_scale, d, *SHARE_OF_MEDIAN)
