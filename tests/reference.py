@@ -10,7 +10,7 @@ from rff_stream._array import Array, Float64
 # moments
 
 
-def augmented(Z: Array, y: Array, z0: Array, y0: Array) -> Float64:
+def augmented(Z: Array, y: Array, z0: Array | float, y0: Array | float) -> Float64:
     """Rows a = [z − z₀, 1, y − y₀] (n, P) in float64."""
     y = np.asarray(y, np.float64)
     y = y[:, None] if y.ndim == 1 else y

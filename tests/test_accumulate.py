@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from rff_stream import accumulate as module
+from rff_stream import _blas
 from rff_stream._array import Array, Float64
 from rff_stream.accumulate import (
     FLUSH_ROWS,
@@ -192,7 +192,8 @@ def test_weights_are_repeated_rows(rng: np.random.Generator) -> None:
 def test_equal_weights_of_1_change_no_bit(xyw: Rows) -> None:
     x, y, _ = xyw
     features = map_of()
-    for order, sums in itertools.product((1, 2), ("float32", "float64")):
+    precisions: list[Any] = ["float32", "float64"]
+    for order, sums in itertools.product((1, 2), precisions):
         plain = accumulate(features, x, y, order=order, sums=sums, sample_rows=10)
         ones = accumulate(features, x, y, np.ones(len(x)), order=order, sums=sums, sample_rows=10)
         assert same_bits(plain, ones)
@@ -203,7 +204,8 @@ def test_many_targets(rng: np.random.Generator) -> None:
     features = map_of(16)
     row = centred(features, x, y)
     a = reference.augmented(features(x), y, row.feature_origin, row.target_origin)
-    for sums, eps in (("float64", 2.0**-52), ("float32", 2.0**-23)):
+    precisions: list[tuple[Any, float]] = [("float64", 2.0**-52), ("float32", 2.0**-23)]
+    for sums, eps in precisions:
         found = accumulate(features, x, y, row=row, sums=sums).matrix()
         assert (np.abs(found - a.T @ a) <= reference.rounding_bound(a, eps=eps)).all()
 
@@ -423,7 +425,7 @@ def test_a_rank_update_lets_other_threads_run() -> None:
 
     def work() -> None:
         started.set()
-        module.rank_update(rows, matrix, beta=0.0)
+        _blas.rank_update(rows, matrix, beta=0.0)
         ended.set()
 
     thread = threading.Thread(target=work)

@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 
 import reference
 import rff_stream as rs
+from rff_stream import _blas, onepass
 from rff_stream import accumulate as accumulating
 from rff_stream import layout as layouts
-from rff_stream import onepass
 from rff_stream._array import Array, Float64
 from rff_stream.accumulate import plain_row
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
@@ -97,8 +97,9 @@ Rows = tuple[Float64, Float64, Float64]
 
 
 def collect(X: Any, y: Any = None, **choices: Any) -> Moments:
-    choices = {"sums": "float64", "progress": False, "features": FEATURES} | choices
-    found: Moments = rs.collect(choices.pop("features"), X, y, **choices)
+    given: dict[str, Any] = {"sums": "float64", "progress": False, "features": FEATURES}
+    given |= choices
+    found: Moments = rs.collect(given.pop("features"), X, y, **given)
     return found
 
 
@@ -412,7 +413,7 @@ def test_every_leaf_runs_on_one_blas_thread(xyw: Rows, monkeypatch: pytest.Monke
     """Two would change bits: their cuts fall elsewhere (seen at R=768)."""
     x, y, _ = xyw
     seen: set[int] = set()
-    plain = accumulating.rank_update
+    plain = _blas.rank_update
 
     def looking(*arguments: Any, **choices: Any) -> None:
         seen.update(blas_threads())

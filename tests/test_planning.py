@@ -25,7 +25,7 @@ from rff_stream.words import format_bytes, format_seconds
 
 
 @dataclass
-class Grid:
+class _Grid:
     """A source that is nothing but its boundaries; reading it is an error."""
 
     bounds: tuple[tuple[int, ...], ...]
@@ -78,6 +78,11 @@ class Grid:
         return values
 
 
+def grid(*arguments: Any, **choices: Any) -> Any:
+    """A source, as far as planning asks."""
+    return _Grid(*arguments, **choices)
+
+
 def regular(size: int, step: int) -> tuple[int, ...]:
     return (*range(0, size, step), size)
 
@@ -111,7 +116,7 @@ def leaves(layout: Layout) -> list[Box]:
 def test_leaves_cover_every_row_exactly_once(
     edges: tuple[tuple[int, ...], ...], leaf_rows: int, row_seconds: float, cheap: bool, seed: int
 ) -> None:
-    source = Grid(edges, cheap=cheap)
+    source = grid(edges, cheap=cheap)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "LEAF_ROWS", leaf_rows)
         layout = lay_out(source, row_seconds, seed=seed)
@@ -134,7 +139,7 @@ def test_places_are_the_rows_of_the_grid_once_each(
     layout = Layout(edges, parts, data.draw(st.integers(0, len(edges) - 1)), seed=3)
     places = [
         np.arange(math.prod(hi - lo for lo, hi in leaf.box)) + leaf.start
-        for leaf in leaves_of(Grid(edges), layout)
+        for leaf in leaves_of(grid(edges), layout)
     ]
     found = np.sort(np.concatenate(places))
     assert np.array_equal(found, np.arange(math.prod(e[-1] for e in edges)))
@@ -142,7 +147,7 @@ def test_places_are_the_rows_of_the_grid_once_each(
 
 @given(edges=bounds(), seed=st.integers(0, 9))
 def test_the_same_data_give_the_same_layout(edges: tuple[tuple[int, ...], ...], seed: int) -> None:
-    first, again = (lay_out(Grid(edges), 1e-6, seed=seed) for _ in range(2))
+    first, again = (lay_out(grid(edges), 1e-6, seed=seed) for _ in range(2))
     assert first == again
     assert np.array_equal(first.order(), again.order())
     assert pickle.loads(pickle.dumps(first)) == first
@@ -150,7 +155,7 @@ def test_the_same_data_give_the_same_layout(edges: tuple[tuple[int, ...], ...], 
 
 
 def test_the_layout_does_not_depend_on_who_computes() -> None:
-    source = Grid((regular(1_000_000, 1000), (0, 3)))
+    source = grid((regular(1_000_000, 1000), (0, 3)))
     plans = [
         rs.plan(source, n_features=64, threads=t, workers=w) for t, w in [(1, 1), (8, 1), (2, 50)]
     ]
@@ -158,7 +163,7 @@ def test_the_layout_does_not_depend_on_who_computes() -> None:
 
 
 def test_leaves_are_read_in_a_seeded_order_not_front_to_back() -> None:
-    layouts = [lay_out(Grid((regular(10**8, 10_000),)), 1e-6, seed=seed) for seed in (0, 0, 1)]
+    layouts = [lay_out(grid((regular(10**8, 10_000),)), 1e-6, seed=seed) for seed in (0, 0, 1)]
     orders = [layout.order().tolist() for layout in layouts]
     assert orders[0] == orders[1] != orders[2]
     assert orders[0] != sorted(orders[0])
@@ -167,7 +172,7 @@ def test_leaves_are_read_in_a_seeded_order_not_front_to_back() -> None:
 @pytest.mark.parametrize("chunk", [100, 1000, 50_000])
 @pytest.mark.parametrize("row_seconds", [1e-7, 1e-5, 1e-3])
 def test_small_chunks_are_folded_into_leaves_worth_a_task(chunk: int, row_seconds: float) -> None:
-    layout = lay_out(Grid((regular(20_000_000, chunk),)), row_seconds)
+    layout = lay_out(grid((regular(20_000_000, chunk),)), row_seconds)
     sizes = [hi - lo for ((lo, hi),) in leaves(layout)]
     assert np.median(sizes) >= 65_536 - chunk
     assert max(sizes) * row_seconds <= max(10, 65_536 * row_seconds)
@@ -176,7 +181,7 @@ def test_small_chunks_are_folded_into_leaves_worth_a_task(chunk: int, row_second
 
 
 def test_a_big_chunk_in_memory_is_cut() -> None:
-    layout = lay_out(Grid(((0, 10_000_000),)), 1e-5)
+    layout = lay_out(grid(((0, 10_000_000),)), 1e-5)
     sizes = [hi - lo for ((lo, hi),) in leaves(layout)]
     assert len(sizes) >= 64
     assert max(sizes) * 1e-5 <= 10
@@ -185,8 +190,8 @@ def test_a_big_chunk_in_memory_is_cut() -> None:
 
 def test_a_chunk_that_must_be_decoded_whole_is_cut_only_while_that_is_cheap() -> None:
     """Decoding again may take 3 % of the work: 4 GB/s of decoding against 0.1 µs or 10 ms a row."""
-    quick = lay_out(Grid(((0, 10_000_000),), cheap=False), 1e-8)
-    slow = lay_out(Grid(((0, 10_000_000),), cheap=False), 1e-3)
+    quick = lay_out(grid(((0, 10_000_000),), cheap=False), 1e-8)
+    slow = lay_out(grid(((0, 10_000_000),), cheap=False), 1e-3)
     assert quick.n_leaves == 1
     assert slow.n_leaves > 10
     again = (slow.parts - 1) * 10_000_000 * 24 / layouts.DECODE_RATE
@@ -194,13 +199,13 @@ def test_a_chunk_that_must_be_decoded_whole_is_cut_only_while_that_is_cheap() ->
 
 
 def test_wide_rows_make_leaves_of_bounded_bytes() -> None:
-    layout = lay_out(Grid((regular(10_000_000, 100),), itemsize=8000), 1e-5)
+    layout = lay_out(grid((regular(10_000_000, 100),), itemsize=8000), 1e-5)
     largest = max(hi - lo for ((lo, hi),) in leaves(layout)) * 8000
     assert largest <= 2 * layouts.LEAF_BYTES
 
 
 def test_no_rows_make_no_leaf_that_breaks() -> None:
-    layout = lay_out(Grid(((0,),)), 1e-6)
+    layout = lay_out(grid(((0,),)), 1e-6)
     assert sum(hi - lo for ((lo, hi),) in leaves(layout)) == 0
 
 
@@ -208,7 +213,7 @@ def test_no_rows_make_no_leaf_that_breaks() -> None:
 
 
 def test_the_text_says_what_a_run_takes() -> None:
-    plan = rs.plan(Grid((regular(3_000_000, 1000),)), n_features=1024, threads=2)
+    plan = rs.plan(grid((regular(3_000_000, 1000),)), n_features=1024, threads=2)
     text = str(plan)
     for word in ("3,000,000 × 2 inputs, 1 targets", "R = 1024", "leaves", "segments", "flops"):
         assert word in text
@@ -218,7 +223,7 @@ def test_the_text_says_what_a_run_takes() -> None:
 
 
 def test_a_plan_is_a_frozen_picklable_value() -> None:
-    plan = rs.plan(Grid(((0, 100),)), n_features=8)
+    plan = rs.plan(grid(((0, 100),)), n_features=8)
     assert pickle.loads(pickle.dumps(plan)) == plan
     with pytest.raises(AttributeError):
         plan.threads = 3  # type: ignore[misc]
@@ -231,7 +236,7 @@ def test_a_plan_is_a_frozen_picklable_value() -> None:
     groups=st.integers(1, 30),
 )
 def test_more_work_never_takes_less_memory(r: int, threads: int, order: int, groups: int) -> None:
-    source = Grid((regular(1_000_000, 10_000),))
+    source = grid((regular(1_000_000, 10_000),))
     choices: dict[str, Any] = {"order": order, "n_groups": groups}
     found = rs.plan(source, n_features=r, threads=threads, **choices)
     assert rs.plan(source, n_features=r, threads=threads + 1, **choices).process_bytes >= (
@@ -246,7 +251,7 @@ def test_more_work_never_takes_less_memory(r: int, threads: int, order: int, gro
 
 
 def test_traffic_is_nothing_in_one_process_and_a_state_a_leaf_in_many() -> None:
-    source = Grid((regular(10_000_000, 10_000),))
+    source = grid((regular(10_000_000, 10_000),))
     one, many = (rs.plan(source, n_features=256, workers=w) for w in (1, 4))
     assert one.traffic_bytes == 0
     assert many.traffic_bytes == many.layout.n_leaves * many.state_bytes
@@ -254,7 +259,7 @@ def test_traffic_is_nothing_in_one_process_and_a_state_a_leaf_in_many() -> None:
 
 
 def test_a_run_that_cannot_fit_is_refused_with_the_numbers() -> None:
-    plan = rs.plan(Grid((regular(1_000_000, 10_000),)), n_features=16_384, threads=4)
+    plan = rs.plan(grid((regular(1_000_000, 10_000),)), n_features=16_384, threads=4)
     assert not fits(plan, 10 << 30)
     with pytest.raises(PlanError) as caught:
         check_memory(plan, 10 << 30)
@@ -268,7 +273,7 @@ def test_a_run_that_cannot_fit_is_refused_with_the_numbers() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "int32", "complex64"])
 def test_features_of_another_precision_are_refused_by_name(dtype: str) -> None:
     with pytest.raises(ValueError, match=f"dtype='{dtype}'"):
-        rs.plan(Grid(((0, 10),)), n_features=4, dtype=dtype)
+        rs.plan(grid(((0, 10),)), n_features=4, dtype=dtype)
 
 
 # ---------------------------------------------------------------------------------- amplification
@@ -277,7 +282,7 @@ def test_features_of_another_precision_are_refused_by_name(dtype: str) -> None:
 def test_chunks_that_fit_each_other_are_joined() -> None:
     """(1000, 1) and (1, 1000) of a small cube: one box decodes each chunk once."""
     tall, wide = ((0, 1000), regular(1000, 10)), (regular(1000, 10), (0, 1000))
-    source = Grid(tall, cheap=False, other=wide)
+    source = grid(tall, cheap=False, other=wide)
     layout = lay_out(source, 1e-6)
     costs = [source.cost(box) for box in leaves(layout)]
     needed = sum(cost.needed_bytes for cost in costs)
@@ -289,7 +294,7 @@ def test_chunks_that_cannot_be_read_together_are_refused_with_the_remedy() -> No
     size = 200_000
     tall, wide = ((0, size), regular(size, 10)), (regular(size, 10), (0, size))
     with pytest.raises(PlanError, match="must be decoded for it") as caught:
-        lay_out(Grid(tall, cheap=False, other=wide), 1e-6)
+        lay_out(grid(tall, cheap=False, other=wide), 1e-6)
     message = str(caught.value)
     assert "at most 8×" in message
     assert "data.chunk({'d0':" in message
@@ -298,7 +303,7 @@ def test_chunks_that_cannot_be_read_together_are_refused_with_the_remedy() -> No
 # ----------------------------------------------------------------------------------------- pilot
 
 
-def first_boxes(source: Grid, seed: int = 0) -> tuple[list[Box], int]:
+def first_boxes(source: Any, seed: int = 0) -> tuple[list[Box], int]:
     boxes, rows = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, seed)
     return list(itertools.islice(boxes, PILOT_BLOCKS)), rows
 
@@ -307,7 +312,7 @@ def first_boxes(source: Grid, seed: int = 0) -> tuple[list[Box], int]:
 def test_the_pilot_reads_few_places_inside_the_data(
     edges: tuple[tuple[int, ...], ...], seed: int
 ) -> None:
-    source = Grid(edges)
+    source = grid(edges)
     assume(source.n_rows)
     boxes, rows = first_boxes(source, seed)
     assert boxes
@@ -325,7 +330,7 @@ def test_the_pilot_reads_few_places_inside_the_data(
 
 
 def test_the_first_pilot_blocks_are_spread_over_the_data() -> None:
-    source = Grid((regular(10**8, 10_000),))
+    source = grid((regular(10**8, 10_000),))
     starts = np.array([box[0][0] for box in first_boxes(source)[0]])
     assert (np.diff(starts) > 0).all()
     assert (np.abs(starts / 10**8 * PILOT_BLOCKS - np.arange(PILOT_BLOCKS) - 0.5) < 0.51).all()
@@ -333,7 +338,7 @@ def test_the_first_pilot_blocks_are_spread_over_the_data() -> None:
 
 def test_the_pilot_can_look_everywhere() -> None:
     """Each box once: the only valid rows may be in the last one."""
-    source = Grid((regular(1_000_000, 1000),))
+    source = grid((regular(1_000_000, 1000),))
     boxes, _ = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, 0)
     covered = sorted(box[0] for box in boxes)
     assert covered[0][0] == 0
@@ -342,14 +347,14 @@ def test_the_pilot_can_look_everywhere() -> None:
 
 
 def test_tiny_chunks_are_read_by_runs() -> None:
-    source = Grid((regular(1_000_000, 3), (0, 2)))
+    source = grid((regular(1_000_000, 3), (0, 2)))
     boxes, rows = first_boxes(source)
     sizes = [source.cost(box).rows for box in boxes]
     assert min(sizes) >= rows
 
 
 def test_a_pilot_of_one_big_chunk_does_not_read_it_where_it_need_not() -> None:
-    boxes, rows = first_boxes(Grid(((0, 10**8),)))
+    boxes, rows = first_boxes(grid(((0, 10**8),)))
     assert len(boxes) == PILOT_BLOCKS
     assert rows == PILOT_ROWS
     assert sum(hi - lo for ((lo, hi),) in boxes) <= PILOT_BLOCKS * 4 * PILOT_ROWS

@@ -104,7 +104,7 @@ def density(
     metavar="L", help="half-median, median, a number, or one per input with commas.",
 )  # fmt: skip
 @kernel("rational_quadratic")
-@components(1024)
+@components(512)
 @click.option("--whitened", is_flag=True, help="A better order, at R² work a row.")
 @click.option("--exact", is_flag=True, help="Take the threshold from a second read.")
 @at
