@@ -7,6 +7,7 @@ arrival, so the bits are the same.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from dask.task_spec import Task, TaskRef
 
 from rff_stream.errors import ClusterError, PlanError
 from rff_stream.onepass.graph import Graph, as_tasks, keys_of, needed, segment_tasks, waist
+from rff_stream.onepass.keeping import Keeper
 from rff_stream.onepass.leaf import Job, Leaf, Statistic, Tally
 from rff_stream.onepass.progress import Progress
 from rff_stream.onepass.watch import Watch
@@ -88,6 +90,7 @@ class Pass:
         segment_leaves: int = 1,
         n_rows: int | None = None,
         words: str = "reading",
+        keeper: Keeper | None = None,
     ) -> Tally:
         """Sum of a statistic over all leaves.
 
@@ -99,21 +102,33 @@ class Pass:
             A power of two: leaves summed before the driver sees them.
         n_rows : int, optional
             For the progress bar.
+        keeper : Keeper, optional
+            Where finished nodes come from and go to.
         """
-        job = Job(self._source.reader, statistic)
-        segments = range(0, len(leaves), segment_leaves)
         total: TreeSum[Tally] = TreeSum()
+        lock = threading.Lock()
         with Progress(words, n_rows, shown=self._progress) as progress:
+            if keeper is not None:
+                progress.advance(keeper.restore(total))
 
             def commit(index: int, value: Tally) -> None:
-                total.add(index, value)
-                progress.advance(value.seen)
+                with lock:
+                    total.add(index, value)
+                    progress.advance(value.seen)
+                    if keeper is not None:
+                        keeper.offer(total)
 
-            chunks = (leaves[start : start + segment_leaves] for start in segments)
-            if self._client is None:
-                self._in_threads(job, chunks, segment_leaves, commit)
-            else:
-                self._on_cluster(job, chunks, segment_leaves, commit)
+            starts = enumerate(range(0, len(leaves), segment_leaves))
+            left = [(i, start) for i, start in starts if not total.covers(i)]
+            segments = ((i, leaves[start : start + segment_leaves]) for i, start in left)
+            run = self._in_threads if self._client is None else self._on_cluster
+            try:
+                run(Job(self._source.reader, statistic), segments, segment_leaves, commit)
+            except BaseException:
+                if keeper is not None:
+                    with lock:
+                        keeper.write(total)
+                raise
         found = total.total()
         assert found is not None
         return found
@@ -121,23 +136,19 @@ class Pass:
     def _in_threads(
         self,
         job: Job,
-        segments: Iterator[Sequence[Leaf]],
+        segments: Iterator[tuple[int, Sequence[Leaf]]],
         size: int,
         commit: Callable[[int, Tally], None],
     ) -> None:
         """One graph in which every segment ends in a task that hands its sum over."""
-        import threading
-
-        lock = threading.Lock()
         watch = Watch("the next segment in threads of this process")
 
         def hand_over(index: int, value: Tally) -> None:
-            with lock:
-                watch.moved()
-                commit(index, value)
+            watch.moved()
+            commit(index, value)
 
         tasks, ends = dict(self._graph), []
-        for index, leaves in enumerate(segments):
+        for index, leaves in segments:
             key, found = segment_tasks(self._source, job, leaves, index * size, self._token)
             end = f"rff_commit-{index:09} {self._token}"
             tasks |= found | {end: Task(end, hand_over, index, TaskRef(key))}
@@ -149,7 +160,7 @@ class Pass:
     def _on_cluster(
         self,
         job: Job,
-        segments: Iterator[Sequence[Leaf]],
+        segments: Iterator[tuple[int, Sequence[Leaf]]],
         size: int,
         commit: Callable[[int, Tally], None],
     ) -> None:
@@ -158,10 +169,9 @@ class Pass:
 
         with Flight(self._client, self._token) as flight:
             ship = flight.ship(job)
-            numbered = enumerate(segments)
             window = flight.window(size) if not self._graph else 2**31
             while True:
-                for index, leaves in numbered:
+                for index, leaves in segments:
                     key, tasks = segment_tasks(
                         self._source, ship, leaves, index * size, self._token
                     )

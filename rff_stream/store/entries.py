@@ -32,7 +32,7 @@ FORMAT = 1
 Manifest = dict[str, list[Any]]
 """Name of a file -> [bytes, sha256]."""
 
-OPS = ("create", "add", "forget", "compact")
+OPS = ("create", "add", "forget", "compact", "checkpoint")
 PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 NAME = re.compile(rf"(?:{PART}/){{0,7}}{PART}")
 
@@ -81,6 +81,7 @@ class Gone:
     time: str
     content: str
     data: str
+    labels: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class Entry:
     ----------
     number : int
         Its place in the log; the order of all commits.
-    op : {"create", "add", "forget", "compact"}
+    op : {"create", "add", "forget", "compact", "checkpoint"}
     time : str
         For people only: clocks jump.
     nonce : str
@@ -197,7 +198,8 @@ class State:
             batch = self.live.pop(key, None)
             if batch is None:
                 raise ModelError(f"{place} takes away {key!r}, which is not there: a torn log.")
-            self.gone[key] = Gone(entry.op, entry.number, entry.time, batch.content, batch.data)
+            was = batch.content, batch.data, batch.labels
+            self.gone[key] = Gone(entry.op, entry.number, entry.time, *was)
         batch = entry.batch(commit)
         if batch is not None:
             if batch.id in self.live or batch.id in self.gone:

@@ -9,12 +9,16 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.entries import Batch, Gone, State
 
-__all__ = ["COMPACTED", "checked_id", "is_there", "not_there", "shared_labels"]
+__all__ = ["COMPACTED", "Outdated", "checked_id", "is_there", "not_there", "shared_labels"]
 
 COMPACTED = "compacted:"
 """How the ids of sums begin."""
 
 LONGEST_ID = 512  # bytes
+
+
+class Outdated(ModelError):
+    """What an append was computed for is no longer so: look again, and compute what is left."""
 
 
 def checked_id(id: Any) -> str:

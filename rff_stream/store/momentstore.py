@@ -12,12 +12,27 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
+from rff_stream.store.choosing import ChosenGroups, Weights, Where, batch_chooser
 from rff_stream.store.entries import Batch, Entry, State
 from rff_stream.store.files import Files, open_files
-from rff_stream.store.ids import COMPACTED, checked_id, is_there, not_there, shared_labels
+from rff_stream.store.ids import (
+    COMPACTED,
+    Outdated,
+    checked_id,
+    is_there,
+    not_there,
+    shared_labels,
+)
 from rff_stream.store.layout import NewBatch, NewStore, content_of, write_batch, write_store
 from rff_stream.store.log import Log
-from rff_stream.store.reading import Root, read_batches, read_root, read_whole, sum_by_group
+from rff_stream.store.reading import (
+    Root,
+    read_batches,
+    read_root,
+    read_weighted,
+    read_whole,
+    sum_by_group,
+)
 from rff_stream.store.records import Label
 from rff_stream.store.vouched import MAX_BYTES
 
@@ -25,7 +40,8 @@ __all__ = ["MomentStore"]
 
 DAY = 86_400.0  # seconds
 
-Where = Callable[[Batch], bool]
+Ever = dict[str, dict[str, Any]]
+"""Labels by id of every batch that was ever committed."""
 
 
 class MomentStore:
@@ -111,6 +127,11 @@ class MomentStore:
         return cls(log, root, max_bytes)
 
     @property
+    def log(self) -> Log:
+        """The log of commits: for what is built on a store."""
+        return self._log
+
+    @property
     def row(self) -> AugmentedRow:
         """What the numbers mean."""
         assert self._root.row is not None
@@ -142,6 +163,8 @@ class MomentStore:
         id: str,
         moments: Moments | Mapping[Any, Moments],
         labels: Mapping[str, Any] | None = None,
+        *,
+        still: Callable[[Ever], bool] | None = None,
     ) -> bool:
         """Commit moments under an id, exactly once.
 
@@ -152,6 +175,8 @@ class MomentStore:
         moments : Moments, or mapping of group label to Moments
         labels : dict of plain values, optional
             What ``where`` of :meth:`total` may ask: ``{"month": "2024-01"}``.
+        still : callable, optional
+            Truth of "what I know of :meth:`ever` holds": asked at the instant of the commit.
 
         Returns
         -------
@@ -162,7 +187,7 @@ class MomentStore:
         ------
         ModelError
             When the id was used for other content or forgotten, or the moments mean
-            something else than the store's.
+            something else than the store's; ``Outdated`` when ``still`` is false.
         """
         groups = moments if isinstance(moments, Mapping) else {None: moments}
         new = NewBatch(checked_id(id), groups, labels or {}).checked(self.row, self.order)
@@ -172,13 +197,26 @@ class MomentStore:
         fields = write_batch(self._log.files, new)
 
         def build(state: State) -> dict[str, Any] | None:
-            there = is_there(state, new.id, fields["content"])
-            return None if there else {"op": "add", **fields}
+            if is_there(state, new.id, fields["content"]):
+                return None
+            if still is not None and not still(_ever(state)):
+                raise Outdated(
+                    f"Other batches were committed to {self._log.files.place} meanwhile."
+                )
+            return {"op": "add", **fields}
 
-        committed = self._log.commit(build) is not None
+        try:
+            committed = self._log.commit(build) is not None
+        except Outdated:
+            self._log.files.remove(f"data/{fields['data']}")
+            raise
         if not committed:  # another process was faster with the same batch
             self._log.files.remove(f"data/{fields['data']}")
         return committed
+
+    def ever(self) -> Ever:
+        """Labels by id of every batch that was ever committed, forgotten and compacted ones too."""
+        return _ever(self._log.current())
 
     def ids(self) -> list[str]:
         """Ids of the batches that are there, sorted."""
@@ -186,11 +224,20 @@ class MomentStore:
 
     def batches(self, where: Where | None = None) -> list[Batch]:
         """What is known of each batch without reading its moments, sorted by id."""
-        live = self._log.current().live
-        chosen = [live[key] for key in sorted(live)]
-        return chosen if where is None else [batch for batch in chosen if where(batch)]
+        live, counts = self._log.current().live, batch_chooser(where)
+        return [live[key] for key in sorted(live) if counts(live[key])]
 
-    def total(self, where: Where | None = None) -> Moments:
+    def each(self, where: Where | None = None) -> Iterator[tuple[Batch, dict[Label, Moments]]]:
+        """Batches with their moments by group, in order of id, one at a time."""
+        return self._read_batches(self.batches(where))
+
+    def total(
+        self,
+        where: Where | None = None,
+        *,
+        groups: ChosenGroups | None = None,
+        weights: Weights | None = None,
+    ) -> Moments:
         """Sum of all batches and groups: in order of id, from left to right, every byte verified.
 
         The bits depend on which batches there are, never on when or by whom they were
@@ -198,18 +245,31 @@ class MomentStore:
 
         Parameters
         ----------
-        where : callable, optional
-            Truth of "this :class:`Batch` counts": ``lambda batch: batch.labels["year"] > 2015``.
+        where : callable, collection of ids, or dict, optional
+            Truth of "this :class:`Batch` counts": ``lambda batch: batch.rows > 100``, ids as
+            ``store.ids()[-30:]``, or labels: ``{"month": slice("2024-01", "2024-06")}``
+            (both ends included), ``{"region": ["north", "south"]}``.
+        groups : callable, collection of labels, or dict, optional
+            Which groups count; ``{"month": [6, 7, 8]}`` for those of ``by=["month", "region"]``.
+        weights : callable or dict of id to number, optional
+            The weight of each batch: ``lambda batch: 0.5 ** (age(batch) / 30)`` forgets by and
+            by. 0 leaves a batch out.
         """
         total: Moments | None = None
-        for groups in self._read(where):
-            for moments in groups.values():
+        for found in self._read(where, groups, weights):
+            for moments in found.values():
                 total = moments if total is None else total + moments
         return Moments.zero(self.row, self.order) if total is None else total
 
-    def groups(self, where: Where | None = None) -> dict[Label, Moments]:
+    def groups(
+        self,
+        where: Where | None = None,
+        *,
+        groups: ChosenGroups | None = None,
+        weights: Weights | None = None,
+    ) -> dict[Label, Moments]:
         """Sum of each group over the batches, as :meth:`total` sums."""
-        return sum_by_group(self._read(where))
+        return sum_by_group(self._read(where, groups, weights))
 
     def forget(self, id: str) -> None:
         """Commit that a batch no longer counts; :meth:`gc` removes its bytes a day later.
@@ -307,14 +367,25 @@ class MomentStore:
         rows = sum(batch.rows for batch in found)
         return f"<MomentStore {self._log.files.place}: {len(found):,} batches, {rows:,} rows>"
 
-    def _read(self, where: Where | None) -> Iterator[dict[Label, Moments]]:
-        for _, groups in self._read_batches(self.batches(where)):
-            yield groups
+    def _read(
+        self,
+        where: Where | None,
+        groups: ChosenGroups | None = None,
+        weights: Weights | None = None,
+    ) -> Iterator[dict[Label, Moments]]:
+        return read_weighted(
+            self._log, self.batches(where), self._root, self._max_bytes, groups, weights
+        )
 
     def _read_batches(
         self, batches: Sequence[Batch]
     ) -> Iterator[tuple[Batch, dict[Label, Moments]]]:
         return read_batches(self._log, batches, self._root, self._max_bytes)
+
+
+def _ever(state: State) -> Ever:
+    known: dict[str, Any] = {**state.gone, **state.live}
+    return {key: known[key].labels for key in sorted(known)}
 
 
 def _open(files: Files, max_bytes: int) -> tuple[Log, Root]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.arrays import decode
+from rff_stream.store.choosing import ChosenGroups, Weights, group_chooser, weigher
 from rff_stream.store.entries import Batch, Manifest
 from rff_stream.store.files import Files, damaged
 from rff_stream.store.log import Log
@@ -19,7 +20,15 @@ from rff_stream.store.plain import parse
 from rff_stream.store.records import Label, decode_moments, decode_row, label_key
 from rff_stream.store.vouched import read_vouched
 
-__all__ = ["Root", "read_batch", "read_batches", "read_root", "read_whole", "sum_by_group"]
+__all__ = [
+    "Root",
+    "read_batch",
+    "read_batches",
+    "read_root",
+    "read_weighted",
+    "read_whole",
+    "sum_by_group",
+]
 
 READERS = 2
 """Threads that read and hash ahead of the sum; hashing releases the GIL."""
@@ -107,6 +116,27 @@ def read_batches(
         finally:
             for _, future in waiting:
                 future.cancel()
+
+
+def read_weighted(
+    log: Log,
+    batches: Sequence[Batch],
+    root: Root,
+    max_bytes: int,
+    groups: ChosenGroups | None = None,
+    weights: Weights | None = None,
+) -> Iterator[Groups]:
+    """Chosen groups of batches, in their order, times the weight of each batch."""
+    counts, weight = group_chooser(groups), weigher(weights)
+    factors = {batch.id: factor for batch in batches if (factor := weight(batch)) > 0}
+    chosen = [batch for batch in batches if batch.id in factors]
+    for batch, found in read_batches(log, chosen, root, max_bytes):
+        factor = factors[batch.id]
+        yield {
+            label: moments if factor == 1 else moments.scale(factor)
+            for label, moments in found.items()
+            if counts(label)
+        }
 
 
 def sum_by_group(parts: Iterable[Groups]) -> Groups:

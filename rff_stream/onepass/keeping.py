@@ -1,0 +1,69 @@
+"""When finished nodes of a pass are written to its checkpoint; never what is summed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from rff_stream.moments import Moments
+from rff_stream.onepass.leaf import Groups, Tally
+from rff_stream.onepass.watch import seconds
+from rff_stream.store import Checkpoint
+from rff_stream.treesum import Node, TreeSum
+
+__all__ = ["Keeper"]
+
+logger = logging.getLogger("rff_stream")
+
+SHARE = 20
+"""A write of t seconds is followed by at least so many times t without one."""
+
+
+class Keeper:
+    """Takes a sum up where an earlier run left it, and writes it down by and by.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        Begun: it knows what the moments mean.
+
+    Notes
+    -----
+    Nodes are written every 30 seconds (``rff-stream.checkpoint-seconds`` of Dask's
+    configuration), less often where writing takes more than 5 % of the time, and once more
+    when the pass is stopped by anything but the end of the process.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._written: set[Node] = set()
+        self._every = seconds("checkpoint-seconds", 30)
+        self._last, self._cost = time.monotonic(), 0.0
+
+    def restore(self, total: TreeSum[Tally]) -> int:
+        """Put finished nodes into an empty sum; returns the rows looked at for them."""
+        rows = 0
+        for (level, index), (groups, seen) in sorted(self._checkpoint.nodes().items()):
+            self._written.add((level, index))
+            total.add(index, Tally(Groups(groups), seen), level)
+            rows += seen
+        if rows:
+            logger.info("goes on from a checkpoint with %s rows", f"{rows:,}")
+        return rows
+
+    def offer(self, total: TreeSum[Tally]) -> None:
+        """Write what is new, if it is time."""
+        if time.monotonic() - self._last >= max(self._every, SHARE * self._cost):
+            self.write(total)
+
+    def write(self, total: TreeSum[Tally]) -> None:
+        """Write what is new, largest nodes first."""
+        started = time.monotonic()
+        for node, tally in sorted(total.nodes.items(), reverse=True):
+            if node not in self._written:
+                groups: dict[Any, Moments] = dict(tally.value.by_label)
+                self._checkpoint.save(node, groups, tally.seen)
+                self._written.add(node)
+        self._last = time.monotonic()
+        self._cost = self._last - started

@@ -1,0 +1,172 @@
+"""Finished nodes of a long sum as batches of a store: each commit replaces what it covers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.store.entries import State
+from rff_stream.store.files import open_files
+from rff_stream.store.layout import NewBatch, write_batch
+from rff_stream.store.momentstore import MomentStore
+from rff_stream.store.plain import MAX_JSON
+from rff_stream.treesum import Node
+
+__all__ = ["Checkpoint"]
+
+ID = re.compile(r"node (\d+) (\d+)")
+EMPTY = "empty"
+
+
+class Checkpoint:
+    """Where a long pass keeps the nodes of its sum; nothing is written before the first one.
+
+    Parameters
+    ----------
+    path : path or URL
+        Where there is nothing, or the checkpoint of the very same pass.
+    facts : dict of plain values
+        What the sum depends on, by names that a person understands.
+    storage_options : mapping, optional
+        For URLs, as fsspec takes them.
+
+    Raises
+    ------
+    ModelError
+        When the checkpoint there is of another pass: it names what differs.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        facts: Mapping[str, Any],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._path, self._options = path, storage_options
+        self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts)))
+        self._header: dict[str, Any] = {}
+        self._arrays: dict[str, Array] = {}
+        self._row: AugmentedRow | None = None
+        self._order = 2
+        self._store = self._found()
+
+    @property
+    def store(self) -> MomentStore | None:
+        """What an earlier run left here."""
+        return self._store
+
+    def begin(
+        self,
+        row: AugmentedRow,
+        order: int,
+        header: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+    ) -> None:
+        """Say what the nodes mean; ``header`` and ``arrays`` are kept beside them."""
+        if self._store is not None and self._store.row.fingerprint != row.fingerprint:
+            raise self._differs(f"it differs in {self._store.row.difference(row)}")
+        self._row, self._order = row, order
+        self._header, self._arrays = dict(header or {}), dict(arrays or {})
+
+    def nodes(self) -> dict[Node, tuple[dict[Any, Moments], int]]:
+        """Finished nodes: moments by group, and the rows that were looked at for them."""
+        if self._store is None:
+            return {}
+        found = {}
+        for batch, groups in self._store.each():
+            node = node_of(batch.id)
+            if node is not None:
+                kept = {} if batch.labels.get(EMPTY) else groups
+                found[node] = kept, int(batch.labels["seen"])
+        return found
+
+    def save(self, node: Node, groups: Mapping[Any, Moments], seen: int) -> None:
+        """Commit a node in place of those below it; nothing where it is covered already."""
+        store = self._made()
+        labels = {"seen": seen} | ({} if groups else {EMPTY: True})
+        new = NewBatch(id_of(node), groups or {None: Moments.zero(store.row, store.order)}, labels)
+        fields = write_batch(store.log.files, new.checked(store.row, store.order))
+
+        def build(state: State) -> dict[str, Any] | None:
+            if any(id_of(above) in state.live for above in at_or_above(node)):
+                return None
+            live = {key: node_of(key) for key in state.live}
+            below = [key for key, each in live.items() if each is not None and covers(node, each)]
+            if fields["id"] in state.gone:
+                return None
+            return {"op": "checkpoint", "replaces": sorted(below), **fields}
+
+        if store.log.commit(build) is None:
+            store.log.files.remove(f"data/{fields['data']}")
+
+    def _found(self) -> MomentStore | None:
+        """The store there, if it is of this very pass."""
+        files = open_files(self._path, self._options)
+        if files.find("zarr.json", MAX_JSON) is None:
+            return None
+        store = MomentStore.open(self._path, storage_options=self._options)
+        known = store.header.get("checkpoint")
+        if known is None:
+            raise ModelError(
+                f"{files.place} is a model and no checkpoint. A checkpoint has its own path: "
+                "choose another."
+            )
+        for name in [*known, *(name for name in self._facts if name not in known)]:
+            if known.get(name) != self._facts.get(name):
+                was, now = (json.dumps(each.get(name))[:80] for each in (known, self._facts))
+                raise self._differs(f"{name} was {was} and is {now}")
+        return store
+
+    def _made(self) -> MomentStore:
+        """The store, made with its first node."""
+        if self._store is None:
+            assert self._row is not None
+            try:
+                self._store = MomentStore.create(
+                    self._path,
+                    self._row,
+                    order=self._order,
+                    header={"checkpoint": self._facts, **self._header},
+                    arrays=self._arrays,
+                    storage_options=self._options,
+                )
+            except ModelError:  # another driver of the same pass may have been faster
+                self._store = self._found()
+                if self._store is None:
+                    raise
+        return self._store
+
+    def _differs(self, what: str) -> ModelError:
+        place = open_files(self._path, self._options).place
+        return ModelError(
+            f"{place} is the checkpoint of another pass: {what}. A pass goes on only with the "
+            "same data and choices. Give those of before, or another path, or remove the "
+            "checkpoint to start anew."
+        )
+
+
+def id_of(node: Node) -> str:
+    """ "node 3 12": level and place."""
+    return f"node {node[0]} {node[1]}"
+
+
+def node_of(id: str) -> Node | None:
+    """The node that an id names; None for others."""
+    found = ID.fullmatch(id)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def covers(node: Node, other: Node) -> bool:
+    """Whether the second is below the first, or it."""
+    return node[0] >= other[0] and other[1] >> (node[0] - other[0]) == node[1]
+
+
+def at_or_above(node: Node) -> list[Node]:
+    """A node and those it is part of."""
+    return [(node[0] + up, node[1] >> up) for up in range(64 - node[0])]
