@@ -45,6 +45,7 @@ lint: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/shellcheck .ci/run deployments/*.sh deployments/*/*.sh deployments/*/*.sbatch
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)
@@ -62,7 +63,7 @@ $(VENV)/.dev-stamp: pyproject.toml | $(VENV)/.test-stamp
 	touch $@
 
 $(VENV)/.all-stamp: pyproject.toml | $(VENV)/.test-stamp
-	$(BIN)/python -m pip install --quiet --editable ".[all,test]"
+	$(BIN)/python -m pip install --quiet --editable ".[all,deploy,test]"
 	touch $@
 
 clean:

@@ -1,21 +1,18 @@
 """The pass on real schedulers and workers, which are killed, starved and cut off.
 
-Processes are started on loopback with ports that the system chooses, every wait is bounded,
-and what was started is ended by its own process id.
+What starts and ends them is in `processes`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,16 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
+from processes import (
+    ROOT,
+    Meanwhile,
+    Processes,
+    connected,
+    done_of,
+    kill,
+    leaves_done,
+    until,
+)
 from rff_stream import layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, DataError
@@ -33,95 +40,9 @@ from rff_stream.moments import Moments
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).resolve().parent.parent
 N, D = 200_000, 3
 LEAF_ROWS, MOST_SEGMENTS = 4096, 16
 LEAVES = -(-N // LEAF_ROWS)
-BOUND = 60.0  # seconds that anything here may take on a busy machine
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = BOUND) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"No {what} after {seconds:.0f} s."
-        time.sleep(0.05)
-
-
-COUNTER = """
-from collections import Counter
-
-from distributed import SchedulerPlugin
-
-class Done(SchedulerPlugin):
-    name = "done"
-
-    def __init__(self):
-        self.counts = Counter()
-
-    def transition(self, key, start, finish, *args, **kwargs):
-        self.counts[str(key).partition("-")[0]] += finish == "memory"
-
-async def dask_setup(scheduler):
-    scheduler.add_plugin(Done())
-"""
-
-
-class Processes:
-    """One scheduler and its workers, each a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "counter.py").write_text(COUNTER)
-        preload = str(folder / "counter.py")
-        self.scheduler = self._start("scheduler", "--port", "0", "--preload", preload)
-        until(lambda: (folder / "scheduler.json").exists(), "scheduler")
-        until(lambda: bool((folder / "scheduler.json").read_text()), "address")
-        self.address = str(json.loads((folder / "scheduler.json").read_text())["address"])
-        self.workers: list[subprocess.Popen[bytes]] = []
-
-    def add_worker(self, *, threads: int = 1, nanny: bool = False) -> subprocess.Popen[bytes]:
-        worker = self._start(
-            "worker",
-            "--nthreads",
-            str(threads),
-            "--memory-limit",
-            "2GiB",
-            "--nanny" if nanny else "--no-nanny",
-            "--local-directory",
-            str(self.folder),
-            "--death-timeout",
-            "20",
-        )
-        self.workers.append(worker)
-        return worker
-
-    def have(self, count: int, *, threads: int = 1) -> list[subprocess.Popen[bytes]]:
-        """So many living workers: some are started, or some are killed."""
-        self.workers = [worker for worker in self.workers if worker.poll() is None]
-        for worker in self.workers[count:]:
-            kill(worker)
-        self.workers = self.workers[:count]
-        while len(self.workers) < count:
-            self.add_worker(threads=threads)
-        return list(self.workers)
-
-    def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
-        here = {name: text for name, text in os.environ.items() if not name.startswith("DASK_")}
-        fixed = {"PYTHONPATH": str(ROOT), "DASK_CONFIG": str(self.folder)}
-        command = [sys.executable, "-m", "dask", what, "--host", "127.0.0.1"]
-        command += ["--dashboard-address", "127.0.0.1:0", "--scheduler-file"]
-        command += [str(self.folder / "scheduler.json"), *arguments]
-        with (self.folder / f"{what}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=here | fixed)
-
-    def stop(self) -> None:
-        for process in (*self.workers, self.scheduler):
-            kill(process)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.wait(10)
 
 
 @pytest.fixture(scope="module")
@@ -143,15 +64,6 @@ def own(tmp_path: Path) -> Iterator[Processes]:
     found = Processes(tmp_path)
     yield found
     found.stop()
-
-
-@contextlib.contextmanager
-def connected(processes: Processes, workers: int) -> Iterator[Any]:
-    from distributed import Client
-
-    with Client(processes.address, timeout=BOUND) as client:
-        until(lambda: len(client.nthreads()) == workers, f"{workers} workers")
-        yield client
 
 
 @pytest.fixture(autouse=True)
@@ -204,48 +116,6 @@ def same_bits(a: Moments, b: Moments) -> bool:
         and a.sample.keys.tobytes() == b.sample.keys.tobytes()
         and a.sample.rows.tobytes() == b.sample.rows.tobytes()
     )
-
-
-def done_of(client: Any, kind: str) -> int:
-    """Tasks of a kind that workers have finished, those that were lost and done again included."""
-
-    def count(dask_scheduler: Any = None) -> int:
-        return int(dask_scheduler.plugins["done"].counts[kind])
-
-    return int(client.run_on_scheduler(count))
-
-
-def leaves_done(client: Any) -> int:
-    return done_of(client, "rff_leaf")
-
-
-class Meanwhile:
-    """Runs something in a thread once a number of leaves is done, while a pass goes on."""
-
-    def __init__(self, client: Any, leaves: int, act: Callable[[], None]) -> None:
-        self.before = leaves_done(client)
-        self.at = -1
-        self.error: BaseException | None = None
-        self._client, self._leaves, self._act = client, leaves, act
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        try:
-            until(lambda: leaves_done(self._client) - self.before >= self._leaves, "leaves")
-            self.at = leaves_done(self._client) - self.before
-            self._act()
-        except BaseException as error:
-            self.error = error
-
-    def __enter__(self) -> Meanwhile:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join(BOUND)
-        assert not self._thread.is_alive()
-        if self.error is not None:
-            raise self.error
 
 
 # ---------------------------------------------------------------------------------- the same bits

@@ -1,0 +1,108 @@
+"""A cluster on SLURM for notebooks: workers as jobs that come and go, the scheduler where you are.
+
+``python deployments/slurm/cluster.py`` prints the scheduler's address and stays until Ctrl-C; in a
+notebook: ``from cluster import cluster`` with this folder on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import dask
+from dask_jobqueue import SLURMCluster
+from distributed import Security
+
+HERE = Path(__file__).resolve().parent
+FOLDER = Path(os.environ.get("RFF_FOLDER", Path.home() / ".rff-stream"))
+
+
+def certificates(folder: Path) -> Security:
+    """This user's certificates, made when there are none."""
+    if not (folder / "ca.pem").exists():
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        subprocess.run([HERE.parent / "make_certs.sh", folder], check=True)
+    roles = {
+        f"tls_{role}_{kind}": str(folder / f"{role}{end}.pem")
+        for role in ("scheduler", "worker", "client")
+        for kind, end in (("cert", ""), ("key", "-key"))
+    }
+    return Security(require_encryption=True, tls_ca_file=str(folder / "ca.pem"), **roles)
+
+
+def configure() -> None:
+    """Timeouts and rules of deployments/dask.yaml, here and in the jobs."""
+    dask.config.refresh(paths=[*dask.config.paths, str(HERE.parent / "dask.yaml")])
+
+
+def cluster(
+    *,
+    jobs: int = 2,
+    threads: int = 2,
+    memory: str = "8GB",
+    walltime: str = "04:00:00",
+    interface: str | None = None,
+    queue: str | None = None,
+    account: str | None = None,
+) -> Any:
+    """A cluster of so many jobs, each one worker; ``scale(jobs=…)`` changes that.
+
+    Parameters
+    ----------
+    jobs, threads, memory
+        Workers, and what each has.
+    walltime : str
+        Of a job. A worker leaves ten minutes before and hands its moments over.
+    interface : str, optional
+        The network that all nodes share, as ib0; the host's own address where absent.
+    queue, account : str, optional
+        As SLURM wants them.
+    """
+    configure()
+    hours, minutes, _ = (int(part) for part in walltime.split(":"))
+    lifetime = 60 * hours + minutes - 10
+    found = SLURMCluster(
+        cores=threads,
+        processes=1,
+        memory=memory,
+        walltime=walltime,
+        queue=queue,
+        account=account,
+        interface=interface,
+        protocol="tls://",
+        security=certificates(FOLDER / "certs"),
+        shared_temp_directory=str(FOLDER),
+        log_directory=str(FOLDER / "logs"),
+        local_directory=os.environ.get("SLURM_TMPDIR", "/tmp"),
+        scheduler_options={"dashboard_address": "127.0.0.1:0"},
+        worker_extra_args=[
+            *("--dashboard-address", "127.0.0.1:0"),
+            *("--lifetime", f"{lifetime}m", "--lifetime-stagger", "4m"),
+        ],
+        job_script_prologue=[
+            "export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1",
+            f"export DASK_CONFIG={HERE.parent / 'dask.yaml'}",
+        ],
+        job_extra_directives=["--export=NONE"],
+    )
+    found.scale(jobs=jobs)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", default="8GB")
+    parser.add_argument("--walltime", default="04:00:00")
+    parser.add_argument("--interface")
+    parser.add_argument("--queue")
+    parser.add_argument("--account")
+    with cluster(**vars(parser.parse_args())) as running:
+        print(running.scheduler_address, flush=True)
+        print(f"dashboard: {running.dashboard_link}", flush=True)
+        threading.Event().wait()
