@@ -39,6 +39,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from rff_stream import plot
     from rff_stream.answers.twosample import mmd
     from rff_stream.errors import NumericalWarning
     from rff_stream.estimators import (
@@ -85,11 +86,14 @@ __all__ = [
     "mmd",
     "open_source",
     "plan",
+    "plot",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Load a room on first use: importing the package stays cheap."""
+    if name == "plot":
+        return importlib.import_module("rff_stream.plot")
     if name in _HOMES:
         return getattr(importlib.import_module(f"rff_stream.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'rff_stream' has no attribute {name!r}")

@@ -99,8 +99,7 @@ class Plan:
     @property
     def process_bytes(self) -> int:
         """Promise for the peak of a computing process that is also the driver."""
-        driver = 0 if self.workers > 1 else self.driver_bytes
-        return BASE_BYTES + max(self.threads * self.task_bytes + driver, self.solve_bytes)
+        return max(sum(parts.values()) for parts in self.memory_parts().values())
 
     @property
     def solve_bytes(self) -> int:
@@ -125,12 +124,28 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Expected wall time: reading, features and sums in parallel, then the solve."""
+        return sum(self.time_parts().values())
+
+    def time_parts(self) -> dict[str, float]:
+        """Seconds by what takes them."""
         row = row_seconds(self.width, self.n_inputs, self.order, self.sums, self.dtype)
         reading = self.source_bytes / DECODE_RATE
         reading += self.largest.chunks * self._leaves_worth * CHUNK_SECONDS
-        solve = SOLVE_SECONDS * (self.n_features / 1000) ** 3 if self.order == 2 else 0.0
-        parallel = (self.n_rows * row + reading) / (self.threads * self.workers)
-        return parallel + self.layout.n_leaves * TASK_SECONDS + solve
+        at_once = self.threads * self.workers
+        return {
+            "features and sums": self.n_rows * row / at_once,
+            "reading": reading / at_once,
+            "tasks": self.layout.n_leaves * TASK_SECONDS,
+            "solve": SOLVE_SECONDS * (self.n_features / 1000) ** 3 if self.order == 2 else 0.0,
+        }
+
+    def memory_parts(self) -> dict[str, dict[str, int]]:
+        """Bytes of one process while it reads and while it solves, by what takes them."""
+        driver = 0 if self.workers > 1 else self.driver_bytes
+        reading = {
+            "program": BASE_BYTES, "leaves": self.threads * self.task_bytes, "sums": driver
+        }  # fmt: skip
+        return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
     def _leaves_worth(self) -> float:

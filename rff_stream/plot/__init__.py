@@ -1,0 +1,32 @@
+"""Pictures of answers: functions that take an answer and an ``ax``, draw on it and return it.
+
+matplotlib is imported on use (``pip install 'rff_stream[plot]'``). Without ``ax`` a new figure is
+made with pyplot, so that notebooks show it; with one, nothing but that ``ax`` is touched. Colours
+are those of Okabe & Ito and cividis: they are told apart with any colour vision and in grey.
+"""
+
+from rff_stream.plot.clouds import components, density, novelty
+from rff_stream.plot.fits import curve, observed, surface
+from rff_stream.plot.groups import drift, residuals
+from rff_stream.plot.kernels import approximation_error, kernel_matrix
+from rff_stream.plot.plans import plan_memory, plan_time
+from rff_stream.plot.selection import learning_curve, path, row_curve, selection
+
+__all__ = [
+    "approximation_error",
+    "components",
+    "curve",
+    "density",
+    "drift",
+    "kernel_matrix",
+    "learning_curve",
+    "novelty",
+    "observed",
+    "path",
+    "plan_memory",
+    "plan_time",
+    "residuals",
+    "row_curve",
+    "selection",
+    "surface",
+]

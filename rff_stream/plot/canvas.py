@@ -1,0 +1,165 @@
+"""What all pictures share: axes, colours, labels, and rows to evaluate a model on."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.predictor import LinearPredictor, PosteriorPredictor
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "BAND",
+    "COLOURS",
+    "GREY",
+    "axes",
+    "axis_label",
+    "box_of",
+    "colour_bar",
+    "fold_labels",
+    "grid_of",
+    "input_label",
+    "legend",
+    "legend_above",
+    "mean_of",
+    "require_inputs",
+    "sample_of",
+    "std_of",
+    "target_label",
+    "wrapped",
+]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Blue, vermilion, green, purple, orange, sky (Okabe & Ito 2008)."""
+
+GREY = "#595959"
+BAND = 0.22
+"""Opacity of a band."""
+
+LONG_LABELS = 40
+"""Characters of all labels together above which they lean."""
+
+MOST_LABELS = 24
+
+
+def axes(ax: Axes | None) -> Axes:
+    """The axes given, or those of a new figure."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "matplotlib is not installed, and pictures need it. pip install 'rff_stream[plot]'."
+        ) from error
+    return plt.subplots(layout="constrained")[1]
+
+
+def legend(ax: Axes, **choices: Any) -> None:
+    """A small legend where there is room for it."""
+    ax.legend(fontsize="small", framealpha=0.85, **choices)
+
+
+def legend_above(ax: Axes, columns: int = 2) -> None:
+    """A legend outside the axes, where bars never are."""
+    legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
+
+
+def wrapped(text: str) -> str:
+    """A label on lines that a small figure has room for."""
+    return textwrap.fill(text, 34)
+
+
+def colour_bar(ax: Axes, drawn: Any, label: str) -> None:
+    """A colour bar beside the axes, on their own figure."""
+    ax.figure.colorbar(drawn, ax=ax, label=label)
+
+
+def axis_label(name: str, unit: str = "") -> str:
+    """ "lat [degrees_north]"."""
+    return f"{name} [{unit}]" if unit else name
+
+
+def fold_labels(ax: Axes, labels: Sequence[str]) -> None:
+    """Labels of bars along x: at most 24 of them, leaning where they would touch."""
+    step = -(-len(labels) // MOST_LABELS)
+    shown = list(labels)[::step]
+    ax.set_xticks(range(0, len(labels), step), shown)
+    if sum(map(len, shown)) > LONG_LABELS:
+        ax.tick_params(axis="x", rotation=45)
+        for text in ax.get_xticklabels():
+            text.set_horizontalalignment("right")
+            text.set_rotation_mode("anchor")
+
+
+def require_inputs(model: Any, *allowed: int) -> int:
+    """d, where this picture has axes for it."""
+    d = len(model.columns_.inputs)
+    if d not in allowed:
+        words = " or ".join(map(str, allowed))
+        raise ValueError(
+            f"The model has {d} inputs ({', '.join(model.columns_.inputs)}), and this picture "
+            f"shows {words}. Predict on a grid of the inputs that matter, and draw that with "
+            "plot.surface."
+        )
+    return d
+
+
+def input_label(model: Any, index: int) -> str:
+    """Name and unit of an input."""
+    columns = model.columns_
+    return axis_label(columns.inputs[index], columns.units[index] if columns.units else "")
+
+
+def target_label(model: Any, target: int = 0) -> str:
+    """Name and unit of a target."""
+    columns = model.columns_
+    d = len(columns.inputs)
+    unit = columns.units[d + target] if len(columns.units) > d + target else ""
+    return axis_label(columns.targets[target], unit)
+
+
+def sample_of(model: Any) -> tuple[Float64, Float64, Float64]:
+    """x (m, d), y (m, T) and w (m,) of the row sample; no rows where the model has none."""
+    d = len(model.columns_.inputs)
+    targets = len(model.columns_.targets)
+    moments = getattr(model, "moments_", None)
+    rows = np.empty((0, d + targets + 1)) if moments is None else moments.sample.rows
+    return rows[:, :d], rows[:, d:-1], rows[:, -1]
+
+
+def box_of(model: Any, margin: float = 0.05) -> Float64:
+    """Lowest and highest values (2, d) of the inputs in the row sample, a margin added."""
+    x, _, _ = sample_of(model)
+    if not len(x):
+        raise ValueError(
+            "The model has no row sample (sample_rows=0, or saved without moments), so the range "
+            "to draw is unknown. Give it: at=…, or save with moments=True."
+        )
+    low, high = x.min(axis=0), x.max(axis=0)
+    return np.stack([low - margin * (high - low), high + margin * (high - low)])
+
+
+def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
+    """Coordinates (size,), (size,) of a box of two inputs, and its rows (size², 2)."""
+    first, second = (np.linspace(low, high, size) for low, high in box.T)
+    return first, second, np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2)
+
+
+def mean_of(model: Any, x: Array) -> Float64:
+    """Predictions (n, T) of rows (n, d) by position, whatever names the model knows."""
+    coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
+    return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))(x)
+
+
+def std_of(model: Any, x: Array, *, noise: bool) -> Float64 | None:
+    """Standard deviations (n, T); None for a model that has none."""
+    if not hasattr(model, "posterior_"):
+        return None
+    return PosteriorPredictor(model.features_, model.posterior_, noise)(x)

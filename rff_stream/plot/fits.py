@@ -1,0 +1,240 @@
+"""Predictions: along one input, over a plane or a map, and against what was observed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm
+
+from rff_stream._array import Array, Float64
+from rff_stream.plot.canvas import (
+    BAND,
+    COLOURS,
+    GREY,
+    axes,
+    axis_label,
+    box_of,
+    colour_bar,
+    grid_of,
+    input_label,
+    legend,
+    mean_of,
+    require_inputs,
+    sample_of,
+    std_of,
+    target_label,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["curve", "observed", "surface"]
+
+CURVE_POINTS = 400
+SURFACE_POINTS = 120
+"""Along each of two inputs."""
+
+
+def curve(
+    model: Any,
+    ax: Axes | None = None,
+    *,
+    at: Array | None = None,
+    data: tuple[Array, Array] | None = None,
+    target: int = 0,
+    coverage: float = 0.95,
+) -> Axes:
+    """The fit of a model of one input, with bands of f and of y where it knows them.
+
+    Parameters
+    ----------
+    model : KernelRidge or GaussianProcessRegressor
+        Fitted on one input.
+    ax : Axes, optional
+    at : (m,) array, optional
+        Where to evaluate; the range of the row sample where absent.
+    data : (x, y), optional
+        Points to show; the row sample where absent.
+    target : int
+        Which one, by position.
+    coverage : float
+        Of both bands.
+
+    Returns
+    -------
+    Axes
+    """
+    require_inputs(model, 1)
+    x = np.linspace(*box_of(model)[:, 0], CURVE_POINTS) if at is None else np.asarray(at, float)
+    rows = x.reshape(-1, 1)
+    ax, mean = axes(ax), mean_of(model, rows)[:, target]
+    half = norm.ppf(0.5 + coverage / 2)
+    for noise, opacity, what in ((True, BAND / 2, "y"), (False, BAND * 1.6, "f")):
+        std = std_of(model, rows, noise=noise)
+        if std is not None:
+            low, high = mean - half * std[:, target], mean + half * std[:, target]
+            label = f"{coverage:.0%} of {what}"
+            ax.fill_between(x, low, high, color=COLOURS[0], alpha=opacity, lw=0, label=label)
+    sample_x, sample_y, _ = sample_of(model)
+    points = (sample_x[:, 0], sample_y[:, target]) if data is None else data
+    if len(points[0]):
+        ax.plot(*points, ".", color=GREY, ms=3, alpha=0.6, zorder=1, label="rows")
+    ax.plot(x, mean, color=COLOURS[0], label=f"fit, R = {model.features_.n_components}")
+    ax.set(xlabel=input_label(model, 0), ylabel=target_label(model, target))
+    legend(ax)
+    return ax
+
+
+def surface(
+    values: Any,
+    ax: Axes | None = None,
+    *,
+    target: int = 0,
+    center: float | None = None,
+    limits: tuple[float, float] | None = None,
+    colour: str | None = None,
+) -> Axes:
+    """A map: a DataArray of two dimensions, or the fit of a model of two inputs.
+
+    Parameters
+    ----------
+    values : DataArray or model
+        Axes carry the names and units of the coordinates. A model is evaluated over the range
+        of its row sample.
+    ax : Axes, optional
+    target : int
+        Of a model, by position.
+    center : float, optional
+        Value in the middle of a diverging scale, such as 0 for differences.
+    limits : (low, high), optional
+        Of the colours, to compare maps.
+    colour : str, optional
+        A matplotlib colour map; cividis, or RdBu_r with ``center``.
+
+    Returns
+    -------
+    Axes
+    """
+    from matplotlib.colors import CenteredNorm, Normalize
+
+    (x, x_label), (y, y_label), field, label = _field(values, target)
+    ax = axes(ax)
+    low, high = limits or (None, None)
+    scale = Normalize(low, high) if center is None else CenteredNorm(center)
+    if limits is not None and center is not None:
+        scale = CenteredNorm(center, max(limits[1] - center, center - limits[0]))
+    colour = colour or ("cividis" if center is None else "RdBu_r")
+    ax.set_facecolor("#D9D9D9")  # where there is no value: told apart from every colour
+    drawn = ax.pcolormesh(x, y, field, cmap=colour, norm=scale, shading="nearest", rasterized=True)
+    ax.set(xlabel=x_label, ylabel=y_label)
+    colour_bar(ax, drawn, label)
+    return ax
+
+
+def observed(
+    model: Any,
+    ax: Axes | None = None,
+    *,
+    X: Array | None = None,
+    y: Array | None = None,
+    target: int = 0,
+    coverage: float = 0.95,
+) -> Axes:
+    """Predictions against observations, and how many lie inside their intervals.
+
+    Parameters
+    ----------
+    model : KernelRidge or GaussianProcessRegressor
+    ax : Axes, optional
+    X, y : (m, d) and (m,) or (m, T) arrays, optional
+        Rows that the fit did not see. Without them: the row sample, each row predicted
+        without itself where the model has a posterior, else as fitted.
+    target : int
+    coverage : float
+        Of the intervals, mean ± a multiple of the standard deviation of a new y.
+
+    Returns
+    -------
+    Axes
+    """
+    predicted, seen, std, words = _pairs(model, X, y, target)
+    ax = axes(ax)
+    ends = (min(predicted.min(), seen.min()), max(predicted.max(), seen.max()))
+    ax.plot(ends, ends, "-", color=GREY, lw=1, zorder=3, label="predicted = observed")
+    style: dict[str, Any] = {"ls": "none", "ms": 3, "alpha": 0.6, "rasterized": True}
+    if std is None:
+        ax.plot(seen, predicted, ".", color=COLOURS[0], **style, label=f"{len(seen):,} rows")
+    else:
+        inside = np.abs(predicted - seen) <= norm.ppf(0.5 + coverage / 2) * std
+        share = f"inside the {coverage:.0%} interval: {inside.mean():.1%}"
+        ax.plot(seen[inside], predicted[inside], ".", color=COLOURS[0], **style, label=share)
+        out, missed = seen[~inside], predicted[~inside]
+        ax.plot(out, missed, "x", color=COLOURS[1], **style, label=f"outside: {len(out):,} rows")
+    rmse = float(np.sqrt(np.mean((predicted - seen) ** 2)))
+    name = target_label(model, target)
+    ax.set(xlabel=f"observed {name}", ylabel=f"predicted {name}")
+    ax.set_title(f"{words}, RMSE {rmse:.3g}", fontsize="medium")
+    legend(ax)
+    return ax
+
+
+def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:
+    """x and y with their labels, values (ny, nx) and theirs."""
+    if not hasattr(values, "dims"):
+        require_inputs(values, 2)
+        x, y, rows = grid_of(box_of(values, 0.0), SURFACE_POINTS)
+        field = mean_of(values, rows)[:, target].reshape(len(y), len(x))
+        first, second = input_label(values, 0), input_label(values, 1)
+        return (x, first), (y, second), field, target_label(values, target)
+    if len(values.dims) != 2:
+        raise ValueError(
+            f"values has dimensions {dict(values.sizes)}, and a map has two. Select one place "
+            "along the others: values.isel(time=0)."
+        )
+    down, across = values.dims
+    return (
+        (_coordinate(values, across), _label(values, across)),
+        (_coordinate(values, down), _label(values, down)),
+        np.ma.masked_invalid(np.asarray(values.values, np.float64)),
+        _words(values),
+    )
+
+
+def _coordinate(values: Any, dim: str) -> Any:
+    return values[dim].values if dim in values.coords else np.arange(values.sizes[dim])
+
+
+def _label(values: Any, dim: str) -> str:
+    return _words(values[dim]) if dim in values.coords else str(dim)
+
+
+def _words(labelled: Any) -> str:
+    """Name and unit of a DataArray."""
+    attrs = labelled.attrs
+    name = attrs.get("long_name") or labelled.name or attrs.get("standard_name") or ""
+    return axis_label(str(name), str(attrs.get("units", "")))
+
+
+def _pairs(
+    model: Any, X: Array | None, y: Array | None, target: int
+) -> tuple[Float64, Float64, Float64 | None, str]:
+    """Predicted, observed, standard deviations of y, and which rows these are."""
+    if X is not None and y is not None:
+        x, seen, words = np.asarray(X, float), np.asarray(y, float), "new rows"
+        seen = seen.reshape(len(x), -1)
+    else:
+        x, seen, w = sample_of(model)
+        words = "rows of the fit"
+        if not len(x):
+            raise ValueError(
+                "The model has no row sample (sample_rows=0, or saved without moments). "
+                "Give rows: X=…, y=…."
+            )
+    std = std_of(model, x, noise=True)
+    spread = None if std is None else std[:, target]
+    if X is None and std is not None:
+        Z = model.features_(x).astype(np.float64)
+        left_out = model.posterior_.leave_one_out(Z, seen, w)
+        return (seen - left_out)[:, target], seen[:, target], spread, "each row left out"
+    return mean_of(model, x)[:, target], seen[:, target], spread, words

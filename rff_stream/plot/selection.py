@@ -1,0 +1,158 @@
+"""Choices after the pass: the path of α, the scores of a selection, learning curves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from rff_stream.answers.choice import Selection
+    from rff_stream.answers.learning import RowCurve
+    from rff_stream.answers.selection import RidgePath
+
+__all__ = ["learning_curve", "path", "row_curve", "selection"]
+
+MOST_CURVES = 5
+WIDE = 10.0
+"""Ratio of scores from which their axis is logarithmic."""
+
+
+def path(found: RidgePath, ax: Axes | None = None) -> Axes:
+    """Residuals of the fit and effective degrees of freedom, against α.
+
+    Parameters
+    ----------
+    found : RidgePath
+        From :func:`~rff_stream.answers.selection.ridge_path`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+        That of the residuals; degrees of freedom have one of their own on its right.
+    """
+    ax = axes(ax)
+    system = found.spectrum.system
+    rms = np.sqrt(found.residual_scatter / system.weight)
+    for t in range(min(rms.shape[1], len(COLOURS) - 1)):
+        colour = COLOURS[0] if rms.shape[1] == 1 else COLOURS[t + (t > 0)]
+        ax.loglog(found.alphas, rms[:, t], color=colour, label=f"residual, {system.targets[t]}")
+    ax.set(xlabel="penalty α", ylabel="root mean square residual of the fit")
+    right = ax.twinx()
+    right.semilogx(found.alphas, found.df, "--", color=COLOURS[1], label="degrees of freedom")
+    right.set_ylabel(f"degrees of freedom, of R = {system.n_features}", color=COLOURS[1])
+    right.set_ylim(0, system.n_features * 1.05)
+    lines = [*ax.get_lines(), *right.get_lines()]
+    right.legend(lines, [line.get_label() for line in lines], fontsize="small", loc="center left")
+    return ax
+
+
+def selection(found: Selection, ax: Axes | None = None) -> Axes:
+    """Scores against α for each R', with standard errors over folds and what was chosen.
+
+    Parameters
+    ----------
+    found : Selection
+        Of cross-validation, GCV, AIC or BIC.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, best, error = axes(ax), found.best, found.relative_error
+    chosen = found.sizes.index(best.n_components)
+    others = [k for k in range(len(found.sizes)) if k != chosen][-(MOST_CURVES - 1) :]
+    colours = iter(COLOURS[2:])
+    for k in others:
+        ax.plot(found.alphas, found.relative[k], color=next(colours), lw=1, label=_size(found, k))
+    bars = None if error is None else error[chosen]
+    ax.errorbar(
+        found.alphas, found.relative[chosen], bars, color=COLOURS[0], lw=1.5, capsize=1.5,
+        elinewidth=0.7, label=_size(found, chosen) + ("" if error is None else " ± standard error"),
+    )  # fmt: skip
+    label = f"chosen: α = {best.alpha:.2g}, R′ = {best.n_components}"
+    ax.plot(best.alpha, best.score, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
+    ax.set_xscale("log")
+    floor = float(found.eta[chosen])
+    if floor > found.alphas[0]:
+        ax.axvspan(found.alphas[0], floor, color=GREY, alpha=BAND, lw=0, label="below rounding η")
+    values = found.relative[np.isfinite(found.relative)]
+    if values.min() > 0 and values.max() > WIDE * values.min():
+        ax.set_yscale("log")
+    ax.set(xlabel="penalty α", ylabel=_criterion(found))
+    legend(ax)
+    return ax
+
+
+def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
+    """The best score of each R': whether more features would pay.
+
+    Parameters
+    ----------
+    found : Selection
+        With several R', such as the default of
+        :func:`~rff_stream.answers.selection.cross_validate`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, curve = axes(ax), found.learning_curve
+    sizes, scores = [c.n_components for c in curve], [c.score for c in curve]
+    errors = [c.standard_error or 0.0 for c in curve] if found.folds else None
+    label = "best α of each R′" + (" ± standard error" if found.folds else "")
+    ax.errorbar(sizes, scores, errors, color=COLOURS[0], marker="o", capsize=3, label=label)
+    best = found.best
+    ax.plot(
+        best.n_components, best.score, "*", ms=13, color=COLOURS[1], zorder=5,
+        label=f"chosen: R′ = {best.n_components}",
+    )  # fmt: skip
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+    if min(scores) > 0 and max(scores) > WIDE * min(scores):
+        ax.set_yscale("log")
+    ax.set(xlabel="features R′", ylabel=_criterion(found))
+    legend(ax)
+    return ax
+
+
+def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Axes:
+    """Error on held-out rows against rows read: whether more data would pay.
+
+    Parameters
+    ----------
+    found : RowCurve
+        From :func:`~rff_stream.answers.learning.row_curve`.
+    ax : Axes, optional
+    target : int
+
+    Returns
+    -------
+    Axes
+    """
+    ax = axes(ax)
+    name = found.targets[target]
+    held, fitted = found.held_out_rmse[:, target], found.fitted_rmse[:, target]
+    ax.plot(found.n_rows, held, "o-", color=COLOURS[0], label="on held-out rows")
+    ax.plot(found.n_rows, fitted, "s--", color=COLOURS[1], ms=4, label="on the rows fitted")
+    if held.max() > WIDE * held.min() > 0:
+        ax.set_yscale("log")
+    ax.set(xlabel="rows read", ylabel=f"RMSE, {name}")
+    legend(ax)
+    return ax
+
+
+def _size(found: Selection, k: int) -> str:
+    return f"R′ = {found.sizes[k]}"
+
+
+def _criterion(found: Selection) -> str:
+    relative = "" if (found.scale == 1).all() else " / variance"
+    return wrapped(found.criterion + relative)

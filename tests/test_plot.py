@@ -1,0 +1,196 @@
+"""Every picture draws on any axes, says what it shows, and leaves everything else alone."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import rff_stream as rs
+from rff_stream.answers.learning import row_curve
+from rff_stream.answers.selection import cross_validate, gcv, ridge_path
+from rff_stream.answers.twosample import drift
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _agg() -> Any:
+    before = plt.get_backend()
+    plt.switch_backend("Agg")
+    yield
+    plt.switch_backend(before)
+
+
+class Shelf:
+    """Answers that pictures are drawn of, each made once."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.x = rng.uniform(-2, 2, (ROWS, 2))
+        self.y = np.sin(2 * self.x[:, 0]) + 0.1 * rng.standard_normal(ROWS)
+        choices: dict[str, Any] = {"n_components": 64, "random_state": 0, "progress": False}
+        self.line = rs.GaussianProcessRegressor(**choices).fit(self.x[:, :1], self.y)
+        self.plane = rs.KernelRidge(**choices).fit(self.x, self.y)
+        self.folds = rs.collect(self.plane.features_, self.x, self.y, folds=4)
+        means = rs.collect(self.plane.features_, self.x, folds=9, order=1)
+        self.drift = drift({f"2020-0{k + 1}": each for k, each in means.items()})
+        self.cv, self.gcv = cross_validate(self.folds), gcv(self.plane.moments_)
+        self.cloud = rs.KernelDensity(n_components=512, random_state=0).fit(self.x)
+        self.bump = rs.KernelDensity(n_components=512, random_state=0).fit(self.x[:, :1])
+        self.detector = rs.NoveltyDetector(n_components=64, random_state=0).fit(self.x)
+        coordinates = {
+            "lat": ("lat", np.linspace(-10, 10, 5), {"units": "degrees_north"}),
+            "lon": ("lon", np.linspace(0, 30, 7), {"units": "degrees_east"}),
+        }
+        values = np.arange(35.0).reshape(5, 7)
+        values[0, 0] = np.nan
+        self.map = xr.DataArray(
+            values, coordinates, ("lat", "lon"), name="sst", attrs={"units": "degC"}
+        )
+
+
+@pytest.fixture(scope="module")
+def shelf() -> Shelf:
+    return Shelf()
+
+
+Draw = Callable[[Shelf, Any], Any]
+
+PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
+    "kernel_matrix": (
+        lambda s, ax: rs.plot.kernel_matrix(rs.Gaussian(1.0), s.x[:50], ax),
+        ("row",),
+    ),
+    "kernel_matrix of a map": (
+        lambda s, ax: rs.plot.kernel_matrix(s.plane.features_, s.x[:50], ax),
+        ("R = 64 features",),
+    ),
+    "approximation_error": (
+        lambda s, ax: rs.plot.approximation_error(
+            rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 64, rng=0),
+            rs.Gaussian(1.0),
+            s.x[:50],
+            ax,
+        ),
+        ("features R", "∝ 1/√R"),
+    ),
+    "curve": (lambda s, ax: rs.plot.curve(s.line, ax), ("x0", "95% of f", "95% of y", "rows")),
+    "surface": (lambda s, ax: rs.plot.surface(s.plane, ax), ("x0", "x1")),
+    "surface of a DataArray": (
+        lambda s, ax: rs.plot.surface(s.map, ax),
+        ("lat [degrees_north]", "lon [degrees_east]", "sst [degC]"),
+    ),
+    "surface about 0": (
+        lambda s, ax: rs.plot.surface(s.map - 17, ax, center=0, limits=(-20, 10)),
+        ("lat [degrees_north]",),
+    ),
+    "observed": (lambda s, ax: rs.plot.observed(s.line, ax), ("inside the 95% interval", "RMSE")),
+    "observed on new rows": (
+        lambda s, ax: rs.plot.observed(s.plane, ax, X=s.x[:90], y=s.y[:90]),
+        ("90 rows", "new rows"),
+    ),
+    "selection": (lambda s, ax: rs.plot.selection(s.cv, ax), ("penalty α", "chosen: α", "±")),
+    "selection by GCV": (lambda s, ax: rs.plot.selection(s.gcv, ax), ("GCV", "chosen: α")),
+    "path": (lambda s, ax: rs.plot.path(ridge_path(s.plane.moments_), ax), ("of R = 64",)),
+    "learning_curve": (lambda s, ax: rs.plot.learning_curve(s.cv, ax), ("features R′", "chosen")),
+    "row_curve": (
+        lambda s, ax: rs.plot.row_curve(row_curve([s.folds[0], s.folds[1]], s.folds[2]), ax),
+        ("rows read", "on held-out rows"),
+    ),
+    "residuals": (
+        lambda s, ax: rs.plot.residuals(s.plane, s.folds, ax),
+        ("residual of y", "mean residual"),
+    ),
+    "drift": (lambda s, ax: rs.plot.drift(s.drift, ax), ("2020-01", "expected by chance")),
+    "density": (lambda s, ax: rs.plot.density(s.cloud, ax), ("x0", "x1", "rows", "blank")),
+    "density of one input": (lambda s, ax: rs.plot.density(s.bump, ax), ("± 2 standard errors",)),
+    "novelty": (lambda s, ax: rs.plot.novelty(s.detector, ax), ("threshold", "novel: ")),
+    "components": (lambda s, ax: rs.plot.components([0.5, 0.3, 0.1], ax), ("so far",)),
+    "plan_memory": (lambda s, ax: rs.plot.plan_memory(s.plane.plan_, ax), ("promised", "leaves")),
+    "plan_time": (lambda s, ax: rs.plot.plan_time(s.plane.plan_, ax), ("reading", "solve")),
+}
+
+
+def words_of(figure: Figure) -> str:
+    """Every text that a figure shows."""
+    return "\n".join(text.get_text() for text in figure.findobj(mpl.text.Text))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_draws_and_says_what_it_shows(name: str, shelf: Shelf) -> None:
+    draw, expected = PICTURES[name]
+    figure = Figure(layout="constrained")
+    canvas, ax = FigureCanvasAgg(figure), figure.subplots()
+    settings, open_figures = dict(mpl.rcParams), plt.get_fignums()
+    assert draw(shelf, ax) is ax
+    canvas.draw()
+    assert dict(mpl.rcParams) == settings
+    assert plt.get_fignums() == open_figures
+    for word in expected:
+        assert word in words_of(figure), name
+    assert ax.get_xlabel() or ax.get_ylabel()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_text_stays_inside_its_figure(name: str, shelf: Shelf) -> None:
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    PICTURES[name][0](shelf, figure.subplots())
+    canvas.draw()
+    renderer, room = canvas.get_renderer(), figure.bbox
+    for text in labels_of(figure):
+        box = text.get_window_extent(renderer)
+        assert box.x0 > -2 and box.x1 < room.width + 2, text.get_text()
+        assert box.y0 > -2 and box.y1 < room.height + 2, text.get_text()
+
+
+def labels_of(figure: Figure) -> list[Any]:
+    """Titles, labels of axes and legends; ticks are laid out by matplotlib itself."""
+    found: list[Any] = []
+    for ax in figure.axes:
+        found += [ax.title, ax.xaxis.label, ax.yaxis.label]
+        found += ax.get_legend().get_texts() if ax.get_legend() else []
+    return [text for text in found if text.get_text()]
+
+
+def test_without_axes_a_new_figure_is_made(shelf: Shelf) -> None:
+    before = plt.get_fignums()
+    ax = rs.plot.components([0.6, 0.4])
+    made = set(plt.get_fignums()) - set(before)
+    assert len(made) == 1
+    plt.close(ax.figure)
+
+
+def test_what_cannot_be_drawn_says_why(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"has 2 inputs .x0, x1., and this picture shows 1"):
+        rs.plot.curve(shelf.plane)
+    with pytest.raises(ValueError, match=r"a map has two\. Select one place"):
+        rs.plot.surface(shelf.map.expand_dims("time"))
+    with pytest.raises(ValueError, match=r"4,001 rows.*at most 4,000"):
+        rs.plot.kernel_matrix(rs.Gaussian(1.0), np.zeros((4001, 1)))
+    with pytest.raises(ValueError, match="no groups to draw"):
+        rs.plot.drift({})
+    bare = rs.KernelRidge(n_components=8, sample_rows=0, progress=False).fit(shelf.x, shelf.y)
+    with pytest.raises(ValueError, match="no row sample"):
+        rs.plot.surface(bare)
+    with pytest.raises(ValueError, match="no row sample"):
+        rs.plot.observed(bare)
+    real = builtins.__import__
+
+    def absent(name: str, *rest: Any, **named: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(ImportError, match=r"pip install 'rff_stream\[plot\]'"):
+        rs.plot.components([1.0])
