@@ -15,7 +15,6 @@ from sklearn.model_selection import PredefinedSplit
 import reference_answers as reference
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection import (
-    _sums_of_others,
     aic,
     alpha_grid,
     bic,
@@ -23,6 +22,7 @@ from rff_stream.answers.selection import (
     gcv,
     nested_sizes,
     ridge_path,
+    sums_of_others,
 )
 from rff_stream.answers.spectrum import spectrum
 from rff_stream.errors import NumericalWarning
@@ -112,7 +112,7 @@ def test_folds_join_neighbouring_groups():
 
 @given(st.integers(2, 9))
 @settings(deadline=None, max_examples=8)
-def test_sums_of_others_leave_out_exactly_one(count):
+def testsums_of_others_leave_out_exactly_one(count):
     """Whole numbers: float64 sums are exact, so no tolerance is needed."""
     rng = np.random.default_rng(count)
     origins = (np.zeros(3), np.zeros(1))
@@ -124,7 +124,7 @@ def test_sums_of_others_leave_out_exactly_one(count):
         )
         for _ in range(count)
     ]
-    seen = dict(_sums_of_others(parts))
+    seen = dict(sums_of_others(parts))
     for k in range(count):
         expected = total(part for j, part in enumerate(parts) if j != k)
         assert np.array_equal(seen[k].sums, expected.sums)

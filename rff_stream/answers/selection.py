@@ -26,6 +26,7 @@ __all__ = [
     "gcv",
     "nested_sizes",
     "ridge_path",
+    "sums_of_others",
 ]
 
 N_ALPHAS = 66
@@ -149,7 +150,7 @@ def cross_validate(
     grid = alpha_grid(eigenvalues[-1]) if alphas is None else _checked_alphas(alphas)
     scores = np.empty((len(parts), len(sizes), len(grid), whole.row.n_targets))
     eta = np.array([rounding_floor(values) for values in eigenvalues])
-    for k, others in _sums_of_others(parts):
+    for k, others in sums_of_others(parts):
         for j, size in enumerate(sizes):
             found = spectrum(others.leading(size), fit_intercept=fit_intercept)
             scores[k, j] = _held_out_error(found, parts[k].leading(size), grid)
@@ -317,7 +318,7 @@ def _eigenvalues(
     return values, system.target_scatter
 
 
-def _sums_of_others(parts: Sequence[Moments]) -> Iterator[tuple[int, Moments]]:
+def sums_of_others(parts: Sequence[Moments]) -> Iterator[tuple[int, Moments]]:
     """(k, Σ of all parts but k), by halving: log₂ sums are held, nothing is subtracted."""
 
     def walk(lo: int, hi: int, outside: Moments | None) -> Iterator[tuple[int, Moments]]:

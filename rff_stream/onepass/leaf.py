@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, Self
@@ -27,6 +27,7 @@ __all__ = [
     "Sink",
     "Statistic",
     "Tally",
+    "fold_runs",
 ]
 
 
@@ -144,6 +145,15 @@ class MomentStatistic:
         )
 
 
+def fold_runs(places: Array, n_places: int, folds: int) -> Iterator[tuple[int, int, int]]:
+    """(fold, lo, hi) of runs of rows in one fold: fold k holds the k-th run of all places."""
+    fold = np.minimum(places * folds // n_places, folds - 1)
+    cuts = np.r_[0, np.flatnonzero(np.diff(fold)) + 1, len(fold)]
+    for lo, hi in pairwise(cuts.tolist()):
+        if hi > lo:
+            yield int(fold[lo]), lo, hi
+
+
 class _RunSink:
     """One accumulator at a time: the current fold's, or that of all rows."""
 
@@ -158,13 +168,10 @@ class _RunSink:
         if not folds:
             self._open.add(rows.x, rows.y, rows.w, places)
             return
-        fold = np.minimum(places * folds // self._statistic.n_places, folds - 1)
-        cuts = np.r_[0, np.flatnonzero(np.diff(fold)) + 1, len(fold)]
-        for lo, hi in pairwise(cuts):
-            if hi > lo:
-                self._turn_to(int(fold[lo]))
-                w = None if rows.w is None else rows.w[lo:hi]
-                self._open.add(rows.x[lo:hi], rows.y[lo:hi], w, places[lo:hi])
+        for fold, lo, hi in fold_runs(places, self._statistic.n_places, folds):
+            self._turn_to(fold)
+            w = None if rows.w is None else rows.w[lo:hi]
+            self._open.add(rows.x[lo:hi], rows.y[lo:hi], w, places[lo:hi])
 
     def _turn_to(self, fold: int) -> None:
         if self._fold not in (None, fold):
@@ -200,10 +207,14 @@ class _GroupedSink:
 
 @dataclass(frozen=True, slots=True)
 class PilotStatistic:
-    """Up to ``size`` valid rows [x, y, w] of every box, drawn by the hash of their place."""
+    """Up to ``size`` valid rows [x, y, w] of every box, drawn by the hash of their place.
+
+    With ``labelled`` rows, y is the place of the row's label among those found.
+    """
 
     size: int
     seed: int
+    labelled: bool = False
 
     def start(self) -> Sink:
         return _PilotSink(self)
@@ -211,13 +222,31 @@ class PilotStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PilotRows:
-    """Rows [x, y, w]; adding puts them one under the other."""
+    """Rows [x, y, w]; adding puts them one under the other.
+
+    Parameters
+    ----------
+    rows : (m, d + T + 1) float64
+    labels : tuple
+        Of rows that carry one, whose y is a place among them.
+    """
 
     rows: Float64
+    labels: tuple[Any, ...] = ()
 
     def __add__(self, other: Self) -> Self:
-        found = [p.rows for p in (self, other) if p.rows.size]
-        return type(self)(np.concatenate(found)) if found else self
+        labels = (*dict.fromkeys((*self.labels, *other.labels)),)
+        found = [p._over(labels) for p in (self, other) if p.rows.size]
+        return type(self)(np.concatenate(found), labels) if found else self
+
+    def _over(self, labels: tuple[Any, ...]) -> Float64:
+        """The rows with their labels' places among these."""
+        if labels == self.labels:
+            return self.rows
+        at = np.array([labels.index(label) for label in self.labels], np.float64)
+        rows = self.rows.copy()
+        rows[:, -2] = at[rows[:, -2].astype(int)]
+        return rows
 
     def __sizeof__(self) -> int:
         return int(self.rows.nbytes) + 64
@@ -227,13 +256,23 @@ class _PilotSink:
     def __init__(self, statistic: PilotStatistic) -> None:
         self._statistic = statistic
         self._sample: RowSample | None = None
+        self._labels: dict[Any, int] = {}
 
     def add(self, rows: Rows, places: Array) -> None:
         w = np.ones(len(rows.x)) if rows.w is None else rows.w
-        found = np.column_stack([rows.x, rows.y, w]).astype(np.float64)
+        y = self._codes(rows.label) if self._statistic.labelled else rows.y
+        found = np.column_stack([rows.x, y, w]).astype(np.float64)
         keys = hash_places(places, self._statistic.seed)
         sample = RowSample.of(self._statistic.size, keys, found)
         self._sample = sample if self._sample is None else self._sample + sample
 
+    def _codes(self, labels: Array | None) -> Array:
+        """Places (m,) of the rows' labels among those found."""
+        assert labels is not None
+        found, inverse = np.unique(labels, return_inverse=True)
+        at = [self._labels.setdefault(label, len(self._labels)) for label in found.tolist()]
+        return np.asarray(at)[inverse]
+
     def result(self) -> PilotRows:
-        return PilotRows(np.empty((0, 0)) if self._sample is None else self._sample.rows)
+        rows = np.empty((0, 0)) if self._sample is None else self._sample.rows
+        return PilotRows(rows, tuple(self._labels))

@@ -75,7 +75,9 @@ class ArrayTable:
         weight = named_like("sample_weight", request.sample_weight, self.find, request)
         label = named_like("by", request.by, self.find, request)
         rows = {"rows": self.inputs.variable.shape[0]}
-        draft = draft_of(("rows",), rows, self.chosen(request), targets, weight, label)
+        draft = draft_of(
+            ("rows",), rows, self.chosen(request), targets, weight, label, request.y_labels
+        )
         for condition in request.where:
             draft.where(condition, self.find)
         return draft

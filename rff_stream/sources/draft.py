@@ -53,6 +53,8 @@ class Request:
     columns : Columns or None
         Fitted columns, at prediction.
     sample_weight, by : name or array-like, optional
+    y_labels : bool
+        y is the label of each row, not a number.
     """
 
     inputs: tuple[Any, ...] | None = None
@@ -63,6 +65,7 @@ class Request:
     columns: Columns | None = None
     sample_weight: Any = None
     by: Any = None
+    y_labels: bool = False
 
     def missing(self, strict: bool) -> str:
         """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""
@@ -318,13 +321,17 @@ def draft_of(
     targets: Sequence[Found],
     weight: Found | None,
     label: Found | None,
+    y_labels: bool = False,
 ) -> Draft:
     """A draft with these columns, before its conditions."""
     draft = Draft(dims, sizes)
     for found in inputs:
         draft.numbers("input", found)
     for found in targets:
-        draft.numbers("target", found)
+        if y_labels:
+            draft.label(found)
+        else:
+            draft.numbers("target", found)
     if weight is not None:
         draft.weights(weight)
     if label is not None:

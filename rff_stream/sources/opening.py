@@ -22,6 +22,7 @@ def open_source(
     inputs: Sequence[Any] | str | None = None,
     dim: Sequence[str] | str | None = None,
     by: Any = None,
+    y_labels: bool = False,
     missing_rows: str = "error",
     missing_chunks: str = "auto",
     where: Sequence[Where] = (),
@@ -43,6 +44,8 @@ def open_source(
         Sample dimensions; default those of y. Others become columns u[level=500].
     by : name or array-like, optional
         Group label of each row.
+    y_labels : bool
+        y is the label of each row, of any kind, in place of ``by``: a class, not a number.
     missing_rows : {"error", "drop"}
         What a NaN in a row means. "drop" when the data have gaps.
     missing_chunks : {"auto", "error", "fill"}
@@ -77,7 +80,7 @@ def open_source(
     """
     request = Request(
         as_names(inputs), as_names(dim), tuple(where), missing_rows, missing_chunks, columns,
-        sample_weight, by,
+        sample_weight, by, y_labels,
     )  # fmt: skip
     check_choice("missing_rows", missing_rows, ("error", "drop"))
     check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))

@@ -247,9 +247,11 @@ def faults(slab: Slab, selected: Array) -> tuple[Array, Array]:
 
 
 def no_label(label: Array) -> Array:
-    """Which rows have NaN or NaT for a label."""
+    """Which rows have NaN, NaT or None for a label."""
     if label.dtype.kind in "mM":
         return np.isnat(label)
+    if label.dtype.kind == "O":
+        return np.equal(label, None)
     return np.isnan(label) if label.dtype.kind == "f" else np.zeros(len(label), dtype=bool)
 
 

@@ -112,7 +112,8 @@ class Table:
         label = named_like("by", request.by, self.find, request)
         inputs = self.inputs(request, targets, weight)
         first = (*targets, *inputs)[0].variable
-        draft = draft_of(("rows",), {"rows": first.shape[0]}, inputs, targets, weight, label)
+        rows = {"rows": first.shape[0]}
+        draft = draft_of(("rows",), rows, inputs, targets, weight, label, request.y_labels)
         for condition in request.where:
             draft.where(condition, self.find)
         return draft

@@ -117,13 +117,17 @@ class Accessor:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Group labels: integers, strings and times as they are; objects as strings."""
+    """Group labels: integers, strings and times as they are; objects as strings or None."""
 
     then: Convert = Numbers()
 
     def __call__(self, values: Array) -> Array:
         found = self.then(values)
-        return found.astype(str) if found.dtype.kind in "OT" else found
+        if found.dtype.kind not in "OT":
+            return found
+        missing = np.array([v is None or v != v for v in found.ravel()], bool).reshape(found.shape)
+        texts = found.astype(str)
+        return np.where(missing, None, texts.astype(object)) if missing.any() else texts
 
 
 def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = "") -> Convert:

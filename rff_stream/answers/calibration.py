@@ -1,0 +1,132 @@
+"""Scores -> log-odds: Platt's sigmoid, and its softmax for several classes.
+
+    log-odds = a·f + b, with one slope a > 0 for all classes and an offset for each
+
+The order of rows by a class's score stays; a and b are fitted on rows whose scores come
+from models that did not see them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from rff_stream._array import Array, Float64
+from rff_stream.onehot import one_hot
+
+__all__ = ["Calibration", "calibrate", "probabilities"]
+
+SLOWEST = 1e-3
+"""Least slope: scores that say nothing leave the offsets alone to speak."""
+
+PRIOR = 1e-4
+"""Precision of the offsets about 0, which fixes their sum."""
+
+MOST_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """Log-odds a·f + b of scores f.
+
+    Parameters
+    ----------
+    slope : float
+        a > 0.
+    offset : (K,) float64
+        b.
+    """
+
+    slope: float
+    offset: Float64
+
+    def __call__(self, scores: Float64) -> Float64:
+        """Log-odds (m, K)."""
+        return self.slope * scores + self.offset
+
+
+def probabilities(log_odds: Float64) -> Float64:
+    """Class probabilities (m, C): of the second class for K = 1, a softmax otherwise."""
+    if log_odds.shape[1] > 1:
+        return np.asarray(softmax(log_odds, axis=1))
+    return np.concatenate([expit(-log_odds), expit(log_odds)], axis=1)
+
+
+def calibrate(scores: Float64, codes: Array, weights: Float64) -> Calibration:
+    """The slope and offsets of least log-loss, targets smoothed by two rows a class.
+
+    Parameters
+    ----------
+    scores : (m, K) float64
+        Held out. K = 1 for two classes.
+    codes : (m,) int
+        Class numbers.
+    weights : (m,) float64
+        Positive.
+
+    Returns
+    -------
+    Calibration
+
+    References
+    ----------
+    Platt 1999, for the targets (N + 1)/(N + 2). Guo et al. 2017 (vector scaling).
+    """
+    n_classes = max(scores.shape[1], 2)
+    binary = scores.shape[1] == 1
+    both = np.concatenate([np.zeros_like(scores), scores], axis=1) if binary else scores
+    w = weights * (len(weights) / weights.sum())
+    counts = np.bincount(codes, weights, n_classes)
+    smooth = 2 / (counts[codes] + 2)
+    targets = one_hot(codes, n_classes) * (1 - smooth)[:, None] + (smooth / n_classes)[:, None]
+    found = _newton(both, targets, w, free=True)
+    if found[0] < SLOWEST:
+        found = _newton(both, targets, w, free=False)
+    offset = found[1:]
+    return Calibration(float(found[0]), offset[1:] - offset[:1] if binary else offset)
+
+
+def _newton(scores: Float64, targets: Float64, w: Float64, *, free: bool) -> Float64:
+    """[a, b…] of least loss; the slope stays at its least where it is not free."""
+    theta = np.zeros(scores.shape[1] + 1)
+    theta[0] = 1.0 / max(float(np.sqrt(np.average(scores**2, weights=w, axis=0).mean())), 1e-300)
+    theta[0] = theta[0] if free else SLOWEST
+    moving = np.arange(0 if free else 1, len(theta))
+    value, gradient, hessian = _loss(theta, scores, targets, w)
+    for _ in range(MOST_STEPS):
+        step = np.zeros_like(theta)
+        step[moving] = np.linalg.solve(hessian[np.ix_(moving, moving)], -gradient[moving])
+        slope = float(gradient @ step)
+        length = 1.0
+        found = _loss(theta + step, scores, targets, w)
+        while found[0] > value + 1e-4 * length * slope + 1e-12 * abs(value) and length > 1e-8:
+            length /= 2
+            found = _loss(theta + length * step, scores, targets, w)
+        theta = theta + length * step
+        value, gradient, hessian = found
+        if -slope <= 1e-20 * len(w):
+            break
+    return theta
+
+
+def _loss(
+    theta: Float64, scores: Float64, targets: Float64, w: Float64
+) -> tuple[float, Float64, Float64]:
+    """Log-loss with its gradient and Hessian in [a, b…]."""
+    odds = theta[0] * scores + theta[1:]
+    p = softmax(odds, axis=1)
+    shifted = odds - odds.max(axis=1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    value = -float(w @ (targets * logs).sum(axis=1)) + PRIOR / 2 * float(theta @ theta)
+    missed = w[:, None] * (p - targets)
+    gradient = np.concatenate([[np.sum(missed * scores)], missed.sum(axis=0)]) + PRIOR * theta
+    mean = (p * scores).sum(axis=1, keepdims=True)
+    spread = w[:, None] * p * (scores - mean)
+    inner = np.diag(w @ p) - p.T @ (w[:, None] * p)
+    hessian = np.empty((len(theta), len(theta)))
+    hessian[0, 0] = float(np.sum(spread * scores))
+    hessian[0, 1:] = hessian[1:, 0] = spread.sum(axis=0)
+    hessian[1:, 1:] = inner
+    return value, gradient, hessian + PRIOR * np.eye(len(theta))

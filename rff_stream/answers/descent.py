@@ -1,0 +1,174 @@
+"""Convex minimisation where one look at the data is dear: many step lengths for each.
+
+Every pass returns value and gradient at several steps along one direction. Directions are
+Newton's where the pass also sums a Hessian; else they are L-BFGS's about a matrix that is
+above every Hessian, so the first ones are safe and the later ones fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rff_stream._array import Float64
+
+__all__ = ["FIRST_STEPS", "STEPS", "Descent", "Metric", "Point", "Probe", "minimise"]
+
+STEPS = (1.0, 0.5, 2.0)
+FIRST_STEPS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""The first direction is by an upper bound of the Hessian: far too short."""
+
+SHRINK = 16.0
+SUFFICIENT = 1e-4
+MEMORY = 20
+
+Metric = Callable[[Float64], Float64]
+"""g ↦ H⁻¹g for some positive H."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """Coefficients with the objective, its gradient and perhaps its curvature there.
+
+    Parameters
+    ----------
+    theta : (p, K) float64
+    value : float
+    gradient : (p, K) float64
+    metric : Metric or None
+        By the Hessian; None where none was summed.
+    """
+
+    theta: Float64
+    value: float
+    gradient: Float64
+    metric: Metric | None = None
+
+
+Probe = Callable[[Float64, Float64, tuple[float, ...]], list[Point]]
+"""(θ, direction, steps) -> the points θ + t·direction: one pass over the rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """Where a minimisation stands: enough to go on.
+
+    Parameters
+    ----------
+    point : Point
+    decrement : float
+        √(gᵀH⁻¹g): the objective is about half its square above the minimum.
+    passes : int
+        Looks at the data so far.
+    converged : bool
+    history : tuple of float
+        The objective after each pass.
+    """
+
+    point: Point
+    decrement: float
+    passes: int
+    converged: bool
+    history: tuple[float, ...] = ()
+    pairs: tuple[tuple[Float64, Float64], ...] = field(default=(), repr=False)
+
+
+def minimise(
+    probe: Probe,
+    start: Point,
+    metric: Metric,
+    *,
+    tol: float,
+    max_passes: int,
+    first_steps: tuple[float, ...] = FIRST_STEPS,
+) -> Iterator[Descent]:
+    """Descents after each pass, until the decrement is at most ``tol`` or passes are used up.
+
+    Parameters
+    ----------
+    probe : Probe
+    start : Point
+    metric : Metric
+        By a matrix above the Hessian, or the Hessian at the start.
+    tol : float
+        In units of the square root of the objective.
+    max_passes : int
+    first_steps : tuple of float
+        Step lengths of the first pass.
+
+    Yields
+    ------
+    Descent
+        The first before any pass.
+
+    References
+    ----------
+    Nocedal & Wright 2006, algorithm 7.4 (two loops). Böhning 1992, for the bound.
+    """
+    state, steps = Descent(start, np.inf, 0, False, (start.value,)), first_steps
+    while True:
+        own = state.point.metric or metric
+        direction = -_two_loops(state.point.gradient, state.pairs, own)
+        slope = float(np.vdot(state.point.gradient, direction))
+        state = replace(state, decrement=float(np.sqrt(max(-slope, 0.0))))
+        if state.decrement <= tol:
+            state = replace(state, converged=True)
+        yield state
+        if state.converged or state.passes >= max_passes:
+            return
+        found = probe(state.point.theta, direction, steps)
+        better = _lowest(state.point, found, steps, slope)
+        steps = STEPS if better is not None else tuple(t / SHRINK for t in steps)
+        state = _moved(state, better)
+        if better is None and max(steps) < np.finfo(float).eps:
+            yield replace(state, converged=True)  # no step changes the value: rounding
+            return
+
+
+def _lowest(at: Point, found: list[Point], steps: tuple[float, ...], slope: float) -> Point | None:
+    """The lowest point that decreases enough; equal values are judged by their gradients."""
+    noise = 8 * np.finfo(float).eps * abs(at.value)
+    fine = [
+        p
+        for p, t in zip(found, steps, strict=True)
+        if p.value <= at.value + SUFFICIENT * t * slope + noise
+    ]
+    if not fine:
+        return None
+    least = min(p.value for p in fine)
+    near = [p for p in fine if p.value <= least + noise]
+    return min(near, key=lambda p: float(np.vdot(p.gradient, p.gradient)))
+
+
+def _moved(state: Descent, to: Point | None) -> Descent:
+    """The state after one more pass; a pair of steps is kept where nothing better is known."""
+    passes = state.passes + 1
+    if to is None:
+        return replace(state, passes=passes, history=(*state.history, state.point.value))
+    step, change = to.theta - state.point.theta, to.gradient - state.point.gradient
+    pairs = state.pairs
+    if to.metric is not None:
+        pairs = ()
+    elif np.vdot(step, change) > 0:
+        pairs = (*pairs, (step, change))[-MEMORY:]
+    return replace(state, point=to, passes=passes, history=(*state.history, to.value), pairs=pairs)
+
+
+def _two_loops(
+    gradient: Float64, pairs: tuple[tuple[Float64, Float64], ...], metric: Metric
+) -> Float64:
+    """H⁻¹g by the pairs of steps and gradient changes, about ``metric``."""
+    q, weights = gradient.copy(), []
+    for step, change in reversed(pairs):
+        weight = np.vdot(step, q) / np.vdot(step, change)
+        weights.append(weight)
+        q -= weight * change
+    r = metric(q)
+    if pairs:
+        step, change = pairs[-1]
+        r *= np.vdot(step, change) / np.vdot(change, metric(change))
+    for (step, change), weight in zip(pairs, reversed(weights), strict=True):
+        r += step * (weight - np.vdot(change, r) / np.vdot(step, change))
+    return r

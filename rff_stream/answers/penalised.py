@@ -1,0 +1,131 @@
+"""Σ w ℓ(f, c) + (α/2)‖γ‖² over linear scores f = z̃γ + m, in the space of the one pass.
+
+z̃ = (z − z̄)√s: the penalty is on γ alone, m is free. Second moments of the one pass bound
+every Hessian, by κG + α; a pass that sums weighted second moments gives the Hessian itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from rff_stream._array import Float64
+from rff_stream.answers.descent import Metric, Point
+from rff_stream.answers.losses import Loss
+from rff_stream.answers.system import System, mirror_lower, ridge_system, scatter_about
+from rff_stream.moments import Moments
+from rff_stream.onehot import ClassMoments
+
+__all__ = ["Penalised", "penalised"]
+
+RAREST = 1e-12
+"""Share that a class without rows (of a fold) starts from."""
+
+JITTERS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
+"""Shares of the mean diagonal that rounding may ask for: the factor only guides the steps."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Penalised:
+    """The objective of one loss and penalty over the rows that moments describe.
+
+    Parameters
+    ----------
+    system : System
+        G and C of the one-hot targets.
+    class_weights : (C,) float64
+        Σw of each class.
+    loss : Loss
+    alpha : float
+        On the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` for features
+        times √s.
+    """
+
+    system: System
+    class_weights: Float64
+    loss: Loss
+    alpha: float
+
+    def at_constant(self) -> Point:
+        """Objective and gradient at γ = 0 and the loss's own constant: no rows are needed."""
+        codes, constant = np.arange(len(self.class_weights)), self.constant()
+        F = np.tile(constant, (len(codes), 1))
+        slope = self.loss.slope(F, codes)  # (C, K): all rows of a class are alike
+        gradient = np.vstack([self.system.rhs @ slope, self.class_weights @ slope])
+        theta = np.vstack([np.zeros((self.system.n_features, len(constant))), constant])
+        return Point(theta, float(self.class_weights @ self.loss.value(F, codes)), gradient)
+
+    def constant(self) -> Float64:
+        """Where descent starts (K,)."""
+        share = self.class_weights / self.class_weights.sum()
+        return self.loss.start(np.maximum(share, RAREST))
+
+    def bound(self, *, at_start: bool = False) -> Metric:
+        """(κG + αI)⁻¹ and 1/(κΣw): above every Hessian, or that of the start itself."""
+        kappa = self.loss.bound
+        if at_start:
+            codes = np.arange(len(self.class_weights))
+            here = self.loss.curvature(np.tile(self.constant(), (len(codes), 1)), codes)
+            kappa = self.loss.bound if here is None else float(here.max())
+        border = np.array([kappa * self.system.weight])
+        return _inverse(kappa * self.system.matrix, self.alpha, border)
+
+    def newton(self, moments: Moments) -> Metric:
+        """The inverse Hessian from moments of rows weighted by w ℓ″."""
+        if not moments.n:
+            return self.bound()
+        system, row = self.system, moments.row
+        matrix, _, _ = scatter_about(moments, system.feature_mean, np.empty(0))
+        matrix *= system.root_prior
+        matrix *= system.root_prior[:, None]
+        means = moments.feature_mean() - system.feature_mean
+        border = np.empty(row.n_features + 1)
+        border[:-1], border[-1] = moments.weight * means * system.root_prior, moments.weight
+        return _inverse(matrix, self.alpha, border)
+
+    def linear(self, theta: Float64) -> tuple[Float64, Float64]:
+        """Raw coefficients β (R, K) and intercepts (K,) of θ = [γ; m]."""
+        coef = self.system.root_prior[:, None] * theta[:-1]
+        return coef, theta[-1] - self.system.feature_mean @ coef
+
+    def theta(self, coef: Float64, intercept: Float64) -> Float64:
+        """θ = [γ; m] of raw coefficients."""
+        gamma = coef / self.system.root_prior[:, None]
+        return np.vstack([gamma, intercept + self.system.feature_mean @ coef])
+
+    def point(self, theta: Float64, value: float, cross: Float64, metric: Metric | None) -> Point:
+        """The point of sums over rows: Σwℓ and Σ w [z, 1] ℓ′ᵀ (R + 1, K)."""
+        centred = cross[:-1] - np.outer(self.system.feature_mean, cross[-1])
+        gradient = np.vstack([self.system.root_prior[:, None] * centred, cross[-1:]])
+        gradient[:-1] += self.alpha * theta[:-1]
+        penalty = self.alpha / 2 * float(np.vdot(theta[:-1], theta[:-1]))
+        return Point(theta, value + penalty, gradient, metric)
+
+
+def penalised(classes: ClassMoments, loss: Loss, alpha: float) -> Penalised:
+    """The objective over the rows of class moments; one R×R float64 is held."""
+    return Penalised(ridge_system(classes.moments), classes.weights, loss, alpha)
+
+
+def _inverse(matrix: Float64, alpha: float, border: Float64) -> Metric:
+    """g ↦ H⁻¹g of [matrix + αI, b; bᵀ, c], border (R + 1,) = [b, c], or [c] where b = 0."""
+    r = len(matrix)
+    whole = np.zeros((r + 1, r + 1))
+    whole[:r, :r], whole[-1, -len(border) :] = matrix, border
+    mirror_lower(whole)
+    scale, diagonal = float(np.trace(matrix)) / r, whole.diagonal().copy()
+    for share in JITTERS:
+        shifted = diagonal + alpha + share * scale
+        shifted[-1] = max(diagonal[-1], 1e-12 * scale)
+        np.fill_diagonal(whole, shifted)
+        factor, info = lapack.dpotrf(whole.T, lower=1, clean=0)
+        if info == 0:
+            break
+
+    def solve(gradient: Float64) -> Float64:
+        found, _ = lapack.dpotrs(factor, gradient, lower=1)
+        return np.asarray(found)
+
+    return solve

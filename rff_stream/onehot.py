@@ -1,0 +1,144 @@
+"""Moments whose targets are one-hot classes: they add although each saw its own labels.
+
+A class that first appears in the last row of the last leaf is a column of zeros everywhere
+before, so nothing is read twice for it and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError
+from rff_stream.moments import AugmentedRow, Moments, packed_size, row_start
+from rff_stream.rowsample import RowSample
+
+__all__ = ["ClassMoments", "class_row", "joined", "one_hot", "sorted_labels"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassMoments:
+    """Moments of [z − z₀, 1, y] with y (C,) the one-hot class of a row; they add.
+
+    ZᵀWY is then a sum of feature rows per label, and ΣwY the weight of each class.
+
+    Parameters
+    ----------
+    labels : tuple
+        Of the C classes met so far, sorted.
+    moments : Moments
+        Order 2, T = C targets about the origin 0.
+    """
+
+    labels: tuple[Any, ...]
+    moments: Moments
+
+    def __add__(self, other: Self) -> Self:
+        if self.labels == other.labels:
+            return replace(self, moments=self.moments + other.moments)
+        labels = sorted_labels([*self.labels, *other.labels])
+        moments = self.over(labels).moments + other.over(labels).moments
+        return type(self)(labels, moments)
+
+    def __sizeof__(self) -> int:
+        return self.moments.__sizeof__() + 64 * len(self.labels)
+
+    def over(self, labels: tuple[Any, ...]) -> Self:
+        """The same over more labels: columns of zeros for those not met."""
+        if labels == self.labels:
+            return self
+        places = {label: i for i, label in enumerate(labels)}
+        at = np.array([places[label] for label in self.labels], dtype=int)
+        return type(self)(labels, _spread(self.moments, labels, at))
+
+    def renamed(self, labels: tuple[Any, ...]) -> Self:
+        """The same classes under other labels, in the same order."""
+        row = class_row(self.moments.row, labels)
+        return type(self)(labels, replace(self.moments, row=row))
+
+    def scale(self, factor: float) -> Self:
+        """Every weight times ``factor`` > 0."""
+        return replace(self, moments=self.moments.scale(factor))
+
+    @property
+    def weights(self) -> Float64:
+        """Σw of each class (C,)."""
+        return self.moments.target_mean() * self.moments.weight
+
+    def class_means(self, which: Array) -> Float64:
+        """Mean feature rows (c, R) of some classes, by their numbers."""
+        row, width = self.moments.row, self.moments.row.width
+        rows = np.arange(row.n_features)[:, None]
+        columns = row.n_features + 1 + np.asarray(which, int)
+        sums = self.moments.sums[row_start(rows, width) + columns - rows].T  # (c, R)
+        return np.asarray(row.feature_origin + sums / self.weights[which][:, None])
+
+
+def class_row(row: AugmentedRow, labels: Iterable[Any]) -> AugmentedRow:
+    """A row whose targets are the one-hot classes of these labels."""
+    names = tuple(str(label) for label in labels)
+    units = row.units[: len(row.inputs)]
+    return replace(
+        row,
+        target_origin=np.zeros(len(names)),
+        target_scale=np.ones(len(names)),
+        targets=names,
+        units=units + ("",) * len(names) if units else (),
+    )
+
+
+def one_hot(codes: Array, n_classes: int) -> Float64:
+    """Y (m, C) of class numbers (m,)."""
+    found = np.zeros((len(codes), n_classes))
+    found[np.arange(len(codes)), codes] = 1.0
+    return found
+
+
+def sorted_labels(labels: Iterable[Any]) -> tuple[Any, ...]:
+    """Labels in order, each once; refuses kinds that have no order between them.
+
+    Raises
+    ------
+    DataError
+        For labels of several kinds, numbers and strings say.
+    """
+    found = list(dict.fromkeys(labels))
+    try:
+        return tuple(sorted(found))
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in found}))
+        raise DataError(
+            f"The labels are of several kinds ({kinds}). The classes of one target are all "
+            "numbers or all strings. Make them so."
+        ) from error
+
+
+def _spread(moments: Moments, labels: tuple[Any, ...], at: Array) -> Moments:
+    """Moments whose target i is now target at[i] of a longer row; the others are zero."""
+    old, row = moments.row, class_row(moments.row, labels)
+    first = old.n_features + 1
+    places = np.r_[0:first, first + at]
+    sums = np.zeros(packed_size(row.width))
+    for i, place in enumerate(places):
+        start, end = row_start(i, old.width), row_start(i + 1, old.width)
+        sums[row_start(place, row.width) + places[i:] - place] = moments.sums[start:end]
+    return replace(moments, row=row, sums=sums, sample=_spread_sample(moments, row, at))
+
+
+def _spread_sample(moments: Moments, row: AugmentedRow, at: Array) -> RowSample:
+    """Sampled rows [x, y, w] with y over the longer row's classes."""
+    rows, d = moments.sample.rows, len(row.inputs)
+    found = np.zeros((len(rows), d + row.n_targets + 1))
+    found[:, :d], found[:, -1] = rows[:, :d], rows[:, -1]
+    found[:, d + at] = rows[:, d:-1]
+    return replace(moments.sample, rows=found)
+
+
+def joined(parts: Iterable[ClassMoments]) -> ClassMoments:
+    """Sum of at least one, from left to right."""
+    return functools.reduce(lambda a, b: a + b, parts)
