@@ -6,11 +6,12 @@ adds up all statistics; nothing of size n is ever held.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,14 +20,18 @@ from rff_stream.errors import DataError, ModelError, PlanError
 from rff_stream.features.base import FeatureMap
 from rff_stream.layout import Layout, lay_out, pilot_boxes
 from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.onehot import ClassMoments, one_hot, sorted_labels
 from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.leaf import Leaf, MomentStatistic, PilotStatistic, Statistic, Tally
+from rff_stream.onepass.classes import ClassStatistic
+from rff_stream.onepass.keeping import Keeper, facts_of, same_data
+from rff_stream.onepass.leaf import Leaf, MomentStatistic, PilotRows, PilotStatistic, Statistic, Tally
 from rff_stream.onepass.run import Pass, active_client, thread_count, worker_memory
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
 from rff_stream.sources import open_source
 from rff_stream.sources.base import Source
+from rff_stream.store import Checkpoint
 
 __all__ = ["Reading", "collect", "leaves_of", "no_rows"]
 
@@ -71,17 +76,28 @@ class Reading:
         DataError
             If there is no valid row.
         """
+        return self._pilot(seed, labelled=False)[0]
+
+    def class_pilot(self, seed: int = 0) -> tuple[Pilot, tuple[Any, ...]]:
+        """The pilot of labelled rows, its y one-hot, and the labels that it holds, sorted."""
+        pilot, found = self._pilot(seed, labelled=True)
+        labels = sorted_labels(found)
+        at = np.array([labels.index(label) for label in found])
+        codes = at[pilot.y[:, 0].astype(int)]
+        return replace(pilot, y=one_hot(codes, len(labels))), labels
+
+    def _pilot(self, seed: int, *, labelled: bool) -> tuple[Pilot, tuple[Any, ...]]:
+        """Pilot rows, and the labels that y numbers."""
         boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, PILOT_ROWS, seed)
         leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
-        found = np.empty((0, 0))
-        while len(found) < PILOT_ROWS and (some := list(islice(leaves, PILOT_BLOCKS))):
-            more = self.fold(PilotStatistic(rows, seed), some, words="pilot").value.rows
-            if more.size:
-                found = np.concatenate([found, more]) if found.size else more
-        if not len(found):
+        found, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
+        while len(found.rows) < PILOT_ROWS and (some := list(islice(leaves, PILOT_BLOCKS))):
+            found = found + self.fold(statistic, some, words="pilot").value
+        if not len(found.rows):
             raise no_rows(self.source)
         d = len(self.source.columns.inputs)
-        return Pilot(found[:, :d], found[:, d:-1], found[:, -1])
+        pilot = Pilot(found.rows[:, :d], found.rows[:, d:-1], found.rows[:, -1])
+        return pilot, found.labels
 
     def row(self, features: FeatureMap) -> AugmentedRow:
         """Origins from the pilot and names of the columns, for a map that is given."""
@@ -98,8 +114,13 @@ class Reading:
         sample_rows: int = 2000,
         grouped: bool = False,
         folds: int = 0,
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[dict[Any, Moments], int]:
-        """Moments by label, fold or (neither) under None, and how many rows were looked at."""
+        """Moments by label, fold or (neither) under None, and how many rows were looked at.
+
+        A ``checkpoint`` that has begun gives the nodes that an earlier run finished, and
+        takes those of this one.
+        """
         places = _places(self.source, found.layout)
         statistic = MomentStatistic(
             features,
@@ -112,14 +133,40 @@ class Reading:
             folds,
             found.n_groups,
         )
-        tally = self.sums(statistic, found.layout)
+        generation = self.source.generation()
+        keeper = None if checkpoint is None else Keeper(checkpoint)
+        tally = self.sums(statistic, found.layout, keeper=keeper)
+        same_data(self.source, generation)
         groups = tally.value.by_label
         return {label: groups[label] for label in sorted(groups)}, tally.seen
 
-    def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> Tally:
+    def classes(
+        self, features: FeatureMap, row: AugmentedRow, found: Plan, **choices: Any
+    ) -> tuple[dict[Any, ClassMoments], int]:
+        """Class moments by (fold, label), and how many rows were looked at.
+
+        Parameters
+        ----------
+        **choices
+            Of :class:`~rff_stream.onepass.classes.ClassStatistic`: labels, class_weight,
+            folds, apart and sample_rows.
+        """
+        places, sums = _places(self.source, found.layout), cast(Any, found.sums)
+        statistic = ClassStatistic(features, row, sums, n_places=places, **choices)
+        tally = self.sums(statistic, found.layout)
+        return dict(tally.value.by_label), tally.seen
+
+    def sums(
+        self,
+        statistic: Statistic,
+        layout: Layout,
+        words: str = "reading",
+        keeper: Keeper | None = None,
+    ) -> Tally:
         """Sum of any statistic over all rows."""
+        size = layout.segment_leaves
         leaves = leaves_of(self.source, layout)
-        return self.fold(statistic, leaves, segment_leaves=layout.segment_leaves, words=words)
+        return self.fold(statistic, leaves, segment_leaves=size, words=words, keeper=keeper)
 
     def fold(
         self,
@@ -128,6 +175,7 @@ class Reading:
         *,
         segment_leaves: int = 1,
         words: str = "reading",
+        keeper: Keeper | None = None,
     ) -> Tally:
         """Sum of any statistic over leaves of this source."""
         if not self._settled:
@@ -139,6 +187,7 @@ class Reading:
             segment_leaves=segment_leaves,
             n_rows=self.source.n_rows if words != "pilot" else None,
             words=words,
+            keeper=keeper,
         )
 
 
@@ -161,6 +210,7 @@ def collect(
     row: AugmentedRow | None = None,
     plan: Plan | None = None,
     memory: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Any:
     """Moments of all rows, from one read: eager, same bits on any scheduler.
@@ -193,6 +243,10 @@ def collect(
         A layout to keep; same plan, same bits.
     memory : int, optional
         Bytes that a computing process may use.
+    checkpoint : path or URL, optional
+        Where finished sums are kept every 30 seconds, and where the next call with the same
+        arguments goes on: with the same bits. For reads that may not live to their end.
+        Remove it when the result is saved.
     progress : bool
 
     Returns
@@ -206,7 +260,7 @@ def collect(
     PlanError
         If the pass cannot fit, or the plan is for other data; nothing was read.
     ModelError
-        If ``row`` is of another map or of other columns.
+        If ``row`` is of another map or of other columns, or the checkpoint of another pass.
     """
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
@@ -220,9 +274,17 @@ def collect(
         n_groups=max(n_groups, folds),
         memory=memory,
     )
+    chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
+    kept = None
+    if checkpoint is not None:
+        asked = {"map": features.fingerprint, "by": str(by), **missing, **chosen}
+        kept = Checkpoint(checkpoint, facts_of(source, plan, **asked))
+        row = row or (kept.store.row if kept.store is not None else None)
     row = row or reading.row(features)
+    if kept is not None:
+        kept.begin(row, plan.order)
     groups, _ = reading.moments(
-        features, row, plan, sample_rows=sample_rows, grouped=by is not None, folds=folds
+        features, row, plan, grouped=by is not None, checkpoint=kept, **chosen
     )
     if not any(moments.n for moments in groups.values()):
         raise no_rows(source)

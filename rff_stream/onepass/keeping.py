@@ -6,13 +6,17 @@ import logging
 import time
 from typing import Any
 
+from rff_stream._array import digest
+from rff_stream.errors import DataError
 from rff_stream.moments import Moments
 from rff_stream.onepass.leaf import Groups, Tally
 from rff_stream.onepass.watch import seconds
+from rff_stream.planning import Plan
+from rff_stream.sources.base import Source
 from rff_stream.store import Checkpoint
 from rff_stream.treesum import Node, TreeSum
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "facts_of", "same_data"]
 
 logger = logging.getLogger("rff_stream")
 
@@ -67,3 +71,42 @@ class Keeper:
                 self._written.add(node)
         self._last = time.monotonic()
         self._cost = self._last - started
+
+
+def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:
+    """What the bits of a pass depend on, as plain values by name; ``choices`` of the caller first.
+
+    Two passes with equal facts (and one map and row) give equal bits, so one may go on where
+    the other was stopped.
+    """
+    columns, layout = source.columns, found.layout
+    return {
+        **choices,
+        "inputs": list(columns.inputs),
+        "targets": list(columns.targets),
+        "units": list(columns.units),
+        "weight": columns.weight,
+        "rows": dict(zip(source.dims, source.shape, strict=True)),
+        "n_components": found.n_features,
+        "order": found.order,
+        "sums": found.sums,
+        "dtype": found.dtype,
+        "leaves": [layout.n_boxes, layout.parts, layout.cut, layout.segment_leaves, layout.seed],
+        "edges": digest([list(edges) for edges in layout.edges]),
+        "data": source.generation(),
+    }
+
+
+def same_data(source: Source, before: str) -> None:
+    """Refuse what was summed while the data changed under it.
+
+    Raises
+    ------
+    DataError
+    """
+    if source.generation() != before:
+        raise DataError(
+            f"The data changed while {' × '.join(source.dims)} {source.shape} of it were read, so "
+            "the sum may be of neither state and is dropped. Data stand still during a pass; run "
+            "it again when their writer has finished."
+        )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from rff_stream._array import Array
+from rff_stream.describe import store_card
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
@@ -363,9 +364,10 @@ class MomentStore:
         return isinstance(id, str) and unicodedata.normalize("NFC", id) in self.ids()
 
     def __repr__(self) -> str:
-        found = self.batches()
-        rows = sum(batch.rows for batch in found)
-        return f"<MomentStore {self._log.files.place}: {len(found):,} batches, {rows:,} rows>"
+        return store_card(self, self._log.files.place).line("place", "batches", "rows")
+
+    def _repr_html_(self) -> str:
+        return store_card(self, self._log.files.place).html()
 
     def _read(
         self,
