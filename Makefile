@@ -63,7 +63,7 @@ $(VENV)/.dev-stamp: pyproject.toml | $(VENV)/.test-stamp
 	touch $@
 
 $(VENV)/.all-stamp: pyproject.toml | $(VENV)/.test-stamp
-	$(BIN)/python -m pip install --quiet --editable ".[all,deploy,test]"
+	$(BIN)/python -m pip install --quiet --editable ".[all,manifests,test]"
 	touch $@
 
 clean:

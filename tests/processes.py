@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -155,3 +156,52 @@ class Meanwhile:
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
+
+
+def end(process: subprocess.Popen[Any], seconds: float = 20) -> None:
+    """End a process as its system would: asked first, then killed with what it started."""
+    left = family(process.pid)
+    if process.poll() is None:
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(10)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it; nothing once it is gone."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [pid] if any(pid in children for children in parents.values()) else []
+    for one in found:
+        found.extend(parents.get(one, ()))
+    return found
+
+
+def listening(pids: list[int]) -> set[tuple[str, int]]:
+    """Addresses and ports of TCP on which processes listen, from the kernel's own tables."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    sockets.add(os.readlink(link))
+    found = set()
+    for table, kind in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                address, _, port = fields[1].partition(":")
+                words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
+                found.add((socket.inet_ntop(kind, b"".join(words)), int(port, 16)))
+    return found

@@ -160,6 +160,12 @@ def test_tls_is_the_only_way_in() -> None:
             assert set(addresses) <= {"tls"}, label(path)
 
 
+def test_a_job_starts_what_a_cluster_starts() -> None:
+    lines = dict(commands())
+    for role in ("scheduler", "worker"):
+        assert lines[f"DaskJob {role}"] == lines[f"DaskCluster {role}"]
+
+
 @pytest.mark.parametrize(("name", "words"), commands(), ids=[name for name, _ in commands()])
 def test_options_of_dask_are_those_of_its_help(name: str, words: list[str]) -> None:
     from distributed.cli import dask_scheduler, dask_worker
@@ -312,7 +318,7 @@ def crds() -> Path:
 
     spec = importlib.util.find_spec("dask_kubernetes")
     if spec is None or spec.origin is None:
-        pytest.skip("dask-kubernetes is not installed (extra deploy).")
+        pytest.skip("dask-kubernetes is not installed (extra manifests).")
     inside = "operator/deployment/helm/dask-kubernetes-operator/crds"
     return Path(spec.origin).parent / inside
 

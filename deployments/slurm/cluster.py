@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def certificates(folder: Path) -> Security:
     """This user's certificates, made when there are none."""
     if not (folder / "ca.pem").exists():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        subprocess.run([HERE.parent / "make_certs.sh", folder], check=True)
+        subprocess.run([HERE.parent / "make_certs.sh", folder], check=True, stdout=sys.stderr)
     roles = {
         f"tls_{role}_{kind}": str(folder / f"{role}{end}.pem")
         for role in ("scheduler", "worker", "client")

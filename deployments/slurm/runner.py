@@ -7,6 +7,7 @@ Dask's configuration (DASK_CONFIG and DASK_… in the environment, see fit.sbatc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from dask_jobqueue.slurm import SLURMRunner
-from distributed import Security
+from distributed import Client, Security
 from distributed.core import rpc
 
 COMMAND = 1  # the rank of the task that runs it
@@ -44,6 +45,15 @@ def worker_options() -> dict[str, Any]:
     }
 
 
+def wait_for_workers(address: str, count: int) -> None:
+    """All workers, or those that came within a minute: the others may join later.
+
+    A command that fails at once would leave workers that still look for their scheduler.
+    """
+    with Client(address) as client, contextlib.suppress(TimeoutError):
+        client.wait_for_workers(count, timeout=60)
+
+
 def run(arguments: list[str], address: str) -> int:
     """The exit code of the command; SIGTERM reaches it, so that it cancels its work."""
     command = subprocess.Popen(["rff-stream", *arguments, "--scheduler", address])
@@ -52,7 +62,8 @@ def run(arguments: list[str], address: str) -> int:
         command.send_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, stop)
-    return command.wait()
+    code = command.wait()
+    return code if code >= 0 else 128 - code  # as a shell says that a signal ended it
 
 
 def main() -> int:
@@ -74,6 +85,7 @@ def main() -> int:
             worker_class="distributed.Nanny",  # replaces a worker that dies
             worker_options={**network, **worker_options()},
         ) as runner:
+            wait_for_workers(runner.scheduler_address, runner.n_workers)
             return run(sys.argv[1:], runner.scheduler_address)
     except KeyboardInterrupt:  # how the runner ends scheduler and workers
         return 0

@@ -53,7 +53,7 @@ def cluster(address: str) -> Iterator[None]:
     started = time.monotonic()
     try:
         client = Client(address)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError) as error:  # TypeError: no certificate
         waited = time.monotonic() - started
         raise ClusterError(
             f"No Dask scheduler answered at {address} within {waited:.1f} s "
