@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64, digest
+from rff_stream.describe import moments_card
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.rowsample import RowSample
@@ -24,6 +25,7 @@ __all__ = [
     "AugmentedRow",
     "Moments",
     "pack",
+    "pack_bordered",
     "packed_size",
     "row_start",
     "total",
@@ -314,11 +316,10 @@ class Moments:
         return int(self.sums.nbytes + parts + spec + self.sample.nbytes + 256)
 
     def __repr__(self) -> str:
-        row = self.row
-        return (
-            f"<Moments of order {self.order}: {self.n:,} rows, R={row.n_features}, "
-            f"T={row.n_targets}, {self.__sizeof__() / 1e6:.1f} MB, map {row.map_fingerprint[:8]}>"
-        )
+        return moments_card(self).line("rows", "features", "targets", "bytes", "map")
+
+    def _repr_html_(self) -> str:
+        return moments_card(self).html()
 
 
 def _added(a: Float64 | None, b: Float64 | None) -> Float64 | None:
@@ -342,6 +343,17 @@ def pack(matrix: Float64) -> Float64:
     for i in range(width):
         start = row_start(i, width)
         packed[start : start + width - i] = matrix[i, i:]
+    return packed
+
+
+def pack_bordered(matrix: Float64, scale: Float64, block: Float64) -> Float64:
+    """Packed upper triangle: border columns times ``scale``, last diagonal block replaced."""
+    width, border = len(matrix), len(block)
+    r = width - border
+    packed = pack(matrix)
+    rows = np.arange(r)[:, None]
+    packed[row_start(rows, width) + np.arange(r, width) - rows] *= scale
+    packed[row_start(r, width) :] = pack(block)
     return packed
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rff_stream.accumulate import Sums, resolve_sums
+from rff_stream.describe import plan_card
 from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.layout import DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
@@ -35,7 +36,7 @@ _FLOPS = {"float32": 140e9, "float64": 68e9}  # useful flops a second of the ran
 _COSINE = {"float32": 0.9e-9, "float64": 14.6e-9}  # seconds a value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """Bytes, flops, traffic and time of one pass, and its layout.
 
@@ -179,11 +180,11 @@ class Plan:
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
 
+    def __repr__(self) -> str:
+        return plan_card(self).line("rows", "features", "leaves", "process", "time")
+
     def _repr_html_(self) -> str:
-        cells = (line.split(None, 1) for line in str(self).splitlines())
-        return (
-            "<table>" + "".join(f"<tr><th>{a}</th><td>{b}</td></tr>" for a, b in cells) + "</table>"
-        )
+        return plan_card(self).html()
 
 
 def plan(

@@ -239,8 +239,8 @@ def test_the_result_shows_well():
     assert "<- chosen" in repr(found)
     assert f"n_components={found.best.n_components}" in found.why
     page = found._repr_html_()
-    assert page.count("<b>") == 1
-    assert page.count("<tr><th>") == 1 + len(ALPHAS)
+    assert page.count("<b>") == 3  # the title, the best of its R', its cell
+    assert page.count("<tr>") == 1 + (1 + 2) + (1 + len(ALPHAS))
     assert "R'=16" in page
     plain = gcv(total(groups_of().values()), ALPHAS)
     assert plain.relative_error is None

@@ -106,6 +106,8 @@ def test_a_short_demo_reaches_the_ceiling_and_reports(tmp_path: Path) -> None:
     saved = json.loads((folder / "report.json").read_text())
     assert saved.items() <= found.items()
     assert "rows/s" in (folder / "report.txt").read_text(encoding="utf-8")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert f"{found['r2']:.5f}" in page
     assert rs.load(folder / "model.zarr").columns_.inputs == INPUTS
 
     result = demo(*words)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from rff_stream._array import Float64
+from rff_stream.describe import Card, table
 
 __all__ = ["Choice", "Rule", "Selection"]
 
@@ -146,20 +146,25 @@ class Selection:
 
     def _repr_html_(self) -> str:
         """A table of α × R' with the chosen cell in bold."""
-        chosen, mean, error = self._chosen(), self.relative, self.relative_error
-        head = "".join(f"<th>R'={size}</th>" for size in self.sizes)
-        rows = []
-        for a, alpha in enumerate(self.alphas):
-            cells = "".join(
-                _cell(mean[k, a], None if error is None else error[k, a], (k, a) == chosen)
-                for k in range(len(self.sizes))
-            )
-            rows.append(f"<tr><th>{alpha:.3g}</th>{cells}</tr>")
-        return (
-            f"<table><caption>{html.escape(self.criterion + self._basis())}</caption>"
-            f"<thead><tr><th>alpha</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-            f"<p>{html.escape(self.why)}</p>"
-        )
+        (k, a), mean, error = self._chosen(), self.relative, self.relative_error
+        head = ["alpha", *(f"R'={size}" for size in self.sizes)]
+        rows = [
+            [f"{alpha:.3g}", *_cells(mean[:, i], None if error is None else error[:, i])]
+            for i, alpha in enumerate(self.alphas)
+        ]
+        curve = [
+            [str(c.n_components), f"{c.alpha:.3g}", f"{c.score:.4g}", f"{c.df:.0f}"]
+            for c in self.learning_curve
+        ]
+        best = [i for i, row in enumerate(curve) if int(row[0]) == self.sizes[k]]
+        return Card(
+            f"Selection by {self.criterion}{self._basis()}",
+            (("chosen", self.why),),
+            (
+                ("the best of each R'", table(["R'", "alpha", "score", "df"], curve, (best[0], 1))),
+                (f"all {mean.size} scores", table(head, rows, (a, k))),
+            ),
+        ).html()
 
     def _relative_by_fold(self) -> Float64:
         return np.asarray((self.scores / self.scale).mean(axis=-1))  # (F, K, A)
@@ -218,6 +223,8 @@ def _line(choice: Choice, chosen: bool) -> str:
     )
 
 
-def _cell(score: float, error: float | None, chosen: bool) -> str:
-    text = f"{score:.4g}" + ("" if error is None else f" ± {error:.1g}")
-    return f"<td>{f'<b>{text}</b>' if chosen else text}</td>"
+def _cells(scores: Float64, errors: Float64 | None) -> list[str]:
+    """Scores of one α, with standard errors where there are some."""
+    if errors is None:
+        return [f"{score:.4g}" for score in scores]
+    return [f"{score:.4g} ± {error:.1g}" for score, error in zip(scores, errors, strict=True)]

@@ -9,6 +9,7 @@ from rff_stream.cli.demonstrating import demo
 from rff_stream.cli.density import density, drift, novelty
 from rff_stream.cli.fitting import fit, plan
 from rff_stream.cli.program import EXIT_CODES, Program
+from rff_stream.cli.reporting import report
 from rff_stream.cli.using import inspect, predict, score
 
 __all__ = ["main"]
@@ -29,5 +30,5 @@ def main() -> None:
     """
 
 
-for command in (demo, plan, fit, predict, score, density, novelty, drift, inspect):
+for command in (demo, plan, fit, predict, score, density, novelty, drift, inspect, report):
     main.add_command(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import tempfile
 import time
@@ -17,7 +18,7 @@ from rff_stream.errors import ModelError
 
 __all__ = ["demo"]
 
-CUBE, MODEL = "ocean.zarr", "model.zarr"
+CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
 
 
 @click.command()
@@ -55,7 +56,7 @@ def demo(
     The cube is ocean-like, time x lat x lon with land as NaN: wind, humidity, air and sea
     temperature give a latent heat flux by a bulk formula plus noise of known variance. So the
     best possible R² is known, and the fit is held against it on rows that it never saw. The
-    folder is kept: cube, model, report.txt and report.json.
+    folder is kept: cube, model, report.txt, report.json and report.html (with matplotlib).
     """
     from rff_stream.demo import fit_and_score
 
@@ -65,14 +66,29 @@ def demo(
         show({}, [made], as_json=False)
     with computing(Machine(memory, threads, None)):
         found = fit_and_score(
-            folder / CUBE, folder / MODEL, n_components=n_components, memory=memory, seed=seed
+            folder / CUBE,
+            folder / MODEL,
+            n_components=n_components,
+            memory=memory,
+            seed=seed,
+            page=page_of(folder),
         )
     found.write(folder)
     places = {"folder": folder, "data": folder / CUBE, "model": folder / MODEL}
-    kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, report.txt, report.json")
+    kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, {', '.join(written(folder))}")
     show({"command": "demo", **found.facts(), **places}, [*found.lines(), kept], as_json)
     if found.failure:
         raise click.ClickException(found.failure)
+
+
+def page_of(folder: Path) -> Path | None:
+    """Where the page goes; None without matplotlib, which it draws with."""
+    return folder / PAGE if importlib.util.find_spec("matplotlib") else None
+
+
+def written(folder: Path) -> list[str]:
+    """The reports that were written."""
+    return sorted(path.name for path in folder.glob("report.*"))
 
 
 def prepared(output: str | None, overwrite: bool) -> Path:

@@ -97,6 +97,10 @@ class Figures:
             ("", f"RMSE {self.rmse:.3f} W m-2; the noise is {NOISE_VARIANCE**0.5:.0f} W m-2"),
         ]
 
+    def notes(self) -> list[tuple[str, str]]:
+        """The lines about cost, named as the report shows them."""
+        return [(name, text) for name, text in self.lines() if name in ("rows", "speed", "memory")]
+
     def write(self, folder: Path) -> None:
         """report.txt and report.json, beside the model."""
         text = "".join(f"{name:<9}{words}\n" for name, words in self.lines())
@@ -105,7 +109,14 @@ class Figures:
 
 
 def fit_and_score(
-    data: Path, model: Path, *, n_components: int, memory: int, seed: int, overwrite: bool = False
+    data: Path,
+    model: Path,
+    *,
+    n_components: int,
+    memory: int,
+    seed: int,
+    overwrite: bool = False,
+    page: Path | None = None,
 ) -> Figures:
     """Fits all but a tenth of the rows, saves the model, and scores it on that tenth.
 
@@ -126,21 +137,25 @@ def fit_and_score(
         Of the hold-out, the frequencies and the pilot.
     overwrite : bool
         Replace the model that stands there.
+    page : path, optional
+        Where a report of it all is written, in HTML.
     """
     from rff_stream.estimators import KernelRidge
+    from rff_stream.report import assess, write_report
     from rff_stream.sources import HoldOut
 
+    test = [HoldOut(HELD_OUT, seed, "test")]
     started = time.monotonic()
     fitted = KernelRidge(
         n_components=n_components, missing_rows="drop", memory=memory, random_state=seed
     )
     fitted.fit(str(data), TARGET, inputs=INPUTS, where=[HoldOut(HELD_OUT, seed, "train")])
     done = time.monotonic()
-    scored = fitted.residuals(str(data), where=[HoldOut(HELD_OUT, seed, "test")])
+    scored = fitted.residuals(str(data), where=test)
     ended = time.monotonic()
     fitted.save(model, overwrite=overwrite)
     r2, rmse = float(scored.r2()[0]), float(scored.rmse()[0])
-    return Figures(
+    found = Figures(
         n_rows=fitted.n_rows_,
         n_rows_seen=fitted.n_rows_ + fitted.n_missing_,
         n_rows_held_out=scored.n,
@@ -156,3 +171,8 @@ def fit_and_score(
         rmse=rmse,
         ceiling=1 - NOISE_VARIANCE * (1 - r2) / rmse**2,
     )
+    if page is not None:
+        place = f"{data.name} that the fit left out"
+        held_out = assess(fitted, str(data), place=place, where=test, residuals=scored)
+        write_report(page, fitted, test=held_out, place=model, notes=found.notes())
+    return found

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
+from rff_stream.describe import model_card
 from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments
@@ -76,9 +77,22 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
         """The answer from the store's arrays."""
         raise NotImplementedError
 
+    def _facts(self) -> dict[str, Any]:
+        """What else the answer is, as plain JSON, for the store."""
+        return {}
+
+    def _take_facts(self, facts: Mapping[str, Any]) -> None:
+        """The attributes that ``_facts`` said."""
+
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
         """Set the attributes of the answer."""
         raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return model_card(self).html()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -114,6 +128,8 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
         weight: Any = None,
         dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
+        by: Any = None,
+        y_labels: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Source:
         """A source with the fitted inputs: to predict (no y) or to score."""
@@ -123,6 +139,8 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
             weight,
             dim=dim,
             where=where,
+            by=by,
+            y_labels=y_labels,
             missing_rows="drop" if y is None else self.missing_rows,
             missing_chunks=self.missing_chunks,
             storage_options=storage_options,

@@ -30,8 +30,8 @@ __all__ = ["components", "density", "novelty"]
 GRID = 120
 MOST_BARS = 20
 MOST_TICKS = 400
-SURE = 3
-"""Standard errors from which a density is drawn: 1 in 700 of what is not there."""
+SURE = 2
+"""Standard errors from which a density is drawn: 1 in 40 of what is not there."""
 
 
 def density(
@@ -54,7 +54,7 @@ def density(
     data : bool
         Show the row sample.
     levels : int
-        Contours, of equal steps of density. What is below three standard errors is blank.
+        Contours, of equal steps of density. What is below two standard errors is blank.
 
     Returns
     -------
@@ -151,10 +151,13 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
 
 def _density_curve(model: Any, ax: Axes, box: Float64, rows: Float64, label: str) -> Axes:
     """p̂ along one input, its error, and the rows as ticks."""
-    x = np.linspace(*box[:, 0], 4 * GRID)
+    low, high = box[:, 0].tolist()
+    x = np.linspace(low, high, 4 * GRID)
     found = model.density_(model.features_(x[:, None]).astype(np.float64))
-    low, high = np.maximum(found.density - 2 * found.se, 0), found.density + 2 * found.se
-    ax.fill_between(x, low, high, color=COLOURS[0], alpha=BAND, lw=0, label="± 2 standard errors")
+    lower, upper = np.maximum(found.density - 2 * found.se, 0), found.density + 2 * found.se
+    ax.fill_between(
+        x, lower, upper, color=COLOURS[0], alpha=BAND, lw=0, label="± 2 standard errors"
+    )
     known = np.ma.masked_where(found.below_error, found.density)
     ax.plot(x, known, color=COLOURS[0], label=f"density, R = {model.features_.n_components}")
     if len(rows):

@@ -66,16 +66,19 @@ def curve(
     Axes
     """
     require_inputs(model, 1)
-    x = np.linspace(*box_of(model)[:, 0], CURVE_POINTS) if at is None else np.asarray(at, float)
+    low, high = (0.0, 1.0) if at is not None else box_of(model)[:, 0].tolist()
+    x = np.linspace(low, high, CURVE_POINTS) if at is None else np.asarray(at, float)
     rows = x.reshape(-1, 1)
     ax, mean = axes(ax), mean_of(model, rows)[:, target]
     half = norm.ppf(0.5 + coverage / 2)
     for noise, opacity, what in ((True, BAND / 2, "y"), (False, BAND * 1.6, "f")):
         std = std_of(model, rows, noise=noise)
         if std is not None:
-            low, high = mean - half * std[:, target], mean + half * std[:, target]
+            reach = half * std[:, target]
             label = f"{coverage:.0%} of {what}"
-            ax.fill_between(x, low, high, color=COLOURS[0], alpha=opacity, lw=0, label=label)
+            ax.fill_between(
+                x, mean - reach, mean + reach, color=COLOURS[0], alpha=opacity, lw=0, label=label
+            )
     sample_x, sample_y, _ = sample_of(model)
     points = (sample_x[:, 0], sample_y[:, target]) if data is None else data
     if len(points[0]):

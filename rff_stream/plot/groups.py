@@ -45,6 +45,7 @@ def residuals(
     rmse = np.array([each.rmse[target] for each in found])
     spread = np.sqrt(np.maximum(rmse**2 - bias**2, 0.0))
     ax, places = axes(ax), np.arange(len(found))
+    ax.use_sticky_edges = False  # bars keep the margin of the axes below them too
     ax.axhline(0, color=GREY, lw=1)
     ax.bar(
         places, 2 * spread, bottom=bias - spread, color=COLOURS[5], width=0.7, alpha=0.6,

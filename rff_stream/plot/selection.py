@@ -48,7 +48,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     right.set_ylabel(f"degrees of freedom, of R = {system.n_features}", color=COLOURS[1])
     right.set_ylim(0, system.n_features * 1.05)
     lines = [*ax.get_lines(), *right.get_lines()]
-    right.legend(lines, [line.get_label() for line in lines], fontsize="small", loc="center left")
+    legend(right, handles=lines, loc="center left")
     return ax
 
 

@@ -1,0 +1,91 @@
+"""The command report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rff_stream.cli import arguments, opening, values
+from rff_stream.cli.arguments import Machine, Selection
+from rff_stream.cli.output import show
+from rff_stream.cli.redaction import redacted
+from rff_stream.cli.session import computing
+from rff_stream.errors import ModelError
+from rff_stream.words import format_bytes
+
+if TYPE_CHECKING:
+    from rff_stream.report import Assessment
+
+__all__ = ["report"]
+
+
+@click.command()
+@click.argument("model", type=values.place)
+@click.option("--data", type=values.place, metavar="TEST", help="Rows that the fit did not see.")
+@click.option("-o", "--output", metavar="FILE.html", required=True, help="Where it is written.")
+@arguments.test_rows
+@arguments.machine
+@arguments.seed
+@arguments.overwrite
+@arguments.as_json
+def report(
+    model: str,
+    data: str | None,
+    output: str,
+    selection: Selection,
+    machine: Machine,
+    seed: int,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write a page about MODEL: what was fitted, how good, how sure, cost, drift, provenance.
+
+    One HTML file that needs no network and no script. With the --holdout and --seed of a fit,
+    the data are scored on exactly the rows that the fit left out.
+    """
+    from rff_stream.report import write_report
+
+    check_page(output, overwrite)
+    loaded = opening.load_model(model, machine, selection, selection.storage_options)
+    started = time.monotonic()
+    with computing(machine):
+        test = None if data is None else assessed(loaded, data, selection, seed)
+        write_report(output, loaded, test=test, place=model)
+    seconds, size = time.monotonic() - started, Path(output).stat().st_size
+    facts: dict[str, Any] = {"command": "report", "model": redacted(model), "output": output}
+    facts |= {"seconds": seconds, "bytes": size}
+    show(facts, [("report", f"{output}, {format_bytes(size)}, in {seconds:.1f} s")], as_json)
+
+
+def assessed(model: Any, data: str, selection: Selection, seed: int) -> Assessment:
+    """The model on the rows selected; on the test part where rows were held out."""
+    from rff_stream.report import assess
+
+    return assess(
+        model,
+        opening.opened(data),
+        place=redacted(data),
+        target=opening.target_of(selection),
+        weights=selection.weights,
+        dim=selection.dim,
+        where=selection.conditions(seed, "test"),
+        storage_options=selection.storage_options,
+    )
+
+
+def check_page(output: str, overwrite: bool) -> None:
+    """Refuse a place that is taken or has no folder, before anything is read."""
+    path = Path(output).absolute()
+    if not path.parent.is_dir():
+        raise ModelError(
+            f"{output} cannot be written: there is no folder {path.parent}. Make it, or look at "
+            "the path."
+        )
+    if path.exists() and not overwrite:
+        raise ModelError(
+            f"{path} exists. A report replaces nothing by accident: give --overwrite, or choose "
+            "another name."
+        )

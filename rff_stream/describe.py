@@ -1,0 +1,209 @@
+"""What a value shows of itself: short text, and a table for notebooks. The one place for both.
+
+Nothing is computed, read or imported for it: shapes, bytes, groups and fingerprints that the
+value has anyway. Styles are inline and inherit the page's colours, light or dark.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rff_stream.words import format_bytes
+
+__all__ = ["Card", "model_card", "moments_card", "plan_card", "store_card", "table"]
+
+MOST_ROWS = 8
+"""Batches or groups that are listed; the rest are counted."""
+
+FRAME = "border-collapse:collapse;margin:.3em 0;font-size:90%"
+CELL = "padding:.15em .8em .15em 0;text-align:left;vertical-align:top"
+NUMBER = "padding:.15em .8em;text-align:right"
+RULE = "border-bottom:1px solid currentColor"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A title, rows of a name and a text, and tables that fold.
+
+    Parameters
+    ----------
+    title : str
+    rows : tuple of (str, str)
+    tables : tuple of (str, str)
+        Caption and HTML of each.
+    """
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+    tables: tuple[tuple[str, str], ...] = ()
+
+    def line(self, *names: str) -> str:
+        """ "<Title: a, b>": some of the texts on one line."""
+        texts = dict(self.rows)
+        return f"<{self.title}: {', '.join(texts[name] for name in names if texts.get(name))}>"
+
+    def html(self) -> str:
+        """The title, the rows as a table, and the tables under their captions."""
+        rows = "".join(
+            f'<tr><th style="{CELL}">{html.escape(name)}</th>'
+            f'<td style="{CELL}">{html.escape(text)}</td></tr>'
+            for name, text in self.rows
+            if text
+        )
+        folded = "".join(
+            f"<details><summary>{html.escape(caption)}</summary>{inner}</details>"
+            for caption, inner in self.tables
+        )
+        title = f'<div style="{RULE}"><b>{html.escape(self.title)}</b></div>'
+        return f'<div>{title}<table style="{FRAME}"><tbody>{rows}</tbody></table>{folded}</div>'
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], marked: tuple[int, int] | None = None
+) -> str:
+    """An HTML table; the first cell of a row is its name, one cell may be in bold."""
+    heads = "".join(f'<th style="{NUMBER};{RULE}">{html.escape(each)}</th>' for each in head)
+    lines = []
+    for i, (name, *cells) in enumerate(rows):
+        texts = [html.escape(cell) for cell in cells]
+        if marked is not None and marked[0] == i:
+            texts[marked[1]] = f"<b>{texts[marked[1]]}</b>"
+        body = "".join(f'<td style="{NUMBER}">{text}</td>' for text in texts)
+        lines.append(f'<tr><th style="{CELL}">{html.escape(name)}</th>{body}</tr>')
+    return (
+        f'<table style="{FRAME}"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>"
+    )
+
+
+def moments_card(moments: Any) -> Card:
+    """Of :class:`~rff_stream.Moments`."""
+    row, sums = moments.row, moments.sums
+    shape = f"P = R + 1 + T = {row.n_features} + 1 + {row.n_targets} = {row.width}"
+    kept = f"packed triangle ({len(sums):,},) float64" if moments.order == 2 else (
+        f"({row.width},) float64 and {len(moments.parts)} sub-sums"
+    )  # fmt: skip
+    return Card(
+        f"Moments of order {moments.order}",
+        (
+            ("rows", f"{moments.n:,} rows"),
+            ("features", f"R={row.n_features}"),
+            ("targets", f"T={row.n_targets}"),
+            ("shape", shape),
+            ("sums", kept),
+            ("bytes", format_bytes(moments.__sizeof__())),
+            ("inputs", _some(row.inputs)),
+            ("target names", _some(row.targets)),
+            ("sample", f"{len(moments.sample.rows):,} of at most {moments.sample.size:,} rows"),
+            ("map", f"map {row.map_fingerprint[:8]}"),
+            ("fingerprint", row.fingerprint[:16]),
+        ),
+    )
+
+
+def plan_card(plan: Any) -> Card:
+    """Of :class:`~rff_stream.planning.Plan`: the lines that it prints."""
+    rows = (line.split(None, 1) for line in str(plan).splitlines())
+    return Card("Plan", tuple((name, text) for name, text in rows))
+
+
+def store_card(store: Any, place: str) -> Card:
+    """Of :class:`~rff_stream.MomentStore`; reads its log, no moments."""
+    batches, row = store.batches(), store.row
+    labels = {label for batch in batches for label in batch.groups}
+    rows = (
+        ("place", place),
+        ("batches", f"{len(batches):,} batches"),
+        ("rows", f"{sum(batch.rows for batch in batches):,} rows"),
+        ("groups", "" if labels <= {None} else _some(sorted(map(str, labels)))),
+        ("features", f"R={row.n_features}, T={row.n_targets}, order {store.order}"),
+        ("inputs", _some(row.inputs)),
+        ("target names", _some(row.targets)),
+        ("map", row.map_fingerprint[:16]),
+        ("head", store.head[:16]),
+    )
+    listed = [(b.id, f"{b.rows:,}", b.time[:19], b.content[:8]) for b in batches[-MOST_ROWS:]]
+    if not listed:
+        return Card("MomentStore", rows)
+    caption = f"{len(listed)} of {len(batches)} batches"
+    return Card(
+        "MomentStore", rows, ((caption, table(("id", "rows", "committed", "content"), listed)),)
+    )
+
+
+def model_card(model: Any) -> Card:
+    """Of an estimator, fitted or not: what was asked, what was found, what it holds."""
+    asked = _changed(model)
+    words = ", ".join(f"{name}={value!r}" for name, value in asked.items())
+    rows = [("asked", words or "defaults")]
+    if not hasattr(model, "features_"):
+        return Card(type(model).__name__, (*rows, ("state", "not fitted")))
+    columns, features = model.columns_, model.features_
+    d = len(columns.inputs)
+    missing = f", {model.n_missing_:,} looked at and not used" if model.n_missing_ else ""
+    held = getattr(model, "moments_", None)
+    inputs = _with_units(columns.inputs, columns.units[:d])
+    rows += [
+        ("rows", f"{model.n_rows_:,}{missing}"),
+        ("inputs", f"d = {d}: {_some(inputs)}"),
+        ("targets", _some(_with_units(columns.targets, columns.units[d:]))),
+        ("features", f"R = {features.n_components}, {type(features).__name__}, {features.dtype}"),
+        ("length-scale", numbers(getattr(model, "length_scale_", None))),
+        ("bandwidth", numbers(getattr(model, "bandwidth_", None))),
+        ("alpha", numbers(getattr(model, "alpha_", None))),
+        ("df", _df(model)),
+        ("noise", _noise(model)),
+        ("moments", "" if held is None else _held(held)),
+        ("map", features.fingerprint[:16]),
+    ]
+    return Card(type(model).__name__, tuple(rows))
+
+
+def numbers(value: Any, most: int = 6) -> str:
+    """One number or several, four digits each; "" for None."""
+    if value is None:
+        return ""
+    found = np.atleast_1d(np.asarray(value, np.float64))
+    shown = ", ".join(f"{each:.4g}" for each in found[:most])
+    return shown + (f", … ({len(found)})" if len(found) > most else "")
+
+
+def _changed(model: Any) -> dict[str, Any]:
+    """Parameters that are not the defaults of the class."""
+    defaults = type(model)().get_params(deep=False)
+    given = model.get_params(deep=False)
+    return {name: value for name, value in given.items() if repr(value) != repr(defaults[name])}
+
+
+def _held(moments: Any) -> str:
+    return f"{format_bytes(moments.__sizeof__())}, order {moments.order}"
+
+
+def _df(model: Any) -> str:
+    if not hasattr(model, "df_"):
+        return ""
+    most, r = float(np.max(model.df_)), model.features_.n_components
+    words = "R is enough" if most < 0.8 * r else "more components may do better"
+    return f"{most:.0f} of R = {r}: {words}"
+
+
+def _noise(model: Any) -> str:
+    if not hasattr(model, "noise_variance_"):
+        return ""
+    return f"standard deviation {numbers(np.sqrt(model.noise_variance_))}"
+
+
+def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    padded = (*units, *[""] * len(names))
+    return [f"{name} [{unit}]" if unit else name for name, unit in zip(names, padded, strict=False)]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names with commas, the first of many."""
+    shown = ", ".join(map(str, names[:MOST_ROWS]))
+    return shown + (f", … ({len(names)})" if len(names) > MOST_ROWS else "")

@@ -1,0 +1,83 @@
+"""A model on rows of other data: sums over all of them, and some of them to draw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Float64
+from rff_stream.onepass import Reading
+from rff_stream.onepass.scoring import Residuals
+
+__all__ = ["Assessment", "assess"]
+
+DRAWN_ROWS = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assessment:
+    """What a model did on rows that are told from those it was fitted on.
+
+    Parameters
+    ----------
+    place : str
+        Where the rows are, in words.
+    residuals : Residuals or None
+        Sums over all of the rows; None for a model without targets.
+    x, y : (m, d) and (m, T) float64
+        Some of the rows, spread over the data.
+    seconds : float
+        Of the pass.
+    """
+
+    place: str
+    residuals: Residuals | None
+    x: Float64
+    y: Float64
+    seconds: float
+
+
+def assess(
+    model: Any,
+    data: Any,
+    *,
+    place: str = "the data given",
+    target: Any = None,
+    weights: Any = None,
+    dim: str | Sequence[str] | None = None,
+    where: Sequence[Any] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    residuals: Residuals | None = None,
+) -> Assessment:
+    """Score a model on data in one streamed pass, and read some rows to draw.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    data : as in fit
+    place : str
+        What the report calls the data.
+    target, weights, dim, where, storage_options
+        As in ``model.residuals``.
+    residuals : Residuals, optional
+        Where they are known already, the rows are not scored again.
+
+    Returns
+    -------
+    Assessment
+    """
+    started, targets = time.monotonic(), model.columns_.targets
+    choices: dict[str, Any] = {"dim": dim, "where": where, "storage_options": storage_options}
+    if targets and residuals is None:
+        residuals = model.residuals(data, target, weights, **choices)
+    seconds = time.monotonic() - started
+    y = (list(targets) if target is None else target) if targets else None
+    source = model._source(data, y=y, weight=weights, **choices)
+    pilot = Reading(source, progress=False).pilot()
+    step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
+    x = np.asarray(pilot.x[::step], np.float64)
+    return Assessment(place, residuals, x, np.asarray(pilot.y[::step], np.float64), seconds)

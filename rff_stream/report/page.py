@@ -1,0 +1,96 @@
+"""One HTML page that needs nothing else: no network, no script, pictures inside."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Section", "page", "paragraph", "picture"]
+
+WIDTH, HEIGHT = 6.4, 4.2
+"""Inches of a picture: 640 px wide on the page, and readable at half of that."""
+
+STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 76rem; padding: 1rem; line-height: 1.45;
+  font-family: system-ui, "DejaVu Sans", sans-serif; color: #1a1a1a; background: #fff; }
+h1 { font-size: 1.5rem; margin: .2rem 0; }
+h2 { font-size: 1.15rem; margin: 1.6rem 0 .4rem; border-bottom: 2px solid #0072B2; }
+.lead { font-size: 1.05rem; max-width: 60rem; }
+.row { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+.row > * { flex: 1 1 min(28rem, 100%); min-width: 0; max-width: 100%; }
+img { width: 100%; max-width: 640px; height: auto; }
+figure { margin: 0; }
+figcaption { font-size: .85rem; color: #444; }
+.wide { overflow-x: auto; }
+table { font-variant-numeric: tabular-nums; }
+td { overflow-wrap: anywhere; }
+code { font-size: .85rem; overflow-wrap: anywhere; }
+""".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and blocks of HTML, side by side where there is room.
+
+    Parameters
+    ----------
+    title : str
+    blocks : tuple of str
+        HTML.
+    """
+
+    title: str
+    blocks: tuple[str, ...]
+
+    def html(self) -> str:
+        """The heading and its blocks."""
+        inner = "".join(f'<div class="wide">{block}</div>' for block in self.blocks)
+        return (
+            f'<section><h2>{html.escape(self.title)}</h2><div class="row">{inner}</div></section>'
+        )
+
+
+def page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """The whole page."""
+    body = "".join(section.html() for section in sections if section.blocks)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
+        f'<body><h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
+        f"{body}</body></html>\n"
+    )
+
+
+def paragraph(*sentences: str) -> str:
+    """Sentences as a paragraph; empty ones are left out."""
+    text = " ".join(sentence for sentence in sentences if sentence)
+    return f"<p>{html.escape(text)}</p>" if text else ""
+
+
+def picture(draw: Callable[[Axes], Any], caption: str, height: float = HEIGHT) -> str:
+    """What a function draws, as an SVG inside the page."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=100)
+    canvas = FigureCanvasSVG(figure)
+    draw(figure.subplots())
+    written = io.BytesIO()
+    canvas.print_svg(written, metadata={"Date": None})
+    source = base64.b64encode(written.getvalue()).decode()
+    words = html.escape(caption)
+    return (
+        f'<figure><img alt="{words}" src="data:image/svg+xml;base64,{source}">'
+        f"<figcaption>{words}</figcaption></figure>"
+    )

@@ -1,0 +1,254 @@
+"""What a report says of a model, section by section; what is not known is left out."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from rff_stream import __version__, plot
+from rff_stream._array import Float64
+from rff_stream.answers.learning import group_errors
+from rff_stream.answers.selection import ridge_path
+from rff_stream.answers.twosample import drift
+from rff_stream.describe import Card, model_card, numbers, table
+from rff_stream.errors import ModelError
+from rff_stream.moments import Moments
+from rff_stream.plot.canvas import mean_of, sample_of, std_of
+from rff_stream.report.assess import Assessment
+from rff_stream.report.page import Section, paragraph, picture
+from rff_stream.store import MomentStore
+
+__all__ = [
+    "cost",
+    "drifted",
+    "fitted",
+    "good",
+    "groups_of",
+    "lead",
+    "provenance",
+    "store_of",
+    "sure",
+]
+
+PATH_FEATURES = 2048
+"""R up to which the path of α is drawn: a decomposition of 1.5 CPU s."""
+
+MOST_GROUPS = 60
+COVERAGE = 0.95
+
+
+def lead(model: Any, test: Assessment | None) -> str:
+    """One sentence: what this is, and how good."""
+    columns = model.columns_
+    what = ", ".join(columns.targets) or "the rows themselves"
+    words = f"{type(model).__name__} of {what} from {len(columns.inputs)} inputs"
+    words += f", fitted on {model.n_rows_:,} rows with {model.features_.n_components:,} features"
+    if test is None or test.residuals is None:
+        return words + "."
+    r2 = numbers(test.residuals.r2())
+    return words + f": R² {r2} on {test.residuals.n:,} rows of {test.place}."
+
+
+def fitted(model: Any) -> Section:
+    """What was fitted on what."""
+    columns, scale = model.columns_, getattr(model, "length_scale_", None)
+    d = len(columns.inputs)
+    scales = [""] * d if scale is None else np.broadcast_to(np.asarray(scale, float), (d,))
+    x, _, _ = sample_of(model)
+    units = columns.units or ("",) * d
+    rows = []
+    for i, name in enumerate(columns.inputs):
+        range_ = "" if not len(x) else f"{x[:, i].min():.4g} … {x[:, i].max():.4g}"
+        each = scales[i] if isinstance(scales[i], str) else numbers(scales[i])
+        rows.append([name, units[i], range_, each])
+    head = ["input", "unit", "range in the row sample", "length-scale"]
+    return Section("What was fitted, and on what", (model_card(model).html(), table(head, rows)))
+
+
+def good(model: Any, test: Assessment | None) -> Section:
+    """How good it is, on other rows where there are some."""
+    if not model.columns_.targets:
+        return Section("What it sees", tuple(_cloud(model)))
+    blocks = []
+    if test is not None and test.residuals is not None:
+        found, units = test.residuals, model.columns_.units[len(model.columns_.inputs) :]
+        columns = zip(model.columns_.targets, found.r2(), found.rmse(), units, strict=False)
+        rows = [[name, f"{r2:.5f}", f"{rmse:.4g} {unit}"] for name, r2, rmse, unit in columns]
+        words = f"{found.n:,} rows of {test.place}, all of them read once."
+        blocks.append(table(["target", "R²", "RMSE"], rows) + paragraph(words))
+        blocks.append(_observed(model, test.x, test.y, "Some of these rows, spread over the data."))
+    elif len(sample_of(model)[0]):
+        caption = "Rows of the fit itself: give --data for rows that it did not see."
+        blocks.append(picture(lambda ax: plot.observed(model, ax), caption))
+    else:
+        blocks.append(
+            paragraph(
+                "Not known: no data were given (--data), and the model was saved without moments, "
+                "so it holds no rows."
+            )
+        )
+    return Section("How good it is", (*blocks, *_shape(model)))
+
+
+def sure(model: Any, test: Assessment | None) -> Section:
+    """How sure it is, and whether that is so."""
+    if not model.columns_.targets:
+        return Section("How sure it is", ())
+    df, r = float(np.max(model.df_)), model.features_.n_components
+    enough = (
+        f"The fit uses {df:.0f} degrees of freedom of R = {r} features: "
+        + ("R is enough." if df < 0.8 * r else "more features may do better.")
+    )  # fmt: skip
+    if not hasattr(model, "posterior_"):
+        words = (
+            "KernelRidge gives no standard deviations; GaussianProcessRegressor does, from the "
+            "same moments and with the same parameters."
+        )
+        return Section("How sure it is", (paragraph(enough, words), *_path(model)))
+    noise = f"Noise has a standard deviation of {numbers(np.sqrt(model.noise_variance_))}."
+    words = "Far from the data the standard deviation of f is too small: use predict_interval."
+    covered = "" if test is None else _coverage(model, test)
+    return Section("How sure it is", (paragraph(enough, noise, covered, words), *_path(model)))
+
+
+def cost(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) -> Section:
+    """What it took, and what it takes."""
+    r, d = model.features_.n_components, len(model.columns_.inputs)
+    targets = max(len(model.columns_.targets), 1)
+    rows = [
+        *notes,
+        ("a predicted row", f"{2 * r * (d + targets):,} flops and {r:,} cosines"),
+        ("a fitted row", f"{r**2:,} flops" if targets and hasattr(model, "coef_") else ""),
+        ("pass over the test rows", "" if test is None else f"{test.seconds:.1f} s"),
+    ]
+    blocks = [Card("Cost", tuple(rows)).html()]
+    planned = getattr(model, "plan_", None)
+    if planned is not None:
+        blocks.append(picture(lambda ax: plot.plan_memory(planned, ax), "Planned memory.", 2.6))
+        blocks.append(picture(lambda ax: plot.plan_time(planned, ax), "Planned time.", 2.6))
+    return Section("What it costs", tuple(blocks))
+
+
+def drifted(model: Any, groups: Mapping[Any, Moments]) -> Section:
+    """Batches or labels beside each other, where a store keeps several."""
+    if len(groups) < 2:
+        return Section("Drift", ())
+    some = dict(list(groups.items())[-MOST_GROUPS:])
+    if not model.columns_.targets:
+        return Section("Drift", _distances(some))
+    errors = {k: group_errors(part, model.coef_, model.intercept_) for k, part in some.items()}
+    rows = [[str(k), f"{e.n:,}", numbers(e.bias), numbers(e.rmse)] for k, e in errors.items()]
+    caption = "Residuals of each batch under this model, from its moments: no row was read again."
+    drawn = picture(lambda ax: plot.residuals(model, some, ax), caption)
+    return Section("Drift", (drawn, table(["batch", "rows", "mean residual", "RMSE"], rows)))
+
+
+def provenance(model: Any, place: str | None, store: MomentStore | None) -> Section:
+    """Where it comes from: enough to tell two models apart, and to make it again."""
+    asked = json.dumps(model.get_params(deep=False), default=repr, ensure_ascii=False)
+    rows = [
+        ("model", place or "in memory"),
+        ("map", f"sha256 {model.features_.fingerprint}"),
+        ("parameters", asked),
+        ("written by", f"rff_stream {__version__}, Python {platform.python_version()}"),
+    ]
+    if store is not None:
+        rows += [("moments", f"sha256 {store.row.fingerprint}"), ("head", f"sha256 {store.head}")]
+    card = Card("Provenance", tuple(rows)).html()
+    if store is None:
+        return Section("Where it comes from", (card,))
+    commits = [
+        [str(e.number), e.op, e.id or "", e.time[:19], "" if e.rows is None else f"{e.rows:,}"]
+        for e in store.history()[-MOST_GROUPS:]
+    ]
+    history = table(["commit", "what", "batch", "time", "rows"], commits)
+    return Section("Where it comes from", (card, history))
+
+
+def store_of(place: str | None) -> MomentStore | None:
+    """The moments of a saved model; None where it was saved without."""
+    if place is None:
+        return None
+    try:
+        return MomentStore.open(place)
+    except ModelError:
+        return None
+
+
+def groups_of(store: MomentStore | None) -> dict[str, Moments]:
+    """Moments by batch; by label where there is one batch of several labels."""
+    if store is None:
+        return {}
+    ids = [batch.id for batch in sorted(store.batches(), key=lambda batch: batch.number)]
+    if len(ids) > 1:
+        return {
+            each: store.total(lambda batch, each=each: batch.id == each)  # type: ignore[misc]
+            for each in ids[-MOST_GROUPS:]
+        }
+    return {str(label): part for label, part in store.groups().items()}
+
+
+def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
+    """Each batch against all others, by its mean feature vector."""
+    try:
+        found = drift(groups)
+    except ValueError as error:
+        return (paragraph(f"Not known. {error}"),)
+    rows = [
+        [str(k), f"{each.n_a:,}", f"{each.distance:.4f}", f"{each.p_value:.4f}"]
+        for k, each in found.items()
+    ]
+    drawn = picture(lambda ax: plot.drift(found, ax), "Each batch against all others.")
+    return drawn, table(["batch", "rows", "distance", "p"], rows)
+
+
+def _observed(model: Any, x: Float64, y: Float64, caption: str) -> str:
+    return picture(lambda ax: plot.observed(model, ax, X=x, y=y), caption)
+
+
+def _shape(model: Any) -> list[str]:
+    """The fit itself where it has one or two inputs and a row sample tells their range."""
+    d = len(model.columns_.inputs)
+    if d > 2 or not len(sample_of(model)[0]):
+        return []
+    draw = plot.curve if d == 1 else plot.surface
+    return [picture(lambda ax: draw(model, ax), "The fit over the range of the row sample.")]
+
+
+def _cloud(model: Any) -> list[str]:
+    """Density or scores where they can be drawn."""
+    d = len(model.columns_.inputs)
+    if not len(sample_of(model)[0]):
+        return [paragraph("The model was saved without moments, so it holds no rows to draw.")]
+    if hasattr(model, "density_") and d <= 2:
+        return [picture(lambda ax: plot.density(model, ax), "Density, with rows of the fit.")]
+    if hasattr(model, "offset_") and d == 2:
+        return [picture(lambda ax: plot.novelty(model, ax), "Scores, with rows of the fit.")]
+    return [paragraph(f"With {d} inputs there is no picture of it; see score_samples.")]
+
+
+def _path(model: Any) -> list[str]:
+    moments = getattr(model, "moments_", None)
+    if moments is None or moments.order != 2 or moments.row.n_features > PATH_FEATURES:
+        return []
+    found = ridge_path(moments, fit_intercept=model.fit_intercept)
+    caption = "The fit at every penalty, from the same read."
+    return [picture(lambda ax: plot.path(found, ax), caption)]
+
+
+def _coverage(model: Any, test: Assessment) -> str:
+    """Share of the rows inside their intervals, in words."""
+    std = std_of(model, test.x, noise=True)
+    if std is None or not len(test.x):
+        return ""
+    missed = np.abs(mean_of(model, test.x) - test.y) > norm.ppf(0.5 + COVERAGE / 2) * std
+    share = ", ".join(f"{1 - each:.1%}" for each in missed.mean(axis=0))
+    return (
+        f"Of {len(test.x):,} rows of {test.place}, {share} lie inside the {COVERAGE:.0%} interval "
+        "of a new y."
+    )

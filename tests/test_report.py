@@ -1,0 +1,184 @@
+"""The report: one page, nothing from outside, and every figure where it belongs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+
+import rff_stream as rs
+from rff_stream.cli import main
+from rff_stream.report import assess, report, write_report
+
+VOID = {"img", "link", "meta"}
+HEADINGS = ["What was fitted, and on what", "How good it is", "How sure it is", "What it costs"]
+
+
+class Page(HTMLParser):
+    """A page as its words, headings and everything that it refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words = ""
+        self.references: list[str] = []
+        self.headings: list[str] = []
+        self.alts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert tag not in {"script", "iframe", "object", "embed", "base"}
+        for name, value in attrs:
+            assert not name.startswith("on"), "a script in an attribute"
+            if name in {"src", "href", "srcset", "action", "data", "poster"}:
+                self.references.append(value)
+            if name == "alt":
+                self.alts.append(value)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+        if self.open[-1:] == ["h2"]:
+            self.headings.append(data)
+
+
+def read(text: str) -> Page:
+    """The page, refused where it refers to anything outside itself."""
+    page = Page(text)
+    assert all(each.startswith("data:") for each in page.references)
+    style = re.search("<style>(.*?)</style>", text, re.S)
+    assert style is not None
+    assert "url(" not in style[1] and "@import" not in style[1]
+    for each in page.references:
+        if "svg" in each:
+            drawn = base64.b64decode(each.partition(",")[2]).decode()
+            assert "<script" not in drawn
+            links = re.findall(r'(?:href|src)="([^"]*)"', drawn)
+            assert all(link.startswith(("#", "data:")) for link in links)
+    assert 'name="viewport"' in text
+    return page
+
+
+@pytest.fixture(scope="module")
+def process() -> rs.GaussianProcessRegressor:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (400, 1))
+    y = np.sin(2 * x[:, 0]) + 0.2 * rng.standard_normal(400)
+    made = rs.GaussianProcessRegressor(
+        length_scale=0.7, n_components=64, random_state=0, progress=False
+    )
+    return made.fit(x, y)
+
+
+def rows(rng: np.random.Generator, n: int, shift: float = 0.0) -> tuple[Any, Any]:
+    x = rng.uniform(-3, 3, (n, 1))
+    return x, np.sin(2 * x[:, 0]) + 0.2 * rng.standard_normal(n) + shift
+
+
+def test_a_report_says_what_how_good_how_sure_and_at_what_cost(
+    process: Any, rng: np.random.Generator
+) -> None:
+    x, y = rows(rng, 500)
+    test = assess(process, x, target=y, place="fresh rows")
+    page = read(report(process, test=test, notes=[("fit", "1.5 s")]))
+    assert page.headings == [*HEADINGS, "Where it comes from"]
+    assert f"{test.residuals.r2()[0]:.5f}" in page.words
+    assert test.residuals.n == 500 == len(test.x)
+    for word in ("500 rows of fresh rows", "95% interval", "1.5 s", "degrees of freedom", "0.7"):
+        assert word in page.words
+    share = re.search(r"fresh rows, ([\d.]+)% lie inside", page.words)
+    assert share is not None
+    assert abs(float(share[1]) - 95) < 100 * 4 * np.sqrt(0.95 * 0.05 / 500)
+    assert process.features_.fingerprint in page.words
+    assert len(page.alts) >= 5 and all(page.alts)
+
+
+def test_a_model_alone_says_what_is_not_known(process: Any, tmp_path: Path) -> None:
+    process.save(tmp_path / "bare.zarr")
+    page = read(report(rs.load(tmp_path / "bare.zarr"), place=tmp_path / "bare.zarr"))
+    assert "it holds no rows" in page.words
+    assert "Drift" not in page.headings
+    ridge = rs.KernelRidge(n_components=32, random_state=0).fit(*rows(np.random.default_rng(1), 50))
+    assert "KernelRidge gives no standard deviations" in read(report(ridge)).words
+
+
+def test_batches_of_a_store_are_set_beside_each_other(
+    process: Any, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    place = tmp_path / "model.zarr"
+    process.save(place, moments=True)
+    store = rs.MomentStore.open(place)
+    for k in range(3):
+        part = rs.collect(process.features_, *rows(rng, 200, 0.5 * k), row=store.row)
+        store.append(f"2024-0{k + 1}", part)
+    page = read(report(process, place=place))
+    assert "Drift" in page.headings
+    drift = page.words.partition("Drift")[2]
+    assert store.head in page.words
+    for name in ("2024-01", "2024-02", "2024-03", "mean residual"):
+        assert name in drift
+
+
+def test_densities_and_detectors_have_reports_too(rng: np.random.Generator, tmp_path: Path) -> None:
+    x = rng.normal(size=(500, 2))
+    density = rs.KernelDensity(n_components=512, random_state=0).fit(x)
+    assert "What it sees" in read(report(density)).headings
+    detector = rs.NoveltyDetector(n_components=32, random_state=0).fit(x)
+    detector.save(tmp_path / "d.zarr", moments=True)
+    store = rs.MomentStore.open(tmp_path / "d.zarr")
+    store.append("later", rs.collect(detector.features_, x + 1, row=store.row, order=1))
+    page = read(report(detector, place=tmp_path / "d.zarr", test=assess(detector, x)))
+    assert "Drift" in page.headings
+    assert "later" in page.words
+
+
+def test_the_command_writes_a_page(tmp_path: Path, rng: np.random.Generator) -> None:
+    lat, lon = np.linspace(-20, 20, 12), np.linspace(0, 40, 16)
+    field = np.cos(np.deg2rad(5 * lat))[:, None] + np.sin(lon / 9)
+    values = field + 0.1 * rng.standard_normal((20, 12, 16))
+    cube = xr.Dataset(
+        {"sst": (("time", "lat", "lon"), values, {"units": "degC"})},
+        {"time": np.arange(20.0), "lat": lat, "lon": lon},
+    )
+    cube.to_zarr(tmp_path / "cube.zarr", zarr_format=3, consolidated=False)
+    run = CliRunner()
+    words = [str(tmp_path / "cube.zarr"), "--target", "sst", "--inputs", "lat,lon"]
+    words += ["--holdout", "0.2", "--n-components", "64", "--model", str(tmp_path / "m.zarr")]
+    assert run.invoke(main, ["fit", *words]).exit_code == 0
+    page = tmp_path / "report.html"
+    asked = ["report", str(tmp_path / "m.zarr"), "--data", str(tmp_path / "cube.zarr")]
+    asked += ["--holdout", "0.2", "-o", str(page), "--json"]
+    done = run.invoke(main, asked)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["bytes"] == page.stat().st_size < 2**20
+    found = read(page.read_text(encoding="utf-8"))
+    assert "sst [degC]" in found.words
+    assert "cube.zarr" in found.words
+    done = run.invoke(main, asked)
+    assert done.exit_code == 4 and "--overwrite" in done.stderr
+    absent = [*asked[:-3], "-o", str(tmp_path / "no" / "r.html")]
+    done = run.invoke(main, absent)
+    assert done.exit_code == 4 and "there is no folder" in done.stderr
+
+
+def test_names_cannot_break_the_page(rng: np.random.Generator, tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"<b>x</b>": rng.normal(size=99), "y&": rng.normal(size=99)})
+    model = rs.KernelRidge(n_components=8, random_state=0).fit(frame, "y&", inputs=["<b>x</b>"])
+    write_report(tmp_path / "r.html", model)
+    assert "<b>x</b>" in read((tmp_path / "r.html").read_text(encoding="utf-8")).words
