@@ -50,16 +50,16 @@ class Card:
     def html(self) -> str:
         """The title, the rows as a table, and the tables under their captions."""
         rows = "".join(
-            f'<tr><th style="{CELL}">{html.escape(name)}</th>'
-            f'<td style="{CELL}">{html.escape(text)}</td></tr>'
+            f'<tr><th style="{CELL}">{html.escape(name, quote=False)}</th>'
+            f'<td style="{CELL}">{html.escape(text, quote=False)}</td></tr>'
             for name, text in self.rows
             if text
         )
         folded = "".join(
-            f"<details><summary>{html.escape(caption)}</summary>{inner}</details>"
+            f"<details><summary>{html.escape(caption, quote=False)}</summary>{inner}</details>"
             for caption, inner in self.tables
         )
-        title = f'<div style="{RULE}"><b>{html.escape(self.title)}</b></div>'
+        title = f'<div style="{RULE}"><b>{html.escape(self.title, quote=False)}</b></div>'
         return f'<div>{title}<table style="{FRAME}"><tbody>{rows}</tbody></table>{folded}</div>'
 
 
@@ -67,14 +67,16 @@ def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], marked: tuple[int, int] | None = None
 ) -> str:
     """An HTML table; the first cell of a row is its name, one cell may be in bold."""
-    heads = "".join(f'<th style="{NUMBER};{RULE}">{html.escape(each)}</th>' for each in head)
+    heads = "".join(
+        f'<th style="{NUMBER};{RULE}">{html.escape(each, quote=False)}</th>' for each in head
+    )
     lines = []
     for i, (name, *cells) in enumerate(rows):
-        texts = [html.escape(cell) for cell in cells]
+        texts = [html.escape(cell, quote=False) for cell in cells]
         if marked is not None and marked[0] == i:
             texts[marked[1]] = f"<b>{texts[marked[1]]}</b>"
         body = "".join(f'<td style="{NUMBER}">{text}</td>' for text in texts)
-        lines.append(f'<tr><th style="{CELL}">{html.escape(name)}</th>{body}</tr>')
+        lines.append(f'<tr><th style="{CELL}">{html.escape(name, quote=False)}</th>{body}</tr>')
     return (
         f'<table style="{FRAME}"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table>"

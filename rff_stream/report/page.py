@@ -80,14 +80,12 @@ def paragraph(*sentences: str) -> str:
 
 def picture(draw: Callable[[Axes], Any], caption: str, height: float = HEIGHT) -> str:
     """What a function draws, as an SVG inside the page."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=100)
-    canvas = FigureCanvasSVG(figure)
     draw(figure.subplots())
     written = io.BytesIO()
-    canvas.print_svg(written, metadata={"Date": None})
+    figure.savefig(written, format="svg", metadata={"Date": None})
     source = base64.b64encode(written.getvalue()).decode()
     words = html.escape(caption)
     return (

@@ -187,7 +187,7 @@ def groups_of(store: MomentStore | None) -> dict[str, Moments]:
     ids = [batch.id for batch in sorted(store.batches(), key=lambda batch: batch.number)]
     if len(ids) > 1:
         return {
-            each: store.total(lambda batch, each=each: batch.id == each)  # type: ignore[misc]
+            each: store.total(lambda batch, each=each: batch.id == each)
             for each in ids[-MOST_GROUPS:]
         }
     return {str(label): part for label, part in store.groups().items()}
