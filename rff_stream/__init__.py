@@ -20,6 +20,7 @@ _HOMES = {
     "GaussianProcessRegressor": "estimators",
     "HermiteFeatures": "features",
     "HoldOut": "sources",
+    "KernelClassifier": "estimators",
     "KernelDensity": "estimators",
     "KernelRidge": "estimators",
     "Laplacian": "kernels",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from rff_stream.errors import NumericalWarning
     from rff_stream.estimators import (
         GaussianProcessRegressor,
+        KernelClassifier,
         KernelDensity,
         KernelRidge,
         NoveltyDetector,
@@ -69,6 +71,7 @@ __all__ = [
     "GaussianProcessRegressor",
     "HermiteFeatures",
     "HoldOut",
+    "KernelClassifier",
     "KernelDensity",
     "KernelRidge",
     "Laplacian",

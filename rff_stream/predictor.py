@@ -9,15 +9,18 @@ from typing import Protocol
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import linear_form, sweep_of
 
 __all__ = [
     "AnswerPredictor",
+    "ClassPredictor",
     "FunctionPredictor",
     "LinearPredictor",
     "PosteriorPredictor",
+    "ProbabilityPredictor",
     "RowFunction",
     "ScorePredictor",
 ]
@@ -66,6 +69,52 @@ class LinearPredictor:
             exact[:m] = self.features(x[start : start + m], out=Z[:m])
             np.matmul(exact[:m], self.coef, out=found[start : start + m])
         return found + self.intercept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProbabilityPredictor:
+    """x ↦ probabilities of C classes, from log-odds.
+
+    Parameters
+    ----------
+    linear : LinearPredictor
+        One value for two classes, else one for each.
+    """
+
+    linear: LinearPredictor
+
+    @property
+    def width(self) -> int:
+        """C."""
+        return max(self.linear.width, 2)
+
+    def __call__(self, x: Array) -> Float64:
+        """Probabilities (n, C) of rows (n, d)."""
+        return probabilities(self.linear(x))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassPredictor:
+    """x ↦ the number of the most probable class.
+
+    Parameters
+    ----------
+    linear : LinearPredictor
+        As in :class:`ProbabilityPredictor`.
+    """
+
+    linear: LinearPredictor
+
+    @property
+    def width(self) -> int:
+        """1."""
+        return 1
+
+    def __call__(self, x: Array) -> Float64:
+        """Class numbers (n, 1) of rows (n, d)."""
+        odds = self.linear(x)
+        best = odds > 0 if self.linear.width == 1 else odds.argmax(axis=1)[:, None]
+        return np.asarray(best.astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

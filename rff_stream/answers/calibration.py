@@ -21,8 +21,8 @@ __all__ = ["Calibration", "calibrate", "probabilities"]
 SLOWEST = 1e-3
 """Least slope: scores that say nothing leave the offsets alone to speak."""
 
-PRIOR = 1e-4
-"""Precision of the offsets about 0, which fixes their sum."""
+WEIGHT, PRIOR = 1000.0, 1e-4
+"""Weight of all rows together, and the precision of a and b about 0, which fixes Σb."""
 
 MOST_STEPS = 100
 
@@ -54,7 +54,9 @@ def probabilities(log_odds: Float64) -> Float64:
     return np.concatenate([expit(-log_odds), expit(log_odds)], axis=1)
 
 
-def calibrate(scores: Float64, codes: Array, weights: Float64) -> Calibration:
+def calibrate(
+    scores: Float64, codes: Array, weights: Float64, counts: Float64 | None = None
+) -> Calibration:
     """The slope and offsets of least log-loss, targets smoothed by two rows a class.
 
     Parameters
@@ -64,7 +66,9 @@ def calibrate(scores: Float64, codes: Array, weights: Float64) -> Calibration:
     codes : (m,) int
         Class numbers.
     weights : (m,) float64
-        Positive.
+        Positive; only their shares matter.
+    counts : (C,) float64, optional
+        Rows behind each class, Σ of weights where absent: the more, the surer.
 
     Returns
     -------
@@ -77,9 +81,9 @@ def calibrate(scores: Float64, codes: Array, weights: Float64) -> Calibration:
     n_classes = max(scores.shape[1], 2)
     binary = scores.shape[1] == 1
     both = np.concatenate([np.zeros_like(scores), scores], axis=1) if binary else scores
-    w = weights * (len(weights) / weights.sum())
-    counts = np.bincount(codes, weights, n_classes)
-    smooth = 2 / (counts[codes] + 2)
+    w = weights * (WEIGHT / weights.sum())
+    counts = np.bincount(codes, weights, n_classes) if counts is None else counts
+    smooth = 2 / (np.maximum(counts, 1.0)[codes] + 2)
     targets = one_hot(codes, n_classes) * (1 - smooth)[:, None] + (smooth / n_classes)[:, None]
     found = _newton(both, targets, w, free=True)
     if found[0] < SLOWEST:
@@ -106,7 +110,7 @@ def _newton(scores: Float64, targets: Float64, w: Float64, *, free: bool) -> Flo
             found = _loss(theta + length * step, scores, targets, w)
         theta = theta + length * step
         value, gradient, hessian = found
-        if -slope <= 1e-20 * len(w):
+        if -slope <= 1e-20 * WEIGHT:
             break
     return theta
 

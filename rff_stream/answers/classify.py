@@ -15,13 +15,24 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.choice import Selection
+from rff_stream.answers.descent import Point
+from rff_stream.answers.losses import SquaredHinge
+from rff_stream.answers.penalised import Penalised
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
 from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.features.base import FeatureMap
 from rff_stream.onehot import ClassMoments, one_hot
 
-__all__ = ["Linear", "Sampled", "calibrated", "sampled", "squared", "squared_by_folds"]
+__all__ = [
+    "Linear",
+    "Sampled",
+    "almost_left_out",
+    "calibrated",
+    "sampled",
+    "squared",
+    "squared_by_folds",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +68,15 @@ class Sampled:
         Scaled so that every class has its weight in all rows.
     unit : (m,) float64
         What one row weighs: a row of sample weight 3 counts as three, which leave one by one.
+    counts : (C,) float64
+        Rows of each class in the sample, by their weights.
     """
 
     Z: Float64
     codes: Array
     weights: Float64
     unit: Float64
+    counts: Float64
 
 
 def sampled(
@@ -85,6 +99,7 @@ def sampled(
         np.concatenate([codes, absent]),
         np.concatenate([w * share[codes], classes.weights[absent]]),
         np.concatenate([np.minimum(w, factor[codes]), np.zeros(len(absent))]),
+        found / np.where(factor > 0, factor, 1.0),
     )
 
 
@@ -150,13 +165,33 @@ def _joined(parts: Sequence[Sampled]) -> Sampled:
         np.concatenate([part.codes for part in parts]),
         np.concatenate([part.weights for part in parts]),
         np.concatenate([part.unit for part in parts]),
+        np.sum([part.counts for part in parts], axis=0),
     )
 
 
 def calibrated(linear: Linear, held_out: Float64, sample: Sampled) -> Linear:
     """The classifier with log-odds for scores, by scores (m, K) of rows it did not see."""
-    found: Calibration = calibrate(held_out, sample.codes, sample.weights)
+    found: Calibration = calibrate(held_out, sample.codes, sample.weights, sample.counts)
     return replace(linear, coef=found.slope * linear.coef, intercept=found(linear.intercept))
+
+
+def almost_left_out(problem: Penalised, loss: SquaredHinge, at: Point, sample: Sampled) -> Float64:
+    """Scores (m, K) of sampled rows under nearly the fit without one unit of each.
+
+    One Newton step away from each row: f + hℓ′/(1 − hℓ″) with its leverage h by the Hessian
+    (for more than two classes, by G at their mean curvature).
+    """
+    coef, intercept = problem.linear(at.theta)
+    F = sample.Z @ coef + intercept
+    bent = loss.curvatures(F, sample.codes)
+    mean = float(np.average(bent.mean(axis=1), weights=sample.weights))
+    metric = at.metric or problem.bound(max(mean, 1e-6))
+    system = problem.system
+    rows = np.ones((len(F), system.n_features + 1))
+    rows[:, :-1] = (sample.Z - system.feature_mean) * system.root_prior
+    leverage = sample.unit * np.einsum("mr,rm->m", rows, metric(rows.T))
+    left = np.maximum(1 - leverage[:, None] * bent, np.finfo(np.float64).eps)
+    return np.asarray(F + leverage[:, None] * loss.slope(F, sample.codes) / left)
 
 
 def _linear(

@@ -131,7 +131,11 @@ class SquaredHinge:
 
     def curvature(self, F: Float64, codes: Array) -> Float64 | None:
         """2 on rows that miss the margin, for two classes."""
-        return 2.0 * (self._missed(F, codes)[:, 0] > 0) if self.n_classes == 2 else None
+        return self.curvatures(F, codes)[:, 0] if self.n_classes == 2 else None
+
+    def curvatures(self, F: Float64, codes: Array) -> Float64:
+        """2 where a score misses its margin (m, K): scores do not curve together."""
+        return 2.0 * (self._missed(F, codes) > 0)
 
     def _missed(self, F: Float64, codes: Array) -> Float64:
         return np.maximum(1 - self._sides(codes) * F, 0.0)

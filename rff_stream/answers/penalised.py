@@ -62,15 +62,17 @@ class Penalised:
         share = self.class_weights / self.class_weights.sum()
         return self.loss.start(np.maximum(share, RAREST))
 
-    def bound(self, *, at_start: bool = False) -> Metric:
-        """(κG + αI)⁻¹ and 1/(κΣw): above every Hessian, or that of the start itself."""
-        kappa = self.loss.bound
-        if at_start:
-            codes = np.arange(len(self.class_weights))
-            here = self.loss.curvature(np.tile(self.constant(), (len(codes), 1)), codes)
-            kappa = self.loss.bound if here is None else float(here.max())
+    def bound(self, kappa: float | None = None) -> Metric:
+        """(κG + αI)⁻¹ and 1/(κΣw): by default above every Hessian."""
+        kappa = self.loss.bound if kappa is None else kappa
         border = np.array([kappa * self.system.weight])
         return _inverse(kappa * self.system.matrix, self.alpha, border)
+
+    def at_start(self) -> Metric:
+        """The inverse Hessian at :meth:`at_constant`, where all rows curve alike."""
+        codes = np.arange(len(self.class_weights))
+        here = self.loss.curvature(np.tile(self.constant(), (len(codes), 1)), codes)
+        return self.bound(None if here is None else float(here.max()))
 
     def newton(self, moments: Moments) -> Metric:
         """The inverse Hessian from moments of rows weighted by w ℓ″."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rff_stream.estimators.classifier import KernelClassifier
 from rff_stream.estimators.density import KernelDensity
 from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
 from rff_stream.estimators.kernel_ridge import KernelRidge
@@ -10,6 +11,7 @@ from rff_stream.estimators.persistence import load
 
 __all__ = [
     "GaussianProcessRegressor",
+    "KernelClassifier",
     "KernelDensity",
     "KernelRidge",
     "NoveltyDetector",

@@ -12,8 +12,10 @@ import numpy as np
 from rff_stream.errors import DataError
 
 __all__ = [
+    "checked_batch",
     "checked_fit",
     "checked_inputs",
+    "checked_labels",
     "checked_rows",
     "framed_like",
     "in_memory",
@@ -101,6 +103,46 @@ def checked_fit(
     return X, y, weight
 
 
+def checked_labels(
+    estimator: Any, X: Any, y: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str,
+    *, reset: bool = True,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """X (n, d), class numbers (n,), weights and the sorted labels of data in memory.
+
+    Numbers are NaN where a label is missing and such rows are dropped. As :func:`checked_fit`
+    otherwise.
+    """
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+
+    X, y, weight = _by_name(X, y, weight, inputs)
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    finite = _finite(missing_rows)
+    X = validate_data(estimator, X, reset=reset, ensure_all_finite=finite, dtype="numeric")
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    there = np.array([label is not None and label == label for label in y], bool)
+    if missing_rows == "error" and not there.all():
+        raise ValueError(
+            f"Input y contains NaN: {(~there).sum()} labels are missing. Leave such rows out with "
+            'missing_rows="drop".'
+        )
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        raise ValueError(
+            f"Input y contains infinity: {np.isinf(y).sum()} labels. Labels are finite numbers "
+            "or strings."
+        )
+    check_classification_targets(y[there])
+    labels, found = np.unique(y[there], return_inverse=True)
+    codes = np.full(len(y), np.nan)
+    codes[there] = found
+    codes = codes.astype(np.int64) if there.all() else codes
+    return X, codes, None if weight is None else _checked_weights(X, weight), labels
+
+
 def checked_inputs(
     estimator: Any, X: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
 ) -> tuple[Any, Any]:
@@ -137,6 +179,27 @@ def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[A
     y = check_array(y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y")
     check_consistent_length(X, y)
     return X, y
+
+
+def checked_batch(
+    estimator: Any, X: Any, y: Any, weight: Any, targets: bool, missing_rows: str
+) -> tuple[Any, Any, Any]:
+    """X (n, d), y and weights of more rows in memory, for an estimator that is fitted."""
+    from sklearn.utils.validation import check_array, check_consistent_length
+
+    X, y, weight = _by_name(X, y, weight, None)
+    X = checked_rows(estimator, X, missing_rows)
+    if targets:
+        if y is None:
+            raise ValueError(
+                f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+            )
+        finite = _finite(missing_rows)
+        y = check_array(
+            y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y"
+        )
+        check_consistent_length(X, y)
+    return X, y if targets else None, None if weight is None else _checked_weights(X, weight)
 
 
 def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:

@@ -181,7 +181,7 @@ def descents(
             for t, value, cross in zip(steps, found.values, found.cross, strict=True)
         ]
 
-    first, metric = problem.at_constant(), problem.bound(at_start=newton)
+    first, metric = problem.at_constant(), problem.at_start() if newton else problem.bound()
     if start is not None:
         theta = problem.theta(*start)
         first = probe(theta, np.zeros_like(theta), (0.0,))[0]

@@ -128,7 +128,7 @@ def place(slab: Slab, use: Use, values: Array, shape: tuple[int, ...]) -> None:
     if use.role == "weight":
         slab.w = full.astype(np.float64)
     elif use.role == "label":
-        slab.label = full
+        slab.label = full if slab.label is None else pairs(slab.label, full)
     else:
         slab.select(full)
 
@@ -246,12 +246,19 @@ def faults(slab: Slab, selected: Array) -> tuple[Array, Array]:
     return nan & selected, bad & selected
 
 
+def pairs(first: Array, second: Array) -> Array:
+    """Labels (m,) of two kinds as one: fields f0 and f1, where rows carry a class and a group."""
+    return np.rec.fromarrays([first, second]).view(np.ndarray)
+
+
 def no_label(label: Array) -> Array:
     """Which rows have NaN, NaT or None for a label."""
     if label.dtype.kind in "mM":
         return np.isnat(label)
     if label.dtype.kind == "O":
         return np.equal(label, None)
+    if label.dtype.names is not None:
+        return no_label(label["f0"]) | no_label(label["f1"])
     return np.isnan(label) if label.dtype.kind == "f" else np.zeros(len(label), dtype=bool)
 
 
