@@ -1,0 +1,49 @@
+"""Runs notebooks and writes them with their outputs: .py (jupytext, py:percent) -> .ipynb.
+
+    python notebooks/execute.py [name …]        all of them by default
+
+Cells come from the .py, which is the source; outputs of the last run stand in the .ipynb.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).resolve().parent
+LIMIT = 300  # seconds of a cell
+
+
+def execute(path: Path) -> float:
+    """Run one notebook and write it; the seconds it took."""
+    notebook = jupytext.read(path)
+    notebook.metadata = {
+        "jupytext": {"formats": "ipynb,py:percent"},
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    started = time.monotonic()
+    NotebookClient(notebook, timeout=LIMIT, kernel_name="python3").execute(cwd=str(HERE))
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:02}"  # the same cells give the same file
+        cell.metadata.pop("execution", None)
+    nbformat.write(notebook, path.with_suffix(".ipynb"))
+    return time.monotonic() - started
+
+
+def main(names: list[str]) -> None:
+    """Run the notebooks of these names, or all."""
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    for path in sorted(HERE.glob("[0-9]*.py")):
+        if not names or path.stem in names:
+            print(f"{path.stem}: {execute(path):.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
