@@ -15,9 +15,10 @@ import numpy as np
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream._blas import rank_update
+from rff_stream.entrysums import Border, EntryMoments, pays
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
-from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, row_start
+from rff_stream.moments import N_PARTS, AugmentedRow, Moments
 from rff_stream.rowsample import RowSample, hash_rows
 
 __all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
@@ -166,8 +167,10 @@ class Accumulator:
         self._row = row
         self._n_places, self._n_runs = max(n_places, 1), N_PARTS * max(rounds, 1)
         self._order = order
-        self._sums: _SecondMoments | _FirstMoments
-        if order == 2:
+        self._sums: _SecondMoments | EntryMoments | _FirstMoments
+        if order == 2 and pays(features, np.dtype(sums)):
+            self._sums = EntryMoments(features, row)
+        elif order == 2:
             self._sums = _SecondMoments(features, row, np.dtype(sums))
         elif order == 1:
             self._sums = _FirstMoments(features, row, np.dtype(sums))
@@ -274,8 +277,7 @@ class _SecondMoments:
         origin = np.zeros((CENTRE_ROWS, padded.shape[1]), dtype)
         origin[:, :r] = row.feature_origin
         self._origin = origin.reshape(-1) if origin.any() else None
-        self._border = np.ones((BATCH_ROWS, width - r))  # [1, (y − y₀)/scale] in float64
-        self._border_sums = np.zeros((width - r, width - r))
+        self._border = Border(row, BATCH_ROWS)
         self._triangle = np.zeros((width, width), dtype)
         self._fresh = True  # the triangle holds nothing yet: overwrite it
         self._rows = 0
@@ -285,20 +287,15 @@ class _SecondMoments:
     def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
         """Add m ≤ 512 rows."""
         m, r = len(x), self._row.n_features
-        batch, border = self._batch[:m], self._border[:m]
+        batch = self._batch[:m]
         for lo in range(0, m, MAP_ROWS):  # centred while still in cache
             stop = min(lo + MAP_ROWS, m)
             self._features(x[lo:stop], out=batch[lo:stop, :r])
             self._centre(lo, stop)
-        border[:, 0] = 1.0
-        np.subtract(y, self._row.target_origin, out=border[:, 1:])
-        border[:, 1:] /= self._row.target_scale
-        batch[:, r:] = border
-        if w is not None:
-            root = np.sqrt(w)[:, None]
-            batch *= root.astype(batch.dtype)
-            border *= root
-        self._border_sums += border.T @ border
+        root = None if w is None else np.sqrt(w)
+        if root is not None:
+            batch[:, :r] *= root[:, None].astype(batch.dtype)
+        batch[:, r:] = self._border.take(y, root)
         rank_update(batch, self._triangle, beta=0.0 if self._fresh else 1.0)
         self._fresh = False
         self._rows += m
@@ -327,9 +324,7 @@ class _SecondMoments:
     def result(self) -> tuple[Float64, None]:
         """Packed upper triangle in units of y; border and counts from float64 values."""
         self._flush()
-        scale = np.concatenate([[1.0], self._row.target_scale])
-        block = self._border_sums * scale[:, None] * scale
-        return _packed(self._total, scale, block), None
+        return self._border.packed(self._total), None
 
 
 class _FirstMoments:
@@ -350,17 +345,6 @@ class _FirstMoments:
     def result(self) -> tuple[Float64, Float64]:
         """m and its parts."""
         return self._parts.sum(axis=0), self._parts.copy()
-
-
-def _packed(matrix: Float64, scale: Float64, block: Float64) -> Float64:
-    """Packed upper triangle: border columns times ``scale``, last diagonal block replaced."""
-    width, border = len(matrix), len(block)
-    r = width - border
-    packed = pack(matrix)
-    rows = np.arange(r)[:, None]
-    packed[row_start(rows, width) + np.arange(r, width) - rows] *= scale
-    packed[row_start(r, width) :] = pack(block)
-    return packed
 
 
 def _aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:

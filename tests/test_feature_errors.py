@@ -6,8 +6,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -110,25 +108,6 @@ def test_a_row_too_far_for_whole_numbers_is_named():
     features = RandomBinningFeatures.sample(Laplacian(), 2, 64, rng=0)
     with pytest.raises(DataError, match=r"Column 1 of X holds 1e\+300, too many cells"):
         features(np.array([[0.0, 0.0], [0.0, 1e300]]))
-
-
-def cpu_seconds(work: Callable[[], object]) -> float:
-    work()
-    best = np.inf
-    for _ in range(5):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best
-
-
-def test_the_cost_of_cells_does_not_depend_on_the_width(rng):
-    X = rng.standard_normal((512, 8))
-    seconds = []
-    for n_components in (512, 65_536):
-        features = RandomBinningFeatures.sample(Laplacian(3.0), 8, n_components, rng=0)
-        seconds.append(cpu_seconds(lambda f=features: f.cells(X)))
-    assert seconds[1] < 1.5 * seconds[0]
 
 
 # structured and quasi-Monte-Carlo frequencies
@@ -360,23 +339,3 @@ def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
     environment = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-c", CHECK_BITS]
     subprocess.run(command, check=True, env=environment, timeout=120, cwd=ROOT)
-
-
-@pytest.mark.slow
-def test_the_structured_projection_costs_half_the_dense_one(rng):
-    """d = 784, R = 8192: measured 2.8 times fewer CPU seconds a row."""
-    X = rng.standard_normal((144, 784))
-    dense = FourierFeatures.sample(Gaussian(28.0), 784, 8192, rng=0)
-    fast = StructuredFeatures.sample(Gaussian(28.0), 784, 8192, rng=0)
-    inputs, angles = dense._scaled(X[:128]), np.empty((144, 288), np.float32)
-
-    def project() -> None:
-        for block in dense._projections:
-            np.matmul(inputs, block.T, out=angles)
-
-    def transform() -> None:
-        for start in range(0, 144, 48):
-            for _ in fast._angles(X[start : start + 48]):
-                pass
-
-    assert cpu_seconds(transform) < cpu_seconds(project) / 2

@@ -1,6 +1,7 @@
 """Feature maps beside each other: map × data set × CPU seconds × error, at equal R and tuning.
 
-    python tests/accuracy/maps.py [--sets kin40k,protein] [--components 2048] [--seeds 0,1,2]
+    python tests/accuracy/maps.py [--sets kin40k,protein] [--components 1024,2048] [--seeds 0,1,2]
+    python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
 
 Each kernel's length-scales are found once a seed by evidence on the pilot (ARD, Fourier
 features), then every map gets the same kernel; α by evidence. 90/10 splits, rows of split 0 held
@@ -74,39 +75,47 @@ def measured(
     }
 
 
+def row(
+    name: str, case: tuple[str, str], kernels: dict[tuple[str, int], Any], split: Split, r: int
+) -> str:
+    """One line of the table: means over the seeds of the kernels."""
+    kernel, features = case
+    seeds = [seed for named, seed in kernels if named == kernel]
+    head = f"| {name} | {kernel} | {features} |"
+    try:
+        runs = [measured(kernels[kernel, seed], features, split, r, seed) for seed in seeds]
+    except (RffStreamError, ValueError) as error:
+        return f"{head} {r} | {error} |"
+    mean = {key: np.mean([run[key] for run in runs]) for key in runs[0]}
+    spread = f" ± {np.std([run['rmse'] for run in runs], ddof=1):.4f}" if len(runs) > 1 else ""
+    return (
+        f"{head} {mean['R']:.0f} | {mean['rmse']:.4f}{spread} | {mean['cpu']:.1f} | "
+        f"{mean['mean']:.2g} | {mean['frobenius']:.2g} |"
+    )
+
+
 def main() -> None:
     """Print the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", default="elevators,kin40k,protein")
-    parser.add_argument("--components", type=int, default=2048)
+    parser.add_argument("--sets", default="kin40k,protein,elevators")
+    parser.add_argument("--components", default="1024,2048")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--maps", default=",".join(f"{k}/{f}" for k, f in CASES))
     chosen = parser.parse_args()
     seeds = [int(seed) for seed in chosen.seeds.split(",")]
-    cases = [tuple(case.split("/")) for case in chosen.maps.split(",")]
+    sizes = [int(size) for size in chosen.components.split(",")]
+    cases = [
+        (kernel, features) for kernel, features in (m.split("/") for m in chosen.maps.split(","))
+    ]
     print("| set | kernel | map | R | RMSE (seeds) | CPU s | kernel error: mean | Frobenius |")
     print("|---|---|---|---|---|---|---|---|")
     for name in chosen.sets.split(","):
         split = load(name)
-        names = {kernel for kernel, _ in cases}
-        kernels = {(k, seed): tuned(k, split, seed) for k in sorted(names) for seed in seeds}
-        for kernel, features in cases:
-            try:
-                runs = [
-                    measured(kernels[kernel, seed], features, split, chosen.components, seed)
-                    for seed in seeds
-                ]
-            except (RffStreamError, ValueError) as error:
-                print(f"| {name} | {kernel} | {features} | {error} |", flush=True)
-                continue
-            mean = {key: np.mean([run[key] for run in runs]) for key in runs[0]}
-            spread = np.std([run["rmse"] for run in runs], ddof=1) if len(runs) > 1 else 0.0
-            print(
-                f"| {name} | {kernel} | {features} | {mean['R']:.0f} | {mean['rmse']:.4f} "
-                f"± {spread:.4f} | {mean['cpu']:.1f} | {mean['mean']:.2g} | "
-                f"{mean['frobenius']:.2g} |",
-                flush=True,
-            )
+        names = dict.fromkeys(kernel for kernel, _ in cases)
+        kernels = {(k, seed): tuned(k, split, seed) for k in names for seed in seeds}
+        for r in sizes:
+            for case in cases:
+                print(row(name, case, kernels, split, r), flush=True)
 
 
 if __name__ == "__main__":

@@ -337,6 +337,14 @@ def section_import(options: argparse.Namespace) -> None:
     print_table(["", "CPU s"], table)
 
 
+def section_features(options: argparse.Namespace) -> None:
+    import features  # beside this file
+
+    for title, said, head, table in features.tables(options.quick):
+        print(f"\n### {title}\n\n{said}\n")
+        print_table(head, table)
+
+
 # --- printing -------------------------------------------------------------------------------
 
 
@@ -391,7 +399,7 @@ def stored(folder: Path, n: int) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sections", default="hot,fit,growth,import")
+    parser.add_argument("--sections", default="hot,fit,growth,import,features")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
@@ -424,6 +432,8 @@ def main() -> None:
             section_growth(options, folder)
         if "import" in sections:
             section_import(options)
+        if "features" in sections:
+            section_features(options)
     finally:
         if options.folder is None:
             shutil.rmtree(folder)

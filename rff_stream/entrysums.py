@@ -1,0 +1,142 @@
+"""Σ w a aᵀ of maps whose rows hold few entries: n·grids² adds in place of n·R²."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import numpy as np
+from scipy.sparse import coo_array
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.base import BATCH_ROWS, FeatureMap
+from rff_stream.features.binning import RandomBinningFeatures
+from rff_stream.moments import AugmentedRow, pack_bordered
+
+__all__ = ["Border", "EntryMoments", "pays"]
+
+WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
+"""R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
+
+FEWEST_ROWS, MOST_ROWS, ROWS_A_CELL = 4096, 65_536, 16
+"""Rows counted at a time: so many for each cell of a pair of grids, within these bounds."""
+
+COUNTED = 262_144
+"""Entries counted in one call: their places stay in the L2 cache."""
+
+
+class Border:
+    """The border [1, (y − y₀)/scale] of rows, times √w, and its second moments in float64."""
+
+    def __init__(self, row: AugmentedRow, n_rows: int) -> None:
+        self._row = row
+        self._values = np.ones((n_rows, row.width - row.n_features))
+        self.sums = np.zeros((row.width - row.n_features,) * 2)
+
+    def take(self, y: Float64, root: Float64 | None) -> Float64:
+        """The border (m, 1 + T) of rows of weights root²; it is a buffer."""
+        values = self._values[: len(y)]
+        values[:, 0] = 1.0
+        np.subtract(y, self._row.target_origin, out=values[:, 1:])
+        values[:, 1:] /= self._row.target_scale
+        if root is not None:
+            values *= root[:, None]
+        self.sums += values.T @ values
+        return values
+
+    def packed(self, matrix: Float64) -> Float64:
+        """Packed upper triangle of M in units of y, this border its last diagonal block."""
+        scale = np.concatenate([[1.0], self._row.target_scale])
+        return pack_bordered(matrix, scale, self.sums * scale[:, None] * scale)
+
+
+def pays(features: FeatureMap, dtype: np.dtype[Any]) -> TypeGuard[RandomBinningFeatures]:
+    """Whether entries are counted, or the rows of this map go through a rank-k update."""
+    if not isinstance(features, RandomBinningFeatures):
+        return False
+    return features.n_components >= WIDTH_THAT_PAYS[dtype.name] * features.n_grids
+
+
+class EntryMoments:
+    """Second moments of a binning map: joint counts of the cells of every two grids.
+
+    A row costs grids²/2 adds whatever R, and each ``ROWS_A_CELL`` B² rows one sweep over the
+    R²/2 sums. Without weights all sums of z are whole numbers, and exact.
+
+    Parameters
+    ----------
+    features : RandomBinningFeatures
+    row : AugmentedRow
+    """
+
+    def __init__(self, features: RandomBinningFeatures, row: AugmentedRow) -> None:
+        self._map, self._row, self._border = features, row, Border(row, BATCH_ROWS)
+        cells = features.n_buckets**2
+        self._size = min(max(FEWEST_ROWS, ROWS_A_CELL * cells), MOST_ROWS)
+        grids = features.n_grids
+        self._columns = np.empty((grids, self._size), np.int32)
+        self._signs = np.empty((grids, self._size), np.int8)
+        self._weights, self._weighted, self._filled = np.ones(self._size), False, 0
+        self._padded = np.zeros((grids * features.n_buckets, row.width - row.n_features))
+        self._matrix = np.zeros((row.width, row.width))
+        self._zeros = np.zeros(COUNTED + self._size, np.int32)
+
+    def update(self, x: Float64, y: Float64, w: Float64 | None, part: int) -> None:
+        """Take m rows; their entries wait to be counted."""
+        if self._filled + len(x) > self._size:
+            self._count()
+        columns, signs = self._map.cells(x)
+        root = None if w is None else np.sqrt(w)
+        border = self._border.take(y, root)
+        flat, border = columns.ravel(), border if root is None else border * root[:, None]
+        for k, values in enumerate(border.T):
+            weights = (signs * values[:, None]).ravel()
+            self._padded[:, k] += np.bincount(flat, weights, minlength=len(self._padded))
+        rows = slice(self._filled, self._filled + len(x))
+        self._columns[:, rows], self._signs[:, rows] = columns.T, signs.T
+        self._weights[rows] = 1.0 if w is None else w
+        self._weighted |= w is not None
+        self._filled = rows.stop
+
+    def result(self) -> tuple[Float64, None]:
+        """Packed upper triangle about z₀, in units of y."""
+        self._count()
+        r, matrix, origin = self._row.n_features, self._matrix, self._row.feature_origin
+        sums = self._padded[:r]
+        weight = self._border.sums[0]
+        matrix[:r, r:] = sums - np.outer(origin, weight)
+        rest = sums[:, 0] - weight[0] * origin
+        for i in range(r):  # Σ w (z − z₀)(z − z₀)ᵀ, row by row: nothing of R² is made beside it
+            matrix[i, :r] -= sums[i, 0] * origin + origin[i] * rest
+        return self._border.packed(matrix), None
+
+    def _count(self) -> None:
+        """Add the entries waiting in the buffer to the upper blocks of the matrix."""
+        m, self._filled = self._filled, 0
+        grids, buckets = len(self._columns), self._map.n_buckets
+        step = max(1, COUNTED // max(m, 1))
+        for p in range(grids if m else 0):
+            signs: Array = self._signs[p, :m]
+            if self._weighted:
+                signs = signs * self._weights[:m]
+            for q in range(p, grids, step):
+                self._add_block(p, q, self._joint(p, slice(q, q + step), signs, buckets))
+
+    def _joint(self, p: int, others: slice, signs: Array, buckets: int) -> Array:
+        """Σ w s_p s_q (B, columns of others) of each cell of grid p with those of other grids."""
+        columns = self._columns[others, : len(signs)]
+        width = len(columns) * buckets
+        own = (self._columns[p, : len(signs)] - p * buckets) * width - others.start * buckets
+        places = np.add(columns, own).ravel()
+        values = (self._signs[others, : len(signs)] * signs).ravel()  # ±1, or ±w in float64
+        values = values if self._weighted else values.astype(np.int32)
+        counts = coo_array(
+            (values, (self._zeros[: len(places)], places)), shape=(1, buckets * width)
+        )
+        return np.asarray(counts.toarray().reshape(buckets, width))
+
+    def _add_block(self, p: int, q: int, block: Array) -> None:
+        """Add a block of joint sums; columns of the last grid beyond R are cut off."""
+        r, buckets = self._row.n_features, self._map.n_buckets
+        top, left = p * buckets, q * buckets
+        target = self._matrix[top : min(top + buckets, r), left : min(left + block.shape[1], r)]
+        target += block[: target.shape[0], : target.shape[1]]
