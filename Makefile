@@ -1,6 +1,6 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
-#   make demo | test | lint | all-tests | bench | accuracy | notebooks | faults | venv | clean
+#   make demo | test | lint | all-tests | bench | accuracy | notebooks | docs | faults | venv | clean
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
 #   make bench BENCH_ARGS="--quick"                   arguments for the benchmark
@@ -10,13 +10,14 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
+NOTEBOOKS ?=
 
 BIN := $(VENV)/bin
 # One BLAS thread a process: the tests run on all cores already, and small solves in two
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks faults clean
+.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults clean
 
 venv: $(VENV)/.test-stamp
 
@@ -37,9 +38,17 @@ accuracy: $(VENV)/.test-stamp
 notebooks: $(VENV)/.test-stamp
 	$(PYTEST) -m notebook $(PYTEST_ARGS)
 
-# Real schedulers and workers that are killed, starved and cut off, the slow cases too.
+# Runs them and keeps their outputs: after a change of a notebook.
+write-notebooks: $(VENV)/.notebook-stamp
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python notebooks/execute.py $(NOTEBOOKS)
+
+docs: $(VENV)/.docs-stamp
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# Real schedulers and workers that are killed, starved and cut off, and the other tests that
+# tests/faults.md names; the table at the end says what became of each fault.
 faults: $(VENV)/.test-stamp
-	$(PYTEST) -m cluster $(PYTEST_ARGS)
+	$(PYTEST) --faults -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
@@ -49,6 +58,9 @@ lint: $(VENV)/.dev-stamp
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)
+
+bench-cluster: $(VENV)/.test-stamp
+	$(BIN)/python tests/benchmarks/cluster.py $(BENCH_ARGS)
 
 # A stamp is newer than pyproject.toml when the environment holds what it asks for.
 $(VENV)/bin/python:
@@ -62,10 +74,18 @@ $(VENV)/.dev-stamp: pyproject.toml | $(VENV)/.test-stamp
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
+$(VENV)/.notebook-stamp: pyproject.toml | $(VENV)/.test-stamp
+	$(BIN)/python -m pip install --quiet --editable ".[notebook]"
+	touch $@
+
+$(VENV)/.docs-stamp: pyproject.toml | $(VENV)/.test-stamp
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	touch $@
+
 $(VENV)/.all-stamp: pyproject.toml | $(VENV)/.test-stamp
 	$(BIN)/python -m pip install --quiet --editable ".[all,manifests,test]"
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-* build dist docs/_build docs/generated docs/notebooks .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find rff_stream tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # The ideas, figure by figure
-# **Claim.** Every figure of the five texts that random features are taught with comes out of one read of
-# the data, and what the texts say holds here: kernels are approximated at the rate 1/√R, ridge regression on
-# features becomes kernel ridge regression and is more than ten times faster, both forms of the Gaussian process
-# agree, one mean vector is a density, and the tails are where it fails.
+# **Claim.** Every figure of the five texts that random features are taught with comes out of one
+# read of the data, and what the texts say holds here: kernels are approximated at the rate 1/√R,
+# ridge regression on features becomes kernel ridge regression and is more than ten times faster,
+# both forms of the Gaussian process agree, one mean vector is a density, and the tails are where
+# it fails.
 
 # %%
 import time
@@ -20,13 +21,12 @@ from sklearn.svm import SVC
 import rff_stream as rs
 from rff_stream.answers.dual import dual
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.system import ridge_system
 from rff_stream.kernels.error import approximation_error
 
 
 def figure(rows=1, columns=1, width=3.0, height=2.6):
     """A figure of small panels; without argument for its layout."""
-    drawn, axes = plt.subplots(
+    _, axes = plt.subplots(
         rows, columns, figsize=(width * columns, height * rows), dpi=80, layout="constrained"
     )
     return axes
@@ -42,8 +42,8 @@ claims = {}
 
 # %% [markdown]
 # ## 1 · Kernels from random features
-# Bochner: a shift-invariant kernel is the Fourier transform of a measure; draw ω from it. A Gaussian kernel
-# matrix on the S-curve, for growing R, rows in the order of the curve.
+# Bochner: a shift-invariant kernel is the Fourier transform of a measure; draw ω from it. A
+# Gaussian kernel matrix on the S-curve, for growing R, rows in the order of the curve.
 
 # %%
 curve, position = make_s_curve(400, random_state=0)
@@ -59,7 +59,8 @@ for ax, size in zip(panels[1:], (4, 64, 1024), strict=True):
 plt.show()
 
 # %% [markdown]
-# The error falls as 1/√R. Hoeffding bounds one pair, a union bound all of them; both hold, and are generous.
+# The error falls as 1/√R. Hoeffding bounds one pair, a union bound all of them; both hold, and
+# are generous.
 
 # %%
 ax = figure(1, 1, 5, 3.4)
@@ -89,7 +90,10 @@ exact = ExactRidge(kernel="rbf", gamma=1.0, alpha=0.1).fit(x, y)
 panels = figure(1, 3, 3.4, 2.7)
 for ax, size in zip(panels, (1, 5, 100), strict=True):
     model = rs.KernelRidge(
-        length_scale=length_scale(1.0), n_components=size, alpha=0.1, random_state=2,
+        length_scale=length_scale(1.0),
+        n_components=size,
+        alpha=0.1,
+        random_state=2,
         fit_intercept=False,
     ).fit(x, y)
     ax.plot(x, y, ".", color="#595959", ms=3)
@@ -101,6 +105,7 @@ plt.show()
 away = np.abs(model.predict(grid) - exact.predict(grid)).max()
 print(f"R = 100: at most {away:.3f} from exact, noise 0.2")
 claims["100 features are kernel ridge regression"] = away < 0.2
+
 
 # %%
 def seconds(work, repeats=3):
@@ -138,7 +143,10 @@ linear = rs.KernelClassifier(
     loss="logistic", length_scale=30.0, n_components=64, random_state=0, progress=False
 ).fit(moons, label)
 curved = rs.KernelClassifier(
-    loss="logistic", length_scale=length_scale(2.0), n_components=256, random_state=0,
+    loss="logistic",
+    length_scale=length_scale(2.0),
+    n_components=256,
+    random_state=0,
     progress=False,
 ).fit(moons, label)
 across = np.stack(np.meshgrid(np.linspace(-1.6, 2.6, 120), np.linspace(-1.2, 1.8, 90)), -1)
@@ -151,7 +159,11 @@ named = {
 for ax, (name, decide) in zip(panels, named.items(), strict=True):
     values = decide(across.reshape(-1, 2)).reshape(across.shape[:2])
     ax.contourf(
-        across[..., 0], across[..., 1], values > 0, levels=[-0.5, 0.5, 1.5], alpha=0.25,
+        across[..., 0],
+        across[..., 1],
+        values > 0,
+        levels=[-0.5, 0.5, 1.5],
+        alpha=0.25,
         cmap=ListedColormap(["#0072B2", "#E69F00"]),
     )
     for k, colour, mark in ((0, "#0072B2", "o"), (1, "#E69F00", "^")):
@@ -168,9 +180,10 @@ claims["half-circles: features do what the kernel machine does"] = (
 
 # %% [markdown]
 # ## 4 · Density from one mean vector
-# p̂(x) ∝ ⟨z(x), mean z⟩ over a mixture of Gaussians, for R = 100, 1,000, 10,000 and γ = 0.5, 1, 2. Contours as in
-# the texts, of the raw estimate: negative where it is lost (hatched). The strange one is R = 1,000, γ = 2: islands
-# of density where there are no rows at all. Its error is known, and what is below it is blank in ours (right).
+# p̂(x) ∝ ⟨z(x), mean z⟩ over a mixture of Gaussians, for R = 100, 1,000, 10,000 and γ = 0.5, 1,
+# 2. Contours as in the texts, of the raw estimate: negative where it is lost (hatched). The
+# strange one is R = 1,000, γ = 2: islands of density where there are no rows at all. Its error is
+# known, and what is below it is blank in ours (right).
 
 # %%
 centres = np.array([[-2.0, 0.0], [2.0, 1.0], [0.5, -2.5]])
@@ -190,8 +203,14 @@ for line, size in zip(panels, (100, 1000, 10_000), strict=True):
         raw = model.density_.relative(Z)[0].reshape(90, 90) * np.exp(-model.density_.log_integral)
         negative[size, gamma] = float((raw < 0).mean())
         ax.contourf(plane[..., 0], plane[..., 1], raw, levels=12, cmap="cividis")
-        ax.contourf(plane[..., 0], plane[..., 1], raw < 0, levels=[0.5, 1.5], colors="none",
-                    hatches=["////"])
+        ax.contourf(
+            plane[..., 0],
+            plane[..., 1],
+            raw < 0,
+            levels=[0.5, 1.5],
+            colors="none",
+            hatches=["////"],
+        )
         ax.set_title(f"R = {size:,}, γ = {gamma}, below 0: {negative[size, gamma]:.0%}", fontsize=8)
         ax.tick_params(labelsize=7)
 plt.show()
@@ -213,7 +232,8 @@ claims["where there are no rows, the error says so"] = bool(corner.below_error[0
 
 # %% [markdown]
 # ## 5 · The baseline of choice
-# y = x·sin(3x) for x < 0, 1 + x otherwise; R = 2, 5, 10, 30, 100, all from the moments of one read.
+# y = x·sin(3x) for x < 0, 1 + x otherwise; R = 2, 5, 10, 30, 100, all from the moments of one
+# read.
 
 # %%
 x = rng.uniform(-3, 3, (1000, 1))
@@ -222,7 +242,9 @@ y = truth(x[:, 0]) + 0.1 * rng.standard_normal(1000)
 panels = figure(1, 5, 2.3, 2.4)
 fits = {}
 for ax, size in zip(panels, (2, 5, 10, 30, 100), strict=True):
-    model = rs.KernelRidge(length_scale=0.5, n_components=size, alpha=1e-3, random_state=0).fit(x, y)
+    model = rs.KernelRidge(length_scale=0.5, n_components=size, alpha=1e-3, random_state=0).fit(
+        x, y
+    )
     fits[size] = np.sqrt(np.mean((model.predict(grid) - truth(grid[:, 0]))[20:-20] ** 2))
     ax.plot(x, y, ",", color="#595959")
     ax.plot(grid, truth(grid[:, 0]), "--", color="#D55E00", lw=1)
@@ -233,8 +255,9 @@ print({size: round(float(error), 3) for size, error in fits.items()})
 claims["x·sin(3x): error falls with R"] = fits[100] < 0.15 < 0.5 < fits[5]
 
 # %% [markdown]
-# Under-specified data: ten points, R up to 500. With many more features than rows and next to no penalty the
-# fit passes through the points and stays tame: of all functions that do, it is the one of least norm.
+# Under-specified data: ten points, R up to 500. With many more features than rows and next to no
+# penalty the fit passes through the points and stays tame: of all functions that do, it is the
+# one of least norm.
 
 # %%
 few = np.array([-2.8, -2.1, -1.5, -0.9, -0.2, 0.3, 1.1, 1.6, 2.2, 2.9])[:, None]
@@ -243,7 +266,11 @@ panels = figure(1, 4, 2.7, 2.4)
 tame = {}
 for ax, size in zip(panels, (6, 10, 50, 500), strict=True):
     model = rs.KernelRidge(
-        length_scale=0.7, n_components=size, alpha=1e-6, random_state=3, dtype="float64",
+        length_scale=0.7,
+        n_components=size,
+        alpha=1e-6,
+        random_state=3,
+        dtype="float64",
         fit_intercept=False,
     ).fit(few, seen)
     drawn = model.predict(grid)
@@ -257,8 +284,8 @@ claims["with R ≫ n the fit regularises itself"] = (
 )
 
 # %% [markdown]
-# Six panels: a small and a big γ, against a small, a big and no penalty. α = 0 needs independent columns: it is
-# taken as the rounding of the sums allows, and the model says so.
+# Six panels: a small and a big γ, against a small, a big and no penalty. α = 0 needs independent
+# columns: it is taken as the rounding of the sums allows, and the model says so.
 
 # %%
 x = rng.uniform(-3, 3, (200, 1))
@@ -267,8 +294,11 @@ panels = figure(2, 3, 3.1, 2.3)
 for line, gamma in zip(panels, (0.1, 20.0), strict=True):
     for ax, alpha in zip(line, (1e-2, 100.0, 0.0), strict=True):
         model = rs.KernelRidge(
-            length_scale=length_scale(gamma), n_components=150, alpha=max(alpha, 1e-9),
-            random_state=0, dtype="float64",
+            length_scale=length_scale(gamma),
+            n_components=150,
+            alpha=max(alpha, 1e-9),
+            random_state=0,
+            dtype="float64",
         ).fit(x, y)
         ax.plot(x, y, ".", color="#595959", ms=2)
         ax.plot(grid, model.predict(grid), color="#0072B2")
@@ -276,8 +306,8 @@ for line, gamma in zip(panels, (0.1, 20.0), strict=True):
 plt.show()
 
 # %% [markdown]
-# y = 2 sin(x₁) + 4 sin(x₁x₂) on a 1,000 × 1,000 grid, R = 2 … 200: **one** read of a million rows, because the
-# first R' columns of a map are a map.
+# y = 2 sin(x₁) + 4 sin(x₁x₂) on a 1,000 × 1,000 grid, R = 2 … 200: **one** read of a million
+# rows, because the first R' columns of a map are a map.
 
 # %%
 side = da.linspace(-2.5, 2.5, 1000, chunks=250)
@@ -317,14 +347,19 @@ claims["several inputs, several outputs"] = several > 0.99
 
 # %% [markdown]
 # ## 6 · Weight space and function space
-# The posterior of R weights, and the same from an n × n matrix by the inversion lemma: use the smaller one.
+# The posterior of R weights, and the same from an n × n matrix by the inversion lemma: use the
+# smaller one.
 
 # %%
 x = np.sort(rng.uniform(-3, 3, 60))[:, None]
 x = x[(x[:, 0] < 0.2) | (x[:, 0] > 1.4)]
 y = np.sin(2 * x[:, 0]) + 0.15 * rng.standard_normal(len(x))
 process = rs.GaussianProcessRegressor(
-    length_scale=0.8, n_components=300, random_state=0, dtype="float64", sums="float64",
+    length_scale=0.8,
+    n_components=300,
+    random_state=0,
+    dtype="float64",
+    sums="float64",
     fit_intercept=False,
 ).fit(x, y)
 Z, G = process.features_(x), process.features_(grid)
@@ -342,8 +377,9 @@ rs.plot.curve(process, panels[0], at=grid[:, 0])
 panels[0].set_title("weight space: R × R, streamed", fontsize=9)
 half = 1.96 * np.sqrt(variance)
 panels[1].plot(x, y, ".", color="#595959", ms=4, label="rows")
-panels[1].fill_between(grid[:, 0], mean - half, mean + half, color="#009E73", alpha=0.35, lw=0,
-                       label="95% of f")
+panels[1].fill_between(
+    grid[:, 0], mean - half, mean + half, color="#009E73", alpha=0.35, lw=0, label="95% of f"
+)
 panels[1].plot(grid, mean, color="#009E73", label="mean")
 panels[1].set(title="function space: n × n, in memory", xlabel="x0", ylabel="y")
 panels[1].legend(fontsize="small", loc="lower left")
@@ -351,8 +387,10 @@ plt.show()
 apart = max(np.abs(found - mean).max(), np.abs(std - np.sqrt(variance)).max())
 primal = ridge(process.moments_, process.alpha_, fit_intercept=False)
 other = dual(Z, y, process.alpha_, s, fit_intercept=False)
-print(f"means and deviations differ by at most {apart:.1e}, coefficients of primal and dual by "
-      f"{np.abs(primal.coef - other.coef).max():.1e}")
+print(
+    f"means and deviations differ by at most {apart:.1e}, coefficients of primal and dual by "
+    f"{np.abs(primal.coef - other.coef).max():.1e}"
+)
 claims["weight space is function space"] = apart < 1e-6
 claims["primal is dual"] = bool(np.abs(primal.predict(G) - other.predict(G)).max() < 1e-6)
 
@@ -367,8 +405,12 @@ T = rng.normal(size=(4000, 2))
 clean = np.sin(2 * T[:, 0]) * np.cos(T[:, 1])
 sizes = (16, 32, 64, 128, 256)
 compared = {}
-for name, kind in {"random": "fourier", "orthogonal": "orthogonal", "Nyström": "nystroem",
-                   "Hermite": "hermite"}.items():
+for name, kind in {
+    "random": "fourier",
+    "orthogonal": "orthogonal",
+    "Nyström": "nystroem",
+    "Hermite": "hermite",
+}.items():
     compared[name] = []
     for size in sizes:
         with warnings.catch_warnings():
@@ -391,11 +433,12 @@ claims["at equal R in two inputs, Nyström and Hermite beat random features"] = 
 )
 
 # %% [markdown]
-# Feature hashing fits the frame: random binning draws grids, hashes the cell of a row, and the share of grids in
-# which two rows meet is a Laplacian kernel. And binning of a single input, piecewise-linear, is one more map.
+# Feature hashing fits the frame: random binning draws grids, hashes the cell of a row, and the
+# share of grids in which two rows meet is a Laplacian kernel. And binning of a single input,
+# piecewise-linear, is one more map.
 
 # %%
-from rff_stream.features import PiecewiseLinear  # noqa: E402
+from rff_stream.features import PiecewiseLinear
 
 laplace = rs.Laplacian(1.0)
 binned = rs.RandomBinningFeatures.sample(laplace, 2, 2048, rng=0)

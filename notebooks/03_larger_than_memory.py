@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Larger than memory
-# **Claim.** A fit holds as much memory for 16 times the data: a slab of rows and a few R² matrices for each
-# thread, not the cube. The plan says how much before anything is read, and keeps its word.
+# **Claim.** A fit holds as much memory for 16 times the data: a slab of rows and a few R²
+# matrices for each thread, not the cube. The plan says how much before anything is read, and
+# keeps its word.
 
 # %%
 import json
@@ -19,8 +20,8 @@ import rff_stream as rs
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# Three cubes of the same kind in Zarr: 1, 4 and 16 million rows of six variables. They are written a month at
-# a time, so that the cube is never in memory here either.
+# Three cubes of the same kind in Zarr: 1, 4 and 16 million rows of six variables. They are
+# written a month at a time, so that the cube is never in memory here either.
 
 # %%
 INPUTS = ["u", "v", "t", "q", "p"]
@@ -84,13 +85,17 @@ runs = []
 for months, path in sizes.items():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, path, ",".join(INPUTS)],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found = json.loads(done.stdout) | {"data": months * 30 * 50 * 80 * 6 * 4}
     runs.append(found)
-    print(f"{found['rows']:>12,} rows, {found['data'] / 2**20:5.0f} MiB: peak "
-          f"{found['peak'] / 2**20:.0f} MiB, of which the fit {(found['peak'] - found['imports']) / 2**20:.0f}; "
-          f"planned {found['planned'] / 2**20:.0f} MiB; {found['seconds']:.1f} s")
+    print(
+        f"{found['rows']:>12,} rows, {found['data'] / 2**20:5.0f} MiB: peak "
+        f"{found['peak'] / 2**20:.0f} MiB, of which the fit {(found['peak'] - found['imports']) / 2**20:.0f}; "
+        f"planned {found['planned'] / 2**20:.0f} MiB; {found['seconds']:.1f} s"
+    )
 
 # %%
 _, ax = plt.subplots(figsize=(5, 3.2), dpi=80, layout="constrained")

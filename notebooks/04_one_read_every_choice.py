@@ -1,7 +1,8 @@
 # %% [markdown]
 # # One read, every choice
-# **Claim.** After one read of the data, penalties, numbers of features, folds, targets, months and how much more
-# data would help are all answered from the moments: no block is read a second time.
+# **Claim.** After one read of the data, penalties, numbers of features, folds, targets, months
+# and how much more data would help are all answered from the moments: no block is read a second
+# time.
 
 # %%
 import threading
@@ -42,12 +43,18 @@ lazy = da.from_array(X, chunks=(BLOCK, 3)).map_blocks(counted, meta=X[:0])
 # %%
 features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 3, 512, rng=0)
 months = rs.collect(
-    features, lazy, da.from_array(y, chunks=(BLOCK, 2)), by=da.from_array(month, chunks=BLOCK),
-    n_groups=12, progress=False,
+    features,
+    lazy,
+    da.from_array(y, chunks=(BLOCK, 2)),
+    by=da.from_array(month, chunks=BLOCK),
+    n_groups=12,
+    progress=False,
 )
 pilot_and_pass = reads.copy()
-print(f"{len(reads)} blocks, each read {min(reads.values())} to {max(reads.values())} times: "
-      "once by the pass, and a few rows of some of them by the pilot")
+print(
+    f"{len(reads)} blocks, each read {min(reads.values())} to {max(reads.values())} times: "
+    "once by the pass, and a few rows of some of them by the pilot"
+)
 whole = total(months.values())
 whole
 
@@ -77,7 +84,8 @@ plt.show()
 
 # %% [markdown]
 # ## Each target its own, and which month is unlike the others
-# November was shifted by 0.2. Its residual under the model of all months says so, without its rows.
+# November was shifted by 0.2. Its residual under the model of all months says so, without its
+# rows.
 
 # %%
 for t, name in enumerate(cv.targets):
@@ -89,7 +97,9 @@ class Fitted:
     """What the picture needs of a model."""
 
     coef_, intercept_ = model.coef, model.intercept
-    columns_ = type("Columns", (), {"inputs": whole.row.inputs, "targets": ("y0", "y1"), "units": ()})
+    columns_ = type(
+        "Columns", (), {"inputs": whole.row.inputs, "targets": ("y0", "y1"), "units": ()}
+    )
 
 
 _, ax = plt.subplots(figsize=(7, 3.4), dpi=80, layout="constrained")
@@ -112,7 +122,7 @@ rmse = {
 print({size: f"{error:.4f}" for size, error in rmse.items()}, "against the truth; noise 0.3")
 
 # %%
-from rff_stream.answers.learning import group_errors  # noqa: E402
+from rff_stream.answers.learning import group_errors
 
 bias = {k: group_errors(part, model.coef, model.intercept).bias[0] for k, part in months.items()}
 assert reads == pilot_and_pass, "a block was read again"

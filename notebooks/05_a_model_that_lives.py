@@ -1,7 +1,8 @@
 # %% [markdown]
 # # A model that lives
-# **Claim.** Days are added as they come, each exactly once; a bad day is forgotten as if it had never been; a
-# window slides; and a day that is unlike the others is seen before it is used. Nothing is read twice.
+# **Claim.** Days are added as they come, each exactly once; a bad day is forgotten as if it had
+# never been; a window slides; and a day that is unlike the others is seen before it is used.
+# Nothing is read twice.
 
 # %%
 import tempfile
@@ -72,8 +73,8 @@ for number in range(7, 28):
     store.append(f"day-{number:02}", moments(*days[number]), {"week": number // 7})
 
 # %% [markdown]
-# Drift looks at the inputs only, so it speaks before anything is predicted: means of features of each day against
-# all others, with p-values that allow for the dependence of neighbouring rows.
+# Drift looks at the inputs only, so it speaks before anything is predicted: means of features of
+# each day against all others, with p-values that allow for the dependence of neighbouring rows.
 
 # %%
 unlike = drift({f"{k}": moments(x, y, order=1) for k, (x, y) in days.items()})
@@ -85,8 +86,10 @@ rs.plot.residuals(model, groups, bottom)
 bottom.set_xlabel("day")
 plt.show()
 suspect = max(unlike, key=lambda k: unlike[k].distance)
-print(f"day {suspect}: distance {unlike[suspect].distance:.3f}, by chance "
-      f"{unlike[suspect].expected:.3f}, p = {unlike[suspect].p_value:.4f}")
+print(
+    f"day {suspect}: distance {unlike[suspect].distance:.3f}, by chance "
+    f"{unlike[suspect].expected:.3f}, p = {unlike[suspect].p_value:.4f}"
+)
 
 # %% [markdown]
 # ## Forget it
@@ -127,10 +130,13 @@ print(store.verify())
 store
 
 # %%
-assert same_head and refused
-assert suspect == "20" and unlike["20"].p_value < 0.05 / 28
+assert same_head
+assert refused
+assert suspect == "20"
+assert unlike["20"].p_value < 0.05 / 28
 assert sum(each.p_value < 0.05 / 28 for each in unlike.values()) == 1
 assert without < with_it
 assert away == 0.0, "forgetting leaves the same bits"
 assert last_week < without
-assert "day-20" not in store and len(store) == 27
+assert "day-20" not in store
+assert len(store) == 27

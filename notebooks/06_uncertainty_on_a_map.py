@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Uncertainty on a map
-# **Claim.** From a cube of air temperature with gaps to a map without gaps, with a standard deviation that is
-# small where stations are and large where they are not, in units, written as labelled Zarr. The intervals cover
-# what was held out.
+# **Claim.** From a cube of air temperature with gaps to a map without gaps, with a standard
+# deviation that is small where stations are and large where they are not, in units, written as
+# labelled Zarr. The intervals cover what was held out.
 
 # %%
 import tempfile
@@ -15,8 +15,9 @@ import xarray as xr
 import rff_stream as rs
 
 # %% [markdown]
-# A cube like xarray's `air_temperature` (25 × 53 cells over North America), made here: a gradient, waves that
-# travel, noise of 1 K. A cloud hides a different part each day, and one region is never seen at all.
+# A cube like xarray's `air_temperature` (25 × 53 cells over North America), made here: a
+# gradient, waves that travel, noise of 1 K. A cloud hides a different part each day, and one
+# region is never seen at all.
 
 # %%
 rng = np.random.default_rng(0)
@@ -24,20 +25,26 @@ time = np.arange("2013-01-01", "2013-03-02", dtype="datetime64[D]")
 lat, lon = np.linspace(75, 15, 25), np.linspace(200, 330, 53)
 day = np.arange(len(time))[:, None, None]
 truth = (
-    301 - 0.75 * (lat[:, None] - 15) + 6 * np.sin(np.deg2rad(3 * lon) - day / 5)
+    301
+    - 0.75 * (lat[:, None] - 15)
+    + 6 * np.sin(np.deg2rad(3 * lon) - day / 5)
     + 4 * np.cos(np.deg2rad(5 * lat)[:, None] + day / 9)
 )
 air = truth + rng.standard_normal(truth.shape)
 centre = np.stack([rng.uniform(20, 70, len(time)), rng.uniform(205, 325, len(time))])
-cloud = np.hypot(
-    (lat[:, None] - centre[0][:, None, None]) / 9, (lon - centre[1][:, None, None]) / 18
-) < 1
+cloud = (
+    np.hypot((lat[:, None] - centre[0][:, None, None]) / 9, (lon - centre[1][:, None, None]) / 18)
+    < 1
+)
 never = (lat[:, None] > 52) & (lon > 285)
 seen = np.where(cloud | never, np.nan, air).astype("float32")
 cube = xr.Dataset(
     {"air": (("time", "lat", "lon"), seen, {"units": "K", "long_name": "air temperature"})},
-    {"time": time, "lat": ("lat", lat, {"units": "degrees_north"}),
-     "lon": ("lon", lon, {"units": "degrees_east"})},
+    {
+        "time": time,
+        "lat": ("lat", lat, {"units": "degrees_north"}),
+        "lon": ("lon", lon, {"units": "degrees_east"}),
+    },
 )
 place = Path(tempfile.mkdtemp())
 cube.chunk(time=20).to_zarr(place / "air.zarr", zarr_format=3, consolidated=False)
@@ -45,15 +52,14 @@ print(f"{float(cube.air.isnull().mean()):.0%} of the cells are missing")
 
 # %% [markdown]
 # ## Ten lines
-# `ard` finds a length-scale for each of the inputs. A tenth of the cells is held out by a hash of their place.
+# `ard` finds a length-scale for each of the inputs. A tenth of the cells is held out by a hash of
+# their place.
 
 # %%
 model = rs.GaussianProcessRegressor(
     length_scale="ard", n_components=1024, missing_rows="drop", random_state=0, progress=False
 )
-model.fit(
-    place / "air.zarr", "air", inputs=["lat", "lon", "time"], where=[rs.HoldOut(0.1, seed=0)]
-)
+model.fit(place / "air.zarr", "air", inputs=["lat", "lon", "time"], where=[rs.HoldOut(0.1, seed=0)])
 mean, std = model.predict(xr.open_zarr(place / "air.zarr", consolidated=False), return_std=True)
 filled = xr.Dataset({"air": mean, "std": std})
 filled.to_zarr(place / "filled.zarr", zarr_format=3, consolidated=False)
@@ -84,7 +90,8 @@ plt.show()
 
 # %% [markdown]
 # ## Is it as sure as it says?
-# On the cells that were held out, with the noise of a new observation; and on the truth in the gaps.
+# On the cells that were held out, with the noise of a new observation; and on the truth in the
+# gaps.
 
 # %%
 test = [rs.HoldOut(0.1, seed=0, part="test")]
@@ -93,20 +100,30 @@ print(f"held out: {scored.n:,} cells, RMSE {scored.rmse()[0]:.3f} K (noise 1.000
 full = filled.load()
 inside = np.abs(full.air.values - truth) < 1.96 * full["std"].values
 gap, always = cloud & ~never, np.broadcast_to(never, truth.shape)
-covered = {"seen": inside[~cloud & ~always].mean(), "clouds": inside[gap].mean(),
-           "never seen": inside[always].mean()}
-spread = {"seen": full["std"].values[~cloud & ~always].mean(), "clouds": full["std"].values[gap].mean(),
-          "never seen": full["std"].values[always].mean()}
+covered = {
+    "seen": inside[~cloud & ~always].mean(),
+    "clouds": inside[gap].mean(),
+    "never seen": inside[always].mean(),
+}
+spread = {
+    "seen": full["std"].values[~cloud & ~always].mean(),
+    "clouds": full["std"].values[gap].mean(),
+    "never seen": full["std"].values[always].mean(),
+}
 for name in covered:
-    print(f"{name:>10}: the truth is inside {covered[name]:.1%} of the 95% intervals, "
-          f"mean standard deviation {spread[name]:.2f} K")
+    print(
+        f"{name:>10}: the truth is inside {covered[name]:.1%} of the 95% intervals, "
+        f"mean standard deviation {spread[name]:.2f} K"
+    )
 _, ax = plt.subplots(figsize=(4.6, 4), dpi=80, layout="constrained")
 rs.plot.observed(model, ax)
 plt.show()
 
 # %%
-assert mean.dims == ("time", "lat", "lon") and mean.attrs["units"] == "K"
+assert mean.dims == ("time", "lat", "lon")
+assert mean.attrs["units"] == "K"
 assert not bool(full.air.isnull().any())
 assert scored.rmse()[0] < 1.1
 assert spread["never seen"] > 1.5 * spread["seen"]
-assert covered["seen"] > 0.85 and covered["clouds"] > 0.85
+assert covered["seen"] > 0.85
+assert covered["clouds"] > 0.85

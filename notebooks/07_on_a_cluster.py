@@ -1,7 +1,7 @@
 # %% [markdown]
 # # On a cluster
-# **Claim.** The same call runs on threads, on two worker processes, and on workers of which one is killed in
-# mid-fit: the answer has the same bits each time.
+# **Claim.** The same call runs on threads, on two worker processes, and on workers of which one
+# is killed in mid-fit: the answer has the same bits each time.
 
 # %%
 import os
@@ -31,8 +31,10 @@ wind = rng.gamma(4.0, 2.0, shape).astype("float32")
 warm = (15 * np.cos(np.deg2rad(lat))[:, None] + rng.standard_normal(shape)).astype("float32")
 flux = (wind * np.sqrt(np.abs(warm)) + 2 * rng.standard_normal(shape)).astype("float32")
 cube = xr.Dataset(
-    {name: (("time", "lat", "lon"), values) for name, values in
-     {"wind": wind, "warm": warm, "flux": flux}.items()},
+    {
+        name: (("time", "lat", "lon"), values)
+        for name, values in {"wind": wind, "warm": warm, "flux": flux}.items()
+    },
     {"time": np.arange(days), "lat": lat, "lon": lon},
 )
 cube.chunk(time=8).to_zarr(folder / "cube.zarr", zarr_format=3, consolidated=False)
@@ -58,8 +60,8 @@ on_threads
 
 # %% [markdown]
 # ## Two worker processes
-# Any scheduler does: here one on loopback, with its dashboard on loopback too. On a real cluster give its address:
-# `Client("tls://…")`, or `rff-stream fit … --scheduler tls://…` from a shell.
+# Any scheduler does: here one on loopback, with its dashboard on loopback too. On a real cluster
+# give its address: `Client("tls://…")`, or `rff-stream fit … --scheduler tls://…` from a shell.
 
 # %%
 cluster = SubprocessCluster(
@@ -76,8 +78,8 @@ on_workers.plan_
 
 # %% [markdown]
 # ## A worker dies
-# Half-way through, one of them is killed without a word. Its leaves are computed again; sums follow a fixed tree, not
-# the order of arrival.
+# Half-way through, one of them is killed without a word. Its leaves are computed again; sums
+# follow a fixed tree, not the order of arrival.
 
 # %%
 before = set(client.run(os.getpid).values())
@@ -102,8 +104,10 @@ ax.barh(list(taken), list(taken.values()), color=["#0072B2", "#009E73", "#D55E00
 ax.set(xlabel="time of the fit [s]")
 ax.invert_yaxis()
 plt.show()
-bits = {name: model.moments_.sums.tobytes() for name, model in
-        {"threads": on_threads, "workers": on_workers, "death": after_death}.items()}
+bits = {
+    name: model.moments_.sums.tobytes()
+    for name, model in {"threads": on_threads, "workers": on_workers, "death": after_death}.items()
+}
 client.close()
 cluster.close()
 

@@ -161,6 +161,15 @@ class Moments:
         Order 1 only: m of 32 contiguous runs of the data; they add up to ``sums``.
     sample : RowSample
         A mergeable uniform sample of rows, for thresholds, calibration and plots.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 32, rng=0)
+    >>> x = np.arange(100.0)[:, None]
+    >>> parts = rs.collect(features, x, x[:, 0], by=x[:, 0] < 60, n_groups=2)
+    >>> (parts[True] + parts[False]).n, parts[True].leading(8).row.n_features
+    (100, 8)
     """
 
     row: AugmentedRow

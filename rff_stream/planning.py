@@ -23,13 +23,23 @@ from rff_stream.words import format_bytes, format_seconds
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = ["Plan", "available_memory", "check_memory", "fits", "plan", "row_seconds"]
+__all__ = [
+    "Plan",
+    "available_memory",
+    "check_memory",
+    "fits",
+    "plan",
+    "row_seconds",
+    "segments_in_flight",
+]
 
 CHUNK_SECONDS = 0.25e-3
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
-TASK_SECONDS = 1.2e-3
+TASK_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
+TASK_BYTES = 6500  # of the scheduler, for a leaf in flight
+NETWORK_RATE = 1e9  # bytes a second to and from each process
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
 _FLOPS = {"float32": 140e9, "float64": 68e9}  # useful flops a second of the rank-k update
@@ -127,16 +137,28 @@ class Plan:
         """Expected wall time: reading, features and sums in parallel, then the solve."""
         return sum(self.time_parts().values())
 
+    @property
+    def scheduler_bytes(self) -> int:
+        """What a scheduler holds for the leaves in flight, beyond its own size."""
+        size = self.layout.segment_leaves
+        leaves = segments_in_flight(self.threads * self.workers, size) * size
+        return TASK_BYTES * min(leaves, self.layout.n_leaves)
+
     def time_parts(self) -> dict[str, float]:
         """Seconds by what takes them."""
         row = row_seconds(self.width, self.n_inputs, self.order, self.sums, self.dtype)
         reading = self.source_bytes / DECODE_RATE
         reading += self.largest.chunks * self._leaves_worth * CHUNK_SECONDS
         at_once = self.threads * self.workers
-        return {
+        parallel = {
             "features and sums": self.n_rows * row / at_once,
             "reading": reading / at_once,
-            "tasks": self.layout.n_leaves * TASK_SECONDS,
+            "sending": self.traffic_bytes / (self.workers * NETWORK_RATE),
+        }
+        # A scheduler of its own works while workers do.
+        hidden = sum(parallel.values()) if self.workers > 1 else 0.0
+        return parallel | {
+            "tasks": max(self.layout.n_leaves * TASK_SECONDS - hidden, 0.0),
             "solve": SOLVE_SECONDS * (self.n_features / 1000) ** 3 if self.order == 2 else 0.0,
         }
 
@@ -177,14 +199,39 @@ class Plan:
             ("process", f"{format_bytes(self.process_bytes)} with {self.threads} threads"),
             ("solve", f"{format_bytes(self.solve_bytes)} on the driver"),
             ("time", f"about {format_seconds(self.seconds)} on {self.workers} process(es)"),
+            *(self._cluster_lines() if self.workers > 1 else ()),
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
+
+    def _cluster_lines(self) -> list[tuple[str, str]]:
+        """What many processes add, and what the time is made of."""
+        parts = self.time_parts()
+        busy = parts["features and sums"] + parts["reading"]
+        scheduling = format_seconds(self.layout.n_leaves * TASK_SECONDS)
+        return [
+            (
+                "workers",
+                f"{format_seconds(busy)} of work, {parts['sending'] / busy:.2%} more to send",
+            ),
+            ("scheduler", f"{scheduling} of CPU meanwhile, {format_bytes(self.scheduler_bytes)}"),
+            (
+                "assumes",
+                f"{_FLOPS[self.sums] / 1e9:.0f} GFLOP/s a thread; {DECODE_RATE / 1e9:.0f} GB/s of "
+                f"decoding a thread and {NETWORK_RATE / 1e9:.0f} GB/s of network a process; "
+                f"{1000 * TASK_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a leaf",
+            ),
+        ]
 
     def __repr__(self) -> str:
         return plan_card(self).line("rows", "features", "leaves", "process", "time")
 
     def _repr_html_(self) -> str:
         return plan_card(self).html()
+
+
+def segments_in_flight(threads: int, segment_leaves: int) -> int:
+    """Segments that a cluster is given at a time: two leaves and two segments a thread."""
+    return max(2 * max(threads, 1) // segment_leaves, 2) + 2
 
 
 def plan(
@@ -222,6 +269,14 @@ def plan(
         If a variable's chunks force more than 8 bytes decoded per byte needed.
     ValueError
         For a precision that is neither float32 nor float64.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> source = rs.open_source(np.zeros((100_000, 4), "float32"), np.zeros(100_000))
+    >>> found = rs.plan(source, n_features=1024)
+    >>> found.n_rows, found.layout.n_leaves
+    (100000, 2)
     """
     d, t = len(source.columns.inputs), len(source.columns.targets)
     precision, name = resolve_sums(sums, source.n_rows, order), np.dtype(dtype).name

@@ -99,6 +99,15 @@ def ridge(
     α ≥ η ⟺ λ_min(G) ≥ −α/3 ⟺ G + (α/3)I has a Cholesky factor, so eigenvalues are computed
     only where that fails, where α is at the level of float64 rounding, or for more than
     8 distinct α.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.random.default_rng(0).uniform(-2, 2, (600, 1))
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(0.7), 1, 64, rng=0)
+    >>> found = ridge(rs.collect(features, x, np.sin(3 * x[:, 0])), alpha=1e-3)
+    >>> bool(abs(found.predict(features(x))[:, 0] - np.sin(3 * x[:, 0])).max() < 0.05)
+    True
     """
     return ridge_of(ridge_system(moments, fit_intercept=fit_intercept), alpha, floor=floor)
 

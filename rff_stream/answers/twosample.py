@@ -87,6 +87,16 @@ def mmd(
     References
     ----------
     Gretton et al. 2012, section 2; Zhao & Meng 2015 (Fourier features).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.random.default_rng(0).normal(size=(2000, 1))
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 128, rng=0)
+    >>> parts = rs.collect(features, np.concatenate([x, x + 0.5]), by=[0] * 2000 + [1] * 2000,
+    ...                    order=1, n_groups=2)
+    >>> rs.mmd(parts[0], parts[1]).p_value < 0.01
+    True
     """
     _require_same(a, b)
     parts = [_held_parts(moments, name) for moments, name in ((a, "a"), (b, "b"))]

@@ -63,6 +63,15 @@ class FourierFeatures(RowwiseMap):
     ----------
     Rahimi & Recht 2007, algorithm 1. Sutherland & Schneider 2015, section 2.1 (variances).
     Yu et al. 2016 (orthogonal random features).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> kernel, x = rs.Gaussian(1.0), np.array([[0.0, 0.0], [0.5, 0.5]])
+    >>> features = rs.FourierFeatures.sample(kernel, n_inputs=2, n_components=4096, rng=0)
+    >>> Z = features(x)
+    >>> bool(abs((Z * features.prior()) @ Z.T - kernel(x, x)).max() < 0.05)
+    True
     """
 
     frequencies: Float64

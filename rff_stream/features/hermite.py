@@ -52,6 +52,14 @@ class HermiteFeatures(RowwiseMap):
     References
     ----------
     Rasmussen & Williams 2006, section 4.3.1. Fasshauer & McCourt 2012, eq. 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.linspace(-2, 2, 50)[:, None]
+    >>> Z = HermiteFeatures.sample(rs.Gaussian(1.0), 1, 32, dtype="float64")(x)
+    >>> bool(abs(Z @ Z.T - rs.Gaussian(1.0)(x, x)).max() < 1e-4)
+    True
     """
 
     orders: Array

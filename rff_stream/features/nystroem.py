@@ -63,6 +63,15 @@ class NystroemFeatures(RowwiseMap):
     References
     ----------
     Williams & Seeger 2001. Harbrecht et al. 2012 (pivoted Cholesky).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.random.default_rng(0).normal(size=(300, 2))
+    >>> kernel = rs.Gaussian(1.0)
+    >>> Z = NystroemFeatures.sample(kernel, x, 64, rng=0)(x)
+    >>> bool(abs(Z @ Z.T - kernel(x, x)).mean() < 0.01)
+    True
     """
 
     landmarks: Float64

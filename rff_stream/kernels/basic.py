@@ -103,6 +103,12 @@ class Laplacian(Composable):
     References
     ----------
     Rahimi & Recht 2007, figure 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(Laplacian(2.0)(np.array([[0.0]]), np.array([[2.0]]))[0, 0])  # exp(−1)
+    0.36787944117144233
     """
 
     length_scale: LengthScale = None
@@ -151,6 +157,12 @@ class Cauchy(Composable):
     References
     ----------
     Rahimi & Recht 2007, figure 1 (there κ = Π 2/(1 + δ²), without its factor 2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(Cauchy(2.0)(np.array([[0.0]]), np.array([[2.0]]))[0, 0])
+    0.5
     """
 
     length_scale: LengthScale = None

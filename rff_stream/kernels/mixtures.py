@@ -52,6 +52,12 @@ class Matern(Composable):
     ----------
     Rasmussen & Williams 2006, eq. 4.14 (κ), 4.15 (its spectral density), 4.16 and
     4.17 (half-integer ν).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(float(Matern(1.0, nu=0.5)(np.array([[0.0]]), np.array([[1.0]]))[0, 0]), 12)  # exp(−1)
+    0.367879441171
     """
 
     length_scale: LengthScale = None
@@ -115,6 +121,12 @@ class RationalQuadratic(Composable):
     References
     ----------
     Rasmussen & Williams 2006, eq. 4.19 and 4.20.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(RationalQuadratic(1.0)(np.array([[0.0]]), np.array([[1.0]]))[0, 0])  # 1/(1 + ½)
+    0.6666666666666666
     """
 
     length_scale: LengthScale = None

@@ -118,6 +118,15 @@ def surface(
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from matplotlib.figure import Figure
+    >>> air = xr.DataArray([[280.0, 281.0], [282.0, 283.0]], dims=("lat", "lon"), name="air",
+    ...                    coords={"lon": ("lon", [0, 5], {"units": "degrees_east"})})
+    >>> surface(air, Figure().subplots()).get_xlabel()
+    'lon [degrees_east]'
     """
     from matplotlib.colors import CenteredNorm, Normalize
 

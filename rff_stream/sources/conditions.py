@@ -114,6 +114,15 @@ class HoldOut:
         Which part is read.
     by : str, optional
         Hold out whole labels: "time.year" keeps every year on one side.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> X, y = np.arange(1000.0)[:, None], np.arange(1000.0)
+    >>> model = rs.KernelRidge(n_components=32, random_state=0)
+    >>> model = model.fit(X, y, where=[HoldOut(0.2)])
+    >>> model.residuals(X, y, where=[HoldOut(0.2, part="test")]).n + model.n_rows_
+    1000
     """
 
     fraction: float

@@ -14,7 +14,7 @@ from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
 from rff_stream.store.choosing import ChosenGroups, Weights, Where, batch_chooser
-from rff_stream.store.entries import Batch, Entry, State
+from rff_stream.store.entries import Batch, Entry, State, ever
 from rff_stream.store.files import Files, open_files
 from rff_stream.store.ids import (
     COMPACTED,
@@ -60,12 +60,15 @@ class MomentStore:
 
     Examples
     --------
-    >>> store = MomentStore.create("months.zarr", january.row)  # doctest: +SKIP
-    >>> store.append("2024-01", january)  # doctest: +SKIP
-    True
-    >>> store.append("2024-01", january)  # a retry: nothing happens  # doctest: +SKIP
-    False
-    >>> model = store.total(where=lambda batch: batch.id >= "2024")  # doctest: +SKIP
+    >>> import tempfile, numpy as np, rff_stream as rs
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 16, rng=0)
+    >>> january = rs.collect(features, np.arange(31.0)[:, None])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = MomentStore.create(f"{folder}/months.zarr", january.row)
+    ...     once, again = store.append("2024-01", january), store.append("2024-01", january)
+    ...     rows = store.total(where=lambda batch: batch.id >= "2024").n
+    >>> once, again, rows
+    (True, False, 31)
     """
 
     def __init__(self, log: Log, root: Root, max_bytes: int) -> None:
@@ -200,7 +203,7 @@ class MomentStore:
         def build(state: State) -> dict[str, Any] | None:
             if is_there(state, new.id, fields["content"]):
                 return None
-            if still is not None and not still(_ever(state)):
+            if still is not None and not still(ever(state)):
                 raise Outdated(
                     f"Other batches were committed to {self._log.files.place} meanwhile."
                 )
@@ -217,7 +220,7 @@ class MomentStore:
 
     def ever(self) -> Ever:
         """Labels by id of every batch that was ever committed, forgotten and compacted ones too."""
-        return _ever(self._log.current())
+        return ever(self._log.current())
 
     def ids(self) -> list[str]:
         """Ids of the batches that are there, sorted."""
@@ -383,11 +386,6 @@ class MomentStore:
         self, batches: Sequence[Batch]
     ) -> Iterator[tuple[Batch, dict[Label, Moments]]]:
         return read_batches(self._log, batches, self._root, self._max_bytes)
-
-
-def _ever(state: State) -> Ever:
-    known: dict[str, Any] = {**state.gone, **state.live}
-    return {key: known[key].labels for key in sorted(known)}
 
 
 def _open(files: Files, max_bytes: int) -> tuple[Log, Root]:

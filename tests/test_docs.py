@@ -1,0 +1,82 @@
+"""What users read is true: examples run, notebooks are as last executed, pages exist."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rff_stream as rs
+from rff_stream.cli import main
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+LARGEST_PICTURE = 100_000  # bytes
+WITHOUT_EXAMPLE = {"__version__", "NumericalWarning", "plot"}
+
+
+@pytest.mark.parametrize("name", sorted(set(rs.__all__) - WITHOUT_EXAMPLE))
+def test_every_public_name_has_an_example_that_runs(name: str) -> None:
+    text = getattr(rs, name).__doc__
+    assert "Examples\n" in text and ">>> " in text
+    assert "+SKIP" not in text
+
+
+def code_cells(text: str) -> list[str]:
+    """Code of a py:percent file, cell by cell."""
+    cells = re.split(r"^# %%", text, flags=re.M)[1:]
+    return [cell.partition("\n")[2].strip() for cell in cells if "[markdown]" not in cell[:12]]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_an_executed_notebook_is_the_one_beside_it(path: Path) -> None:
+    """``make write-notebooks NOTEBOOKS=name`` after a change."""
+    executed = json.loads(path.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in executed["cells"] if cell["cell_type"] == "code"]
+    found = ["".join(cell["source"]).strip() for cell in cells]
+    assert found == code_cells(path.read_text(encoding="utf-8"))
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert not [each for each in outputs if each["output_type"] == "error"]
+    pictures = [size for each in outputs if (size := picture_bytes(each))]
+    assert pictures and max(pictures) < LARGEST_PICTURE
+    assert "/home/" not in path.with_suffix(".ipynb").read_text(encoding="utf-8")
+
+
+def picture_bytes(output: dict[str, Any]) -> int:
+    """Bytes of the PNG of an output; 0 where it has none."""
+    drawn = output.get("data", {}).get("image/png", "")
+    return len(base64.b64decode(drawn)) if drawn else 0
+
+
+def test_every_page_of_the_site_is_in_its_navigation() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in [*DOCS.glob("*.md"), *DOCS.glob("*.rst"), *(DOCS / "howto").glob("*.md")]:
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        if name not in {"index", "when-not-table"}:
+            assert re.search(rf"^{name}$", index, re.M), f"{name} is in no toctree of index.md"
+
+
+def test_the_site_names_every_public_name_and_command() -> None:
+    reference = (DOCS / "api.rst").read_text(encoding="utf-8")
+    for name in set(rs.__all__) - WITHOUT_EXAMPLE:
+        assert f"   rff_stream.{name}\n" in reference, name
+    commands = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    for command in main.commands:  # type: ignore[attr-defined]
+        assert f"| `{command}` |" in commands, command
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_links_and_pictures_of_the_site_are_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        place = (page.parent / target).resolve()
+        if place.parent == DOCS / "notebooks":  # copied there when the site is built
+            place = ROOT / "notebooks" / place.name
+        assert place.exists(), f"{page.name}: {target}"
