@@ -7,6 +7,7 @@
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 
@@ -40,11 +41,21 @@ model = rs.GaussianProcessRegressor(
 ).fit(folder / "cube.zarr", "sst", inputs=["lat", "lon", "time"], where=[half])
 mean, std = model.predict(folder / "cube.zarr", return_std=True, noise=True)
 print(model)
-print(mean)
+mean
 
 # %% [markdown]
 # The prediction is labelled and lazy, and keeps the units; land stays NaN only where an input
 # is missing, so the model fills the gap, and says how unsure it is there.
+
+# %%
+day = xr.Dataset({"sst": mean, "std": std}).isel(time=90).load()
+_, axes = plt.subplots(1, 3, figsize=(13, 3.4), dpi=80, layout="constrained")
+for ax, field, title in zip(
+    axes, (cube.sst[90], day.sst, day["std"]), ("seen", "filled", "how unsure"), strict=True
+):
+    rs.plot.surface(field, ax)
+    ax.set_title(title)
+plt.show()
 
 # %%
 held_out = model.residuals(folder / "cube.zarr", where=[rs.HoldOut(0.5, seed=0, part="test")])

@@ -91,10 +91,10 @@ for months, path in sizes.items():
     )
     found = json.loads(done.stdout) | {"data": months * 30 * 50 * 80 * 6 * 4}
     runs.append(found)
+    rows, size, fit = found["rows"], found["data"] >> 20, found["peak"] - found["imports"]
     print(
-        f"{found['rows']:>12,} rows, {found['data'] / 2**20:5.0f} MiB: peak "
-        f"{found['peak'] / 2**20:.0f} MiB, of which the fit {(found['peak'] - found['imports']) / 2**20:.0f}; "
-        f"planned {found['planned'] / 2**20:.0f} MiB; {found['seconds']:.1f} s"
+        f"{rows:>12,} rows, {size:4} MiB: peak {found['peak'] >> 20} MiB, of which the fit "
+        f"{fit >> 20}; planned {found['planned'] >> 20} MiB; {found['seconds']:.1f} s"
     )
 
 # %%
