@@ -1,6 +1,7 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
 #   make demo | test | lint | all-tests | bench | accuracy | notebooks | docs | faults | venv | clean
+#   make bench-cluster | slurm-test
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
 #   make bench BENCH_ARGS="--quick"                   arguments for the benchmark
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults clean
+.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test clean
 
 venv: $(VENV)/.test-stamp
 
@@ -33,6 +34,9 @@ all-tests: $(VENV)/.all-stamp
 
 accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/regression.py --rivals
+	$(BIN)/python tests/accuracy/maps.py
+	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
+	$(BIN)/python tests/accuracy/hermite.py
 	$(PYTEST) -m accuracy tests $(PYTEST_ARGS)
 
 notebooks: $(VENV)/.test-stamp
@@ -56,8 +60,15 @@ lint: $(VENV)/.dev-stamp
 	$(BIN)/mypy
 	$(BIN)/shellcheck .ci/run deployments/*.sh deployments/*/*.sh deployments/*/*.sbatch
 
+# The sbatch file on a SLURM of this machine; skips with the reason where there is none.
+slurm-test: $(VENV)/.test-stamp
+	$(PYTEST) -m slurm tests/test_slurm.py $(PYTEST_ARGS)
+
 bench: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)
+
+bench-cluster: $(VENV)/.test-stamp
+	$(BIN)/python tests/benchmarks/cluster.py $(BENCH_ARGS)
 
 bench-cluster: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/cluster.py $(BENCH_ARGS)

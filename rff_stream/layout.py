@@ -23,6 +23,7 @@ LEAF_ROWS = 65_536  # traffic is then 0.85 % of compute over 1 GB/s, whatever R
 LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
 LEAF_BYTES = 64 << 20  # native bytes of merged chunks
 MOST_SEGMENTS = 128
+SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the segments in flight
 FEWEST_LEAVES = 64  # so many leaves before they grow beyond LEAF_ROWS
 DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
 AMPLIFICATION = 8  # most bytes decoded per byte needed
@@ -116,7 +117,7 @@ def lay_out(source: Source, row_seconds: float, *, seed: int = 0) -> Layout:
     coarse = Layout(edges, seed=seed)
     parts, cut = _parts(source, coarse, target, row_seconds)
     leaves = max(1, coarse.n_boxes * parts)
-    segment = 1 << max(0, math.ceil(math.log2(leaves / MOST_SEGMENTS)))
+    segment = min(1 << max(0, math.ceil(math.log2(leaves / MOST_SEGMENTS))), SEGMENT_LEAVES)
     return Layout(edges, parts, cut, segment, seed)
 
 

@@ -12,6 +12,10 @@ import hypothesis
 import numpy as np
 import pytest
 
+from faulttable import pytest_addoption, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_configure"]
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("RFF_STREAM_DATA", ROOT.parent / "shared" / "data"))
 

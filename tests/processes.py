@@ -52,8 +52,10 @@ async def dask_setup(scheduler):
 class Processes:
     """One scheduler and its workers, each a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        """Settings are names of Dask's environment without ``DASK_DISTRIBUTED__``."""
         self.folder = folder
+        self.settings = {f"DASK_DISTRIBUTED__{name}": text for name, text in settings.items()}
         (folder / "counter.py").write_text(COUNTER)
         preload = str(folder / "counter.py")
         self.scheduler = self._start("scheduler", "--port", "0", "--preload", preload)
@@ -62,18 +64,21 @@ class Processes:
         self.address = str(json.loads((folder / "scheduler.json").read_text())["address"])
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def add_worker(self, *, threads: int = 1, nanny: bool = False) -> subprocess.Popen[bytes]:
+    def add_worker(
+        self,
+        *arguments: str,
+        threads: int = 1,
+        nanny: bool = False,
+        memory: str = "2GiB",
+        file_bytes: int | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """One more worker; with ``file_bytes`` no file that it writes can be longer."""
         worker = self._start(
             "worker",
-            "--nthreads",
-            str(threads),
-            "--memory-limit",
-            "2GiB",
+            *("--nthreads", str(threads), "--memory-limit", memory),
             "--nanny" if nanny else "--no-nanny",
-            "--local-directory",
-            str(self.folder),
-            "--death-timeout",
-            "20",
+            *("--local-directory", str(self.folder), "--death-timeout", "20", *arguments),
+            file_bytes=file_bytes,
         )
         self.workers.append(worker)
         return worker
@@ -88,18 +93,29 @@ class Processes:
             self.add_worker(threads=threads)
         return list(self.workers)
 
-    def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, what: str, *arguments: str, file_bytes: int | None = None
+    ) -> subprocess.Popen[bytes]:
         here = {name: text for name, text in os.environ.items() if not name.startswith("DASK_")}
         fixed = {"PYTHONPATH": str(ROOT), "DASK_CONFIG": str(self.folder)}
         command = [sys.executable, "-m", "dask", what, "--host", "127.0.0.1"]
+        if file_bytes is not None:
+            limit = "import resource, runpy, sys; n = int(sys.argv.pop(1)); "
+            limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)); sys.argv[0] = 'dask'; "
+            limit += "runpy.run_module('dask', run_name='__main__')"
+            command = [sys.executable, "-c", limit, str(file_bytes), *command[3:]]
         command += ["--dashboard-address", "127.0.0.1:0", "--scheduler-file"]
         command += [str(self.folder / "scheduler.json"), *arguments]
         with (self.folder / f"{what}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=here | fixed)
+            known = here | fixed | self.settings
+            return subprocess.Popen(command, stdout=log, stderr=log, env=known)
 
     def stop(self) -> None:
         for process in (*self.workers, self.scheduler):
-            kill(process)
+            for pid in family(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait(10)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

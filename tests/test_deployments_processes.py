@@ -220,8 +220,9 @@ def test_keys_are_in_no_log(cluster: Cluster, certificates: Path) -> None:
 SRUN = """#!{python}
 # Starts the tasks of a step as SLURM does: the same command, ranks in the environment.
 import os, signal, subprocess, sys
-words = [word for word in sys.argv[1:] if not word.startswith("--export")]
-words = words[1:] if words[0].startswith("--kill-on-bad-exit") else words
+words = sys.argv[1:]
+while words[0].startswith("--"):
+    words = words[1:]
 started = []
 for rank in range(4):
     own = {{"SLURM_PROCID": str(rank), "SLURM_NTASKS": "4"}}

@@ -257,6 +257,15 @@ def test_traffic_is_nothing_in_one_process_and_a_state_a_leaf_in_many() -> None:
     assert one.traffic_bytes == 0
     assert many.traffic_bytes == many.layout.n_leaves * many.state_bytes
     assert many.seconds < one.seconds
+    assert "assumes" in str(many) and "assumes" not in str(one)
+
+
+def test_a_thousand_workers_send_little_and_fill_no_scheduler() -> None:
+    found = rs.plan(grid((regular(10**9, 65_000),)), n_features=4096, workers=1000)
+    parts = found.time_parts()
+    assert parts["sending"] <= 0.01 * parts["features and sums"]
+    assert found.scheduler_bytes < 1 << 30
+    assert found.seconds < 2 * parts["features and sums"]
 
 
 def test_a_run_that_cannot_fit_is_refused_with_the_numbers() -> None:

@@ -8,7 +8,7 @@ import queue
 import time
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,8 +19,9 @@ from rff_stream.errors import ClusterError
 from rff_stream.onepass.graph import Graph
 from rff_stream.onepass.leaf import Job
 from rff_stream.onepass.watch import seconds
+from rff_stream.planning import segments_in_flight
 
-__all__ = ["Flight", "check_versions"]
+__all__ = ["Flight", "check_versions", "question"]
 
 logger = logging.getLogger("rff_stream")
 RETRIES = 3
@@ -56,9 +57,8 @@ class Flight:
         return len(self._waiting)
 
     def window(self, segment_leaves: int) -> int:
-        """Segments to keep in flight: two leaves and two segments a thread."""
-        threads = max(1, sum(self._client.nthreads().values()))
-        return int(max(2 * threads // segment_leaves, 2)) + 2
+        """Segments to keep in flight."""
+        return segments_in_flight(sum(self._client.nthreads().values()), segment_leaves)
 
     def ship(self, job: Job) -> Any:
         """The job as one key of the scheduler's: sent once to a worker, kept if one dies."""
@@ -183,32 +183,48 @@ class Flight:
             self._job.release()
 
 
+def question() -> Callable[[], dict[str, str | None]]:
+    """A function that gives the versions that decide the bits of a leaf, by package.
+
+    It travels by value, so that a process without this package can answer: with None.
+    """
+
+    def versions() -> dict[str, str | None]:
+        import importlib
+
+        found: dict[str, str | None] = {}
+        for name in ("rff_stream", "numpy", "scipy"):
+            try:
+                found[name] = str(importlib.import_module(name).__version__)
+            except ImportError:
+                found[name] = None
+        return found
+
+    return versions
+
+
 def check_versions(client: Any) -> None:
-    """Refuse a cluster with another rff_stream, or none; looked at once for each client.
+    """Refuse a cluster that would compute other bits; looked at once for each client.
 
     Raises
     ------
     ClusterError
-        Naming where it differs.
+        Naming what differs, and where.
     """
     if client in _checked:
         return
 
-    def version() -> str | None:
-        try:
-            import rff_stream
-        except ImportError:
-            return None
-        return rff_stream.__version__
-
-    found = {"the scheduler": client.run_on_scheduler(version)} | client.run(version)
-    others = {where: had for where, had in found.items() if had != __version__}
-    if others:
-        words = ", ".join(f"{where} has {had or 'none'}" for where, had in others.items())
-        raise ClusterError(
-            f"This process has rff_stream {__version__} but {words}. All parts of a cluster need "
-            "the same one. Install it there and start them again."
-        )
+    ask = question()
+    mine = ask() | {"rff_stream": __version__}
+    found = {"the scheduler": client.run_on_scheduler(ask)} | client.run(ask)
+    for name, own in mine.items():
+        others = {where: had[name] for where, had in found.items() if had[name] != own}
+        if others:
+            words = ", ".join(f"{where} has {had or 'none'}" for where, had in others.items())
+            raise ClusterError(
+                f"This process has {name} {own} but {words}. All parts of a cluster need the "
+                "same one. Install it there and start them again."
+            )
     _checked.add(client)
 
 

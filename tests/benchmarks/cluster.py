@@ -1,0 +1,259 @@
+"""Measures a pass on real schedulers and workers; prints Markdown.
+
+    make bench-cluster                          everything: about ten minutes on two cores
+    make bench-cluster BENCH_ARGS="--sections leaves --leaves 10000"
+
+``leaves`` is what scheduling costs: a real scheduler, this process as the driver, workers that
+share one process, and leaves of a few rows each. ``workers`` compares one and two worker processes
+with each other and with threads: the same fit from Zarr, in turn, on workers that are up and have
+imported everything. CPU is user + system time of all threads, from the kernel's own counters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench import INPUTS, write_zarr
+
+import rff_stream as rs
+from rff_stream import layout as layouts
+from rff_stream.onepass import Reading
+from rff_stream.sources.base import BoxCost, Columns, Rows
+
+ROWS = 16  # of a leaf that costs nothing
+WORKERS = """
+import asyncio, sys
+from distributed import Worker
+
+async def main(address, count):
+    each = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
+    each["dashboard_address"] = "127.0.0.1:0"
+    workers = [await Worker(address, **each) for _ in range(count)]
+    await asyncio.gather(*(worker.finished() for worker in workers))
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+class Nothing:
+    """Reads rows that are made up on the spot."""
+
+    def read(self, box: Any, *values: Any) -> Iterator[Rows]:
+        lo, hi = box[0]
+        x = np.arange(lo, hi, dtype=float)[:, None]
+        yield Rows(x, x, None, None, 0)
+
+
+class Leaves:
+    """A source of so many leaves."""
+
+    columns = Columns(("x",), ("y",), ("", ""))
+    dims = ("row",)
+    graph = None
+    is_lazy = True
+
+    def __init__(self, count: int) -> None:
+        self.reader = Nothing()
+        self.n_rows = count * ROWS
+        self.shape = (self.n_rows,)
+        self.bounds = (tuple(range(0, self.n_rows + 1, ROWS)),)
+
+    def arguments(self, box: Any) -> tuple[()]:
+        return ()
+
+    def cost(self, box: Any) -> BoxCost:
+        rows = box[0][1] - box[0][0]
+        return BoxCost(rows, 16 * rows, 16 * rows, 1)
+
+    def generation(self) -> str:
+        return ""
+
+    def describe(self, box: Any) -> str:
+        return f"row {box[0][0]}:{box[0][1]}"
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mebibytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+@contextlib.contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextlib.contextmanager
+def scheduler(folder: Path) -> Iterator[tuple[str, int]]:
+    """Address and process id of a scheduler on loopback."""
+    import json
+
+    file = folder / "scheduler.json"
+    file.unlink(missing_ok=True)
+    words = ["-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
+    words += ["--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(file)]
+    with started(*words) as process:
+        while not (file.exists() and file.read_text()):
+            time.sleep(0.1)
+        yield json.loads(file.read_text())["address"], process.pid
+
+
+def measure_leaves(counts: list[int]) -> None:
+    from distributed import Client
+
+    layouts.LEAF_ROWS, layouts.FEWEST_LEAVES, layouts.LEAF_SECONDS = ROWS, 1 << 40, 0.0
+    print("\n### Scheduling: a real scheduler, 8 workers in one process, R = 2\n")
+    print("| leaves | driver ms/leaf | scheduler ms/leaf | both | peak driver, scheduler MiB |")
+    print("|---|---|---|---|---|", flush=True)
+    features = rs.FourierFeatures.sample(rs.Gaussian(), 1, 2, rng=0)
+    for count in counts:
+        with tempfile.TemporaryDirectory() as place, scheduler(Path(place)) as (address, pid):
+            with started("-c", WORKERS, address, "8"), Client(address, timeout=60) as client:
+                client.wait_for_workers(8, timeout=60)
+                source: Any = Leaves(count)
+                reading = Reading(source, progress=False)
+                row = reading.row(features)
+                found = reading.plan(2, sums="float64")
+                assert found.layout.n_leaves == count
+                before = time.process_time(), cpu_seconds(pid)
+                reading.moments(features, row, found, sample_rows=0)
+                driver = 1000 * (time.process_time() - before[0]) / count
+                scheduling = 1000 * (cpu_seconds(pid) - before[1]) / count
+                peaks = f"{peak_mebibytes(os.getpid()):.0f}, {peak_mebibytes(pid):.0f}"
+                both = driver + scheduling
+                row_text = f"{driver:.2f} | {scheduling:.2f} | {both:.2f} | {peaks}"
+                print(f"| {count:,} | {row_text} |", flush=True)
+
+
+def fit(store: str, components: int) -> float:
+    """Wall seconds of one fit."""
+    model = rs.KernelRidge(
+        length_scale=1.0, n_components=components, alpha=1.0, random_state=0, progress=False
+    )
+    begun = time.perf_counter()
+    model.fit(store, "y", inputs=INPUTS)
+    return time.perf_counter() - begun
+
+
+def sent_bytes(client: Any) -> int:
+    """What workers gave to each other, by their own counters."""
+
+    def total(dask_worker: Any = None) -> int:
+        return int(dask_worker.transfer_outgoing_bytes_total)
+
+    return sum(client.run(total).values())
+
+
+class Cluster:
+    """A scheduler and some workers of one thread, with what they have cost so far."""
+
+    def __init__(self, workers: int, stack: contextlib.ExitStack) -> None:
+        from distributed import Client
+
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        address, pid = stack.enter_context(scheduler(folder))
+        words = ["-m", "dask", "worker", address, "--host", "127.0.0.1", "--no-nanny"]
+        words += ["--dashboard-address", "127.0.0.1:0", "--nthreads", "1"]
+        words += ["--memory-limit", "4GiB", "--local-directory", str(folder)]
+        processes = [stack.enter_context(started(*words)) for _ in range(workers)]
+        self.pids = [pid, *(process.pid for process in processes)]
+        self.client = Client(address, timeout=60, set_as_default=False)
+        stack.callback(self.client.close)
+        self.client.wait_for_workers(workers, timeout=60)
+
+    def cpu(self) -> float:
+        return sum(map(cpu_seconds, self.pids)) + time.process_time()
+
+
+def measure_workers(n: int, components: int, repeats: int) -> None:
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        small, large = str(place / "small.zarr"), str(place / "large.zarr")
+        write_zarr(small, n)
+        write_zarr(large, 2 * n)
+        one, two = Cluster(1, stack), Cluster(2, stack)
+        for cluster in (one, two):
+            with cluster.client.as_current():
+                fit(small, 64)
+        with contextlib.redirect_stdout(None):
+            fit_in_threads(small, 64)
+        found: dict[str, list[float]] = {}
+
+        def note(name: str, value: float) -> None:
+            found.setdefault(name, []).append(value)
+
+        for _ in range(repeats):
+            for name, cluster, store in (
+                ("one", one, small), ("two", two, small), ("two, twice the rows", two, large)
+            ):  # fmt: skip
+                before, sent = cluster.cpu(), sent_bytes(cluster.client)
+                with cluster.client.as_current():
+                    note(f"{name}: s", fit(store, components))
+                note(f"{name}: CPU s", cluster.cpu() - before)
+                note(f"{name}: MB sent", (sent_bytes(cluster.client) - sent) / 1e6)
+            begun = time.process_time()
+            note("threads: s", fit_in_threads(small, components))
+            note("threads: CPU s", time.process_time() - begun)
+    report(found, n, components, repeats)
+
+
+def fit_in_threads(store: str, components: int) -> float:
+    import dask
+
+    with dask.config.set(scheduler="threads", num_workers=2):
+        return fit(store, components)
+
+
+def report(found: dict[str, list[float]], n: int, components: int, repeats: int) -> None:
+    def ratio(a: str, b: str) -> float:
+        pairs = zip(found[a], found[b], strict=True)
+        return statistics.median(x / y for x, y in pairs)
+
+    print(f"\n### Workers: n = {n:,}, d = 8, R = {components}, from Zarr, {repeats} turns\n")
+    print("| what | median |\n|---|---|")
+    for name, values in found.items():
+        print(f"| {name} | {statistics.median(values):.1f} |")
+    print(f"| one over two workers, wall | {ratio('one: s', 'two: s'):.2f} |")
+    weak = ratio("one: s", "two, twice the rows: s")
+    print(f"| weak scaling: n on one over 2 n on two, wall | {weak:.2f} |")
+    print(f"| two workers over threads, CPU | {ratio('two: CPU s', 'threads: CPU s'):.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sections", default="leaves,workers")
+    parser.add_argument("--leaves", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--components", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=3)
+    chosen = parser.parse_args()
+    if "workers" in chosen.sections:
+        measure_workers(chosen.rows, chosen.components, chosen.repeats)
+    if "leaves" in chosen.sections:
+        measure_leaves(chosen.leaves)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""Faults of real schedulers, workers and drivers that `test_cluster` leaves out: see faults.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+import rff_stream as rs
+from processes import BOUND, ROOT, Meanwhile, Processes, connected, family, kill, leaves_done, until
+from rff_stream import layout as layouts
+from rff_stream._array import Array
+from rff_stream.errors import ClusterError
+from rff_stream.moments import Moments
+
+pytestmark = pytest.mark.cluster
+
+N, D, R = 100_000, 3, 64
+LEAF_ROWS = 4096
+LEAVES = -(-N // LEAF_ROWS)
+
+
+@pytest.fixture(autouse=True)
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "LEAF_ROWS", LEAF_ROWS)
+    monkeypatch.setattr(layouts, "MOST_SEGMENTS", 16)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Processes]:
+    found = Processes(tmp_path)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Array, Array]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, D)).astype(np.float32)
+    return x, np.sin(x[:, 0]) + x[:, 1]
+
+
+@pytest.fixture(scope="module")
+def store(rows: tuple[Array, Array], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "table.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    columns = {**{f"x{i}": rows[0][:, i] for i in range(D)}, "y": rows[1]}
+    for name, column in columns.items():
+        group.create_array(name, data=column, chunks=(2048,))
+    return path
+
+
+def map_of(r: int = R) -> rs.FourierFeatures:
+    return rs.FourierFeatures.sample(rs.Gaussian(1.5), D, r, rng=0)
+
+
+def lazy(
+    rows: tuple[Array, Array], seconds: float, change: Callable[..., Array] | None = None
+) -> Any:
+    """The rows as Dask blocks, each of which takes its time."""
+
+    def slow(block: Array) -> Array:  # travels by value: workers do not know this file
+        time.sleep(seconds)
+        return block
+
+    x = da.from_array(rows[0], chunks=(LEAF_ROWS, D)).map_blocks(change or slow, dtype=np.float32)
+    return x, da.from_array(rows[1], chunks=LEAF_ROWS)
+
+
+def expected_of(rows: tuple[Array, Array]) -> Moments:
+    """What threads make of the same rows."""
+    with dask.config.set(scheduler="threads"):
+        found: Moments = rs.collect(map_of(), *lazy(rows, 0), progress=False)
+    return found
+
+
+def same_bits(a: Moments, b: Moments) -> bool:
+    return a.sums.tobytes() == b.sums.tobytes() and a.n == b.n
+
+
+# ------------------------------------------------------------------------------------ workers
+
+
+def disturbed(
+    processes: Processes, rows: tuple[Array, Array], act: Callable[[], None], seconds: float = 0.1
+) -> int:
+    """The bits of an undisturbed run, whatever ``act`` does in mid-fit; leaves that were done."""
+    expected = expected_of(rows)
+    with connected(processes, len(processes.workers)) as client:
+        with Meanwhile(client, 6, act) as meanwhile:
+            found = rs.collect(map_of(), *lazy(rows, seconds), row=expected.row, progress=False)
+        done = leaves_done(client) - meanwhile.before
+    assert meanwhile.at < LEAVES, "it happened in mid-fit"
+    assert same_bits(found, expected)
+    return done
+
+
+def test_a_worker_killed_under_its_nanny_changes_no_bit(
+    own: Processes, rows: tuple[Array, Array]
+) -> None:
+    nanny = own.add_worker(nanny=True)
+    children: list[int] = []
+
+    def kill_child() -> None:
+        children.extend(family(nanny.pid)[1:])
+        os.kill(children[-1], signal.SIGKILL)
+
+    assert disturbed(own, rows, kill_child) >= LEAVES
+    assert nanny.poll() is None
+    assert set(family(nanny.pid)[1:]) - set(children), "another one took its place"
+
+
+def test_a_worker_that_is_told_to_go_changes_no_bit(
+    own: Processes, rows: tuple[Array, Array]
+) -> None:
+    first, _ = own.add_worker(), own.add_worker()
+    assert disturbed(own, rows, lambda: first.send_signal(signal.SIGTERM)) >= LEAVES
+    assert first.wait(BOUND) == 0
+
+
+def test_a_lifetime_hands_sums_over(own: Processes, rows: tuple[Array, Array]) -> None:
+    own.add_worker()
+    with connected(own, 1):
+        first = own.add_worker("--lifetime", "5s")
+    done = disturbed(own, rows, lambda: until(lambda: first.poll() is not None, "end"), 0.5)
+    assert first.wait(BOUND) == 0
+    assert LEAVES <= done <= LEAVES + 1, "nothing that was done is done again"
+
+
+def test_a_frozen_worker_is_given_up(tmp_path: Path, rows: tuple[Array, Array]) -> None:
+    own = Processes(tmp_path, SCHEDULER__WORKER_TTL="4s")
+    try:
+        first, _ = own.add_worker(), own.add_worker()
+        started = time.monotonic()
+        disturbed(own, rows, lambda: first.send_signal(signal.SIGSTOP))
+        assert time.monotonic() - started < BOUND
+        first.send_signal(signal.SIGCONT)
+        until(lambda: first.poll() is not None, "end of the late worker")
+    finally:
+        own.stop()
+
+
+def test_deaths_throughout_change_no_bit(tmp_path: Path, rows: tuple[Array, Array]) -> None:
+    own = Processes(tmp_path, SCHEDULER__ALLOWED_FAILURES="20")
+    try:
+        own.have(2)
+
+        def kill_again_and_again() -> None:
+            for victim in list(own.workers):
+                own.add_worker()
+                time.sleep(1.5)
+                kill(victim)
+            own.workers = [worker for worker in own.workers if worker.poll() is None]
+
+        disturbed(own, rows, kill_again_and_again, 0.2)
+    finally:
+        own.stop()
+
+
+def test_a_leaf_beyond_the_memory_of_its_worker_is_named(
+    tmp_path: Path, rows: tuple[Array, Array]
+) -> None:
+    def swell(block: Array, block_info: Any = None) -> Array:
+        if block_info[0]["chunk-location"][0] == 5:
+            held = np.ones((2 << 30) // 8)
+            time.sleep(5)
+            return block + held[:1]
+        return block
+
+    own = Processes(tmp_path, SCHEDULER__ALLOWED_FAILURES="1")
+    try:
+        own.add_worker(nanny=True, memory="800MiB")
+        row = expected_of(rows).row
+        with (
+            connected(own, 1),
+            pytest.raises(ClusterError, match=r"killed its workers.*memory") as caught,
+        ):
+            swelling = lazy(rows, 0, swell)
+            rs.collect(map_of(), *swelling, row=row, memory=4 << 30, progress=False)
+        assert "swell" in str(caught.value) or "rows 20480:24576" in str(caught.value)
+    finally:
+        own.stop()
+
+
+LIMITS = {"rff-stream.stall-warning": 1, "rff-stream.stall-timeout": 5}
+
+
+def test_a_paused_worker_is_named(
+    own: Processes, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own.add_worker(memory="120MiB")  # less than it has imported
+    with connected(own, 1), dask.config.set(LIMITS):
+        with pytest.raises(ClusterError, match=r"tcp://127.*paused at 0.\d GiB") as caught:
+            rs.collect(map_of(), store, "y", inputs=INPUTS, memory=4 << 30, progress=False)
+    assert "nothing finished for" in caplog.text
+    assert "too little memory or a full local directory" in str(caught.value)
+
+
+@pytest.mark.parametrize("disk", ["good", "full"])
+def test_a_full_spill_disk_is_no_silent_wait(own: Processes, store: Path, disk: str) -> None:
+    """What others left on a worker goes to its disk; where it cannot, the worker pauses."""
+    own.add_worker(memory="600MiB", file_bytes=None if disk == "good" else 4 << 20)
+
+    def ballast(number: int) -> Array:
+        return np.full((20 << 20) // 8, float(number))
+
+    with connected(own, 1) as client, dask.config.set(LIMITS):
+        held = client.map(ballast, range(30))
+
+        def finished() -> int:
+            return sum(future.status == "finished" for future in held)
+
+        def collect() -> Moments:
+            found: Moments = rs.collect(
+                map_of(), store, "y", inputs=INPUTS, memory=4 << 30, progress=False
+            )
+            return found
+
+        if disk == "good":
+            until(lambda: finished() == 30, "ballast")
+            assert collect().n == N
+            return
+        until(lambda: paused(client) == 1, "paused worker")
+        with pytest.raises(ClusterError, match=r"paused at.*full local directory"):
+            collect()
+
+
+def paused(client: Any) -> int:
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return sum(worker["status"] == "paused" for worker in workers)
+
+
+# ------------------------------------------------------------------- scheduler and driver
+
+INPUTS = ["x0", "x1", "x2"]
+WIDE = 512
+
+
+def checkpointed(store: Path, checkpoint: Path | None) -> Moments:
+    found: Moments = rs.collect(
+        map_of(WIDE), store, "y", inputs=INPUTS, checkpoint=checkpoint, progress=False
+    )
+    return found
+
+
+def test_a_fit_goes_on_after_the_death_of_its_scheduler(
+    own: Processes, store: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with dask.config.set(scheduler="threads"):
+        expected = checkpointed(store, None)
+    own.add_worker()
+    path = tmp_path / "checkpoint.zarr"
+    with connected(own, 1) as client, dask.config.set({"rff-stream.checkpoint-seconds": 0}):
+        before = leaves_done(client)
+        pilot = 25
+        with (
+            Meanwhile(client, pilot + 8, lambda: kill(own.scheduler)),
+            pytest.raises(ClusterError, match="scheduler"),
+        ):
+            checkpointed(store, path)
+    again = Processes(tmp_path_factory.mktemp("again"))
+    try:
+        again.add_worker()
+        with connected(again, 1) as client:
+            before = leaves_done(client)
+            found = checkpointed(store, path)
+            assert leaves_done(client) - before < LEAVES, "what was finished is not read again"
+    finally:
+        again.stop()
+    assert same_bits(found, expected)
+
+
+DRIVER = """
+import sys
+import dask, rff_stream as rs
+from distributed import Client
+from rff_stream import layout
+layout.LEAF_ROWS, layout.MOST_SEGMENTS = {leaf_rows}, 16
+dask.config.set({{"rff-stream.checkpoint-seconds": 0}})
+features = rs.FourierFeatures.sample(rs.Gaussian(1.5), {d}, {r}, rng=0)
+with Client("{address}", timeout=60):
+    rs.collect(features, "{store}", "y", inputs={inputs}, checkpoint="{path}", progress=False)
+"""
+
+
+def test_a_fit_goes_on_after_the_death_of_its_driver(
+    own: Processes, store: Path, tmp_path: Path
+) -> None:
+    with dask.config.set(scheduler="threads"):
+        expected = checkpointed(store, None)
+    own.add_worker()
+    path = tmp_path / "checkpoint.zarr"
+    words = {"address": own.address, "store": store, "inputs": INPUTS, "path": path}
+    program = DRIVER.format(leaf_rows=LEAF_ROWS, d=D, r=WIDE, **words)
+    with connected(own, 1):
+        driver = subprocess.Popen(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}
+        )
+        until(lambda: len(list(path.glob("log/*"))) >= 4, "checkpoint")
+        assert driver.poll() is None, "it died in mid-fit"
+        kill(driver)
+    with dask.config.set(scheduler="threads"):
+        found = checkpointed(store, path)
+    assert same_bits(found, expected)
