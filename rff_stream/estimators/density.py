@@ -222,6 +222,21 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
             )
         return factor
 
+    def _state(self) -> dict[str, Array]:
+        kernel = getattr(self, "_fitted_kernel", None)
+        known = getattr(self, "bandwidth_", 1.0) if kernel is None else length_scale_of(kernel)
+        scale = np.asarray(known, np.float64)
+        several = getattr(self, "_several", None)
+        return {"length_scale": scale} | ({} if several is None else {"factors": several.factors})
+
+    def _take_state(self, arrays: Mapping[str, Array]) -> None:
+        kernel, scale = kernel_of(self.kernel), np.asarray(arrays["length_scale"])
+        self._several = None
+        if "factors" in arrays:
+            self._several = MultiScale(kernel, arrays["factors"], self.features_.n_inputs)
+        own = getattr(kernel, "length_scale", None) is not None
+        self._fitted_kernel = kernel if own else kernel.with_length_scale(scale)
+
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
         several, importance = self._several, None
         if several is not None:

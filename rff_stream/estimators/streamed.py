@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.accumulate import Sums
+from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import (
     checked_fit,
     checked_rows,
@@ -28,21 +30,23 @@ from rff_stream.estimators.mapping import (
     make_features,
     seed_of,
 )
-from rff_stream.estimators.streaming import StreamedEstimator
+from rff_stream.estimators.resuming import begin, resumable, resumed
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments, total
+from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading, no_rows
 from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
 from rff_stream.onepass.scoring import Residuals, ResidualStatistic
 from rff_stream.pilot import augmented_row
+from rff_stream.planning import Plan
 from rff_stream.predictor import LinearPredictor, RowFunction
-from rff_stream.sources import Columns, Source, open_source
+from rff_stream.sources import Source, open_source
+from rff_stream.store import Checkpoint
 
 __all__ = ["StreamedRegressor"]
 
 
-class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  # type: ignore[misc]
+class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # type: ignore[misc]
     """Rows of any container -> moments -> an answer that predicts.
 
     A subclass has the parameters read here and says what the answer is:
@@ -70,6 +74,8 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  #
         inputs: Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
+        by: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Fit from one read of the data.
@@ -87,6 +93,12 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  #
             Sample dimensions, default those of y; others become columns u[level=500].
         where : sequence of (name, op, value) or HoldOut
             Rows that do not meet all of them are left out.
+        by : name(s) or array, optional
+            Label of each row: moments are kept per label, so that a saved model answers for
+            any union of them (``load(path, groups=…)``). With ``alpha="cv"`` they are the folds.
+        checkpoint : path or URL, optional
+            Where finished sums are kept while a long fit runs; the same fit goes on from
+            there, with the same bits. Remove it when the model is saved.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
 
@@ -114,6 +126,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  #
             inputs=inputs,
             dim=dim,
             where=where,
+            by=by,
             missing_rows=self.missing_rows,
             missing_chunks=self.missing_chunks,
             storage_options=storage_options,
@@ -128,25 +141,40 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  #
         if arrays and targets:
             columns = replace(columns, targets=targets)
         self._flat = flat and len(columns.targets) == 1
-        self._read(source, columns)
+        self.columns_ = columns
+        self._forget_history()
+        self._selection = {"dim": dim, "where": tuple(where), "by": by}
+        self._read(source, checkpoint)
         return self
 
-    def _read(self, source: Source, columns: Columns) -> None:
-        """Plan, pilot, map, pass, answer."""
-        d = len(columns.inputs)
+    def _read(self, source: Source, checkpoint: Any) -> None:
+        """Plan, map, pass, answer."""
+        columns, ledger = self.columns_, self._recorded(source)
+        d, grouped = len(columns.inputs), self._selection["by"] is not None
         check_choices(self.kernel, self.length_scale, self.features, self.sample_rows, d)
-        folds, seed = self._n_folds(len(columns.targets)), seed_of(self.random_state)
-        n_components = self.n_components
-        if not isinstance(self.features, str):
-            n_components = self.features.n_components
+        self._n_folds(len(columns.targets))
         reading = Reading(source, progress=self.progress)
-        self.plan_ = reading.plan(
-            n_components,
-            memory=self.memory,
-            sums=self.sums,
-            dtype=self.dtype,
-            n_groups=max(folds, 1),
-        )
+        self.plan_ = self._plan(reading)
+        kept = None
+        if checkpoint is not None:
+            kept = resumable(self, source, self.plan_, checkpoint)
+        row = None if kept is None else resumed(self, kept)
+        if row is None:
+            row = self._mapped(reading)
+        if kept is not None:
+            begin(self, kept, row, self.plan_)
+        groups, seen = self._groups_of(reading, row, self.plan_, grouped=grouped, checkpoint=kept)
+        if not any(moments.n for moments in groups.values()):
+            raise no_rows(source)
+        self.n_features_in_, self._ledger = d, ledger
+        self._adopt(groups)
+        self.n_missing_ = seen - self.n_rows_
+        with few_features_blas(self.features_.n_components):
+            self._polish(reading)
+
+    def _mapped(self, reading: Reading) -> AugmentedRow:
+        """The map, drawn from the pilot, and what a row of it means."""
+        columns, seed = self.columns_, seed_of(self.random_state)
         pilot = reading.pilot(seed)
         kernel = find_kernel(self.kernel, self.length_scale, pilot, seed, self.progress)
         with single_threaded_blas():
@@ -156,19 +184,45 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, StreamedEstimator):  #
             row = augmented_row(
                 self.features_, pilot, columns.inputs, columns.targets, columns.units
             )
-        groups, seen = reading.moments(
-            self.features_, row, self.plan_, sample_rows=self.sample_rows, folds=folds
-        )
-        self.moments_: Moments = total(groups.values())
-        if not self.moments_.n:
-            raise no_rows(source)
-        self.columns_, self._target_origin = columns, row.target_origin
-        self.n_rows_, self.n_missing_ = self.moments_.n, seen - self.moments_.n
-        self.n_features_in_ = d
         self.length_scale_ = length_scale_of(kernel)
-        with few_features_blas(n_components):
-            self._solve(groups)
-            self._polish(reading)
+        return row
+
+    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
+        if n_components is None:
+            own = isinstance(self.features, str)
+            n_components = self.n_components if own else self.features.n_components  # type: ignore[union-attr]
+        folds = self._n_folds(len(self.columns_.targets))
+        return reading.plan(
+            n_components,
+            memory=self.memory,
+            sums=self.sums,
+            dtype=self.dtype,
+            n_groups=max(folds, 1),
+        )
+
+    def _groups_of(
+        self,
+        reading: Reading,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        grouped: bool = False,
+        checkpoint: Checkpoint | None = None,
+    ) -> tuple[dict[Any, Moments], int]:
+        folds = 0 if grouped else self._n_folds(len(self.columns_.targets))
+        return reading.moments(
+            self.features_,
+            row,
+            plan,
+            sample_rows=self.sample_rows,
+            grouped=grouped,
+            folds=folds,
+            checkpoint=checkpoint,
+        )
+
+    def _adopt(self, groups: Mapping[Any, Moments]) -> None:
+        self._target_origin = next(iter(groups.values())).row.target_origin
+        super()._adopt(groups)
 
     def _n_folds(self, n_targets: int) -> int:
         """Folds to keep apart in the pass, 0 for none; refuses parameters of the answer."""

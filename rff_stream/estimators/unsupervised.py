@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
 
+from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_inputs, in_memory, unchanged_on_error
 from rff_stream.estimators.mapping import check_n_components, seed_of
-from rff_stream.estimators.streaming import StreamedEstimator
+from rff_stream.estimators.resuming import begin, resumable, resumed
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.layout import rows_of
-from rff_stream.moments import Moments, total
+from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading, no_rows
 from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
 from rff_stream.pilot import Pilot, augmented_row
-from rff_stream.sources import Columns, Source, open_source
+from rff_stream.planning import Plan
+from rff_stream.sources import Source, open_source
+from rff_stream.store import Checkpoint
 
 __all__ = ["StreamedMean", "kernel_of", "positive_numbers"]
 
 
-class StreamedMean(StreamedEstimator):
+class StreamedMean(GrowingEstimator):
     """Rows of any container -> mean feature vector -> an answer about rows.
 
     A subclass has the parameters read here and says what the answer is: ``_check(d)``,
@@ -50,6 +54,8 @@ class StreamedMean(StreamedEstimator):
         inputs: Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
+        by: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Fit from one read of the data.
@@ -68,6 +74,10 @@ class StreamedMean(StreamedEstimator):
             Sample dimensions; others become columns u[level=500].
         where : sequence of (name, op, value) or HoldOut
             Rows that do not meet all of them are left out.
+        by : name(s) or array, optional
+            Label of each row: a saved model answers for any union (``load(path, groups=…)``).
+        checkpoint : path or URL, optional
+            Where a long fit is kept while it runs, and goes on with the same bits.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
 
@@ -97,6 +107,7 @@ class StreamedMean(StreamedEstimator):
             inputs=inputs,
             dim=dim,
             where=where,
+            by=by,
             missing_rows=self.missing_rows,
             missing_chunks=self.missing_chunks,
             storage_options=storage_options,
@@ -105,30 +116,63 @@ class StreamedMean(StreamedEstimator):
         if arrays and hasattr(self, "feature_names_in_"):
             columns = replace(columns, inputs=tuple(self.feature_names_in_))
         self._check(len(columns.inputs))
-        self._read(source, columns)
+        self.columns_ = columns
+        self._forget_history()
+        self._selection = {"dim": dim, "where": tuple(where), "by": by}
+        self._read(source, checkpoint)
         return self
 
-    def _read(self, source: Source, columns: Columns) -> None:
-        """Plan, pilot, map, pass, answer."""
-        reading, seed = Reading(source, progress=self.progress), seed_of(self.random_state)
-        self.plan_ = reading.plan(
-            self.n_components, order=self._order(), memory=self.memory, dtype=self.dtype
-        )
+    def _read(self, source: Source, checkpoint: Any) -> None:
+        """Plan, map, pass, answer."""
+        ledger, grouped = self._recorded(source), self._selection["by"] is not None
+        reading = Reading(source, progress=self.progress)
+        self.plan_ = self._plan(reading)
+        kept = None
+        if checkpoint is not None:
+            kept = resumable(self, source, self.plan_, checkpoint)
+        row = None if kept is None else resumed(self, kept)
+        if row is None:
+            row = self._mapped(reading)
+        if kept is not None:
+            begin(self, kept, row, self.plan_)
+        groups, seen = self._groups_of(reading, row, self.plan_, grouped=grouped, checkpoint=kept)
+        if not any(moments.n for moments in groups.values()):
+            raise no_rows(source)
+        self.n_features_in_, self._ledger = len(self.columns_.inputs), ledger
+        self._adopt(groups)
+        self.n_missing_ = seen - self.n_rows_
+        with few_features_blas(self.n_components):
+            self._polish(reading)
+
+    def _mapped(self, reading: Reading) -> AugmentedRow:
+        """The map, drawn for the pilot's scales, and what a row of it means."""
+        columns, seed = self.columns_, seed_of(self.random_state)
         with single_threaded_blas():
             pilot = reading.pilot(seed)
-            self.features_: FeatureMap = self._make_features(pilot, rows_of(source), seed)
-            row = augmented_row(self.features_, pilot, columns.inputs, (), columns.units)
-            groups, seen = reading.moments(
-                self.features_, row, self.plan_, sample_rows=self.sample_rows
-            )
-        self.moments_: Moments = total(groups.values())
-        if not self.moments_.n:
-            raise no_rows(source)
-        self.columns_, self.n_features_in_ = columns, len(columns.inputs)
-        self.n_rows_, self.n_missing_ = self.moments_.n, seen - self.moments_.n
-        with few_features_blas(self.n_components):
-            self._solve(groups)
-            self._polish(reading)
+            self.features_ = self._make_features(pilot, rows_of(reading.source), seed)
+            return augmented_row(self.features_, pilot, columns.inputs, (), columns.units)
+
+    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
+        size = self.n_components if n_components is None else n_components
+        return reading.plan(size, order=self._order(), memory=self.memory, dtype=self.dtype)
+
+    def _groups_of(
+        self,
+        reading: Reading,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        grouped: bool = False,
+        checkpoint: Checkpoint | None = None,
+    ) -> tuple[dict[Any, Moments], int]:
+        return reading.moments(
+            self.features_,
+            row,
+            plan,
+            sample_rows=self.sample_rows,
+            grouped=grouped,
+            checkpoint=checkpoint,
+        )
 
     def _order(self) -> int:
         """Of the moments that the answer needs."""

@@ -24,7 +24,14 @@ from rff_stream.onehot import ClassMoments, one_hot, sorted_labels
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.classes import ClassStatistic
 from rff_stream.onepass.keeping import Keeper, facts_of, same_data
-from rff_stream.onepass.leaf import Leaf, MomentStatistic, PilotRows, PilotStatistic, Statistic, Tally
+from rff_stream.onepass.leaf import (
+    Leaf,
+    MomentStatistic,
+    PilotRows,
+    PilotStatistic,
+    Statistic,
+    Tally,
+)
 from rff_stream.onepass.run import Pass, active_client, thread_count, worker_memory
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
@@ -261,6 +268,14 @@ def collect(
         If the pass cannot fit, or the plan is for other data; nothing was read.
     ModelError
         If ``row`` is of another map or of other columns, or the checkpoint of another pass.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 64, rng=0)
+    >>> rs.collect(features, x, x[:, 0]).n
+    500
     """
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)

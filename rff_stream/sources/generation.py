@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from rff_stream._array import Array, digest
 from rff_stream.sources.variable import Variable, is_from
 
-__all__ = ["generation_of", "of_graph"]
+__all__ = ["generation_of", "of_graph", "stamps_of"]
 
 SAMPLED = 4096
 """Values of an array in memory that enter the hash."""
@@ -53,37 +52,66 @@ def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:
 
 
 def of_stored(array: Any) -> list[str]:
-    """Metadata of a Zarr array as they are now; on a local disk also its files' stamps."""
+    """Metadata of a Zarr array as they are now, and the stamps of its files."""
     import zarr
-
-    from rff_stream.sources.checked import local_root
 
     store = array.store_path.store
     version = array.metadata.zarr_format
     now = zarr.open_array(store, path=array.path, mode="r", zarr_format=version)
-    root = local_root(store._store)
-    files = "" if root is None else stamps(root / array.path)
-    return [store.name, array.path, str(now.metadata.to_dict()), files]
-
-
-def stamps(folder: Path) -> str:
-    """sha256 of path, size and time of every file in a folder, in order."""
     found = hashlib.sha256()
-    for line in sorted(stamp_lines(str(folder), "")):
-        found.update(line.encode())
-    return found.hexdigest()
+    for name, stamp in sorted(stamps_of(store._store, array.path).items()):
+        found.update(f"{name} {stamp}\n".encode())
+    return [store.name, array.path, str(now.metadata.to_dict()), found.hexdigest()]
 
 
-def stamp_lines(folder: str, prefix: str) -> Iterator[str]:
-    """One line a file: "c/0/1 1024 1700000000000000000"."""
+def stamps_of(store: Any, path: str) -> dict[str, str]:
+    """What tells one state of every file of an array from another, without reading it.
+
+    Names are relative to the array. On a local disk size and time; on an object store what
+    its listing says (etag, or size and time); elsewhere the size alone.
+    """
+    from zarr.core.sync import sync
+    from zarr.storage import FsspecStore
+
+    from rff_stream.sources.checked import local_root
+
+    root = local_root(store)
+    if root is not None:
+        return dict(local_stamps(str(root / path), ""))
+    if isinstance(store, FsspecStore):
+        return sync(remote_stamps(store, path))
+    return sync(sizes_of(store, path))
+
+
+def local_stamps(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """("c/0/1", "1024 1700000000000000000") of every file in a folder."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{prefix}{entry.name}"
             if entry.is_dir():
-                yield from stamp_lines(entry.path, f"{name}/")
+                yield from local_stamps(entry.path, f"{name}/")
             else:
                 status = entry.stat()
-                yield f"{name} {status.st_size} {status.st_mtime_ns}\n"
+                yield name, f"{status.st_size} {status.st_mtime_ns}"
+
+
+async def remote_stamps(store: Any, path: str) -> dict[str, str]:
+    """Etag, or size and time, of every object of an array."""
+    folder = f"{store.path}/{path}".rstrip("/") + "/"
+    found = await store.fs._find(folder, detail=True)
+    return {
+        name.removeprefix(folder.lstrip("/")).removeprefix(folder): str(
+            info.get("ETag") or [info.get("size"), str(info.get("LastModified"))]
+        )
+        for name, info in found.items()
+    }
+
+
+async def sizes_of(store: Any, path: str) -> dict[str, str]:
+    """Bytes of every value of an array."""
+    prefix = f"{path}/" if path else ""
+    names = [name async for name in store.list_prefix(prefix)]
+    return {name.removeprefix(prefix): str(await store.getsize(name)) for name in names}
 
 
 def of_file(path: str) -> list[Any]:

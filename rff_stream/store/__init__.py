@@ -18,6 +18,7 @@ and of itself; every 128th holds all that is live before it.
 from rff_stream.store.audit import Verified
 from rff_stream.store.checkpoint import Checkpoint
 from rff_stream.store.entries import Batch, Entry
+from rff_stream.store.ids import Outdated
 from rff_stream.store.model import StoredModel, load_model, save_model
 from rff_stream.store.momentstore import MomentStore
 
@@ -26,6 +27,7 @@ __all__ = [
     "Checkpoint",
     "Entry",
     "MomentStore",
+    "Outdated",
     "StoredModel",
     "Verified",
     "load_model",

@@ -22,6 +22,7 @@ __all__ = [
     "Manifest",
     "State",
     "check_format",
+    "ever",
     "is_root",
     "sha256",
 ]
@@ -235,6 +236,12 @@ class State:
         except (KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{place} holds a state that cannot be read: {error!r}.") from error
         return state
+
+
+def ever(state: State) -> dict[str, dict[str, Any]]:
+    """Labels by id of every batch that was ever committed, what is gone included."""
+    known: dict[str, Any] = {**state.gone, **state.live}
+    return {key: known[key].labels for key in sorted(known)}
 
 
 def sha256(data: bytes) -> str:

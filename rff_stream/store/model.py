@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.store.entries import ever
 from rff_stream.store.files import Files, open_files
 from rff_stream.store.layout import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.log import Log
@@ -34,12 +35,18 @@ class StoredModel:
         What was solved from the moments; {} where batches came or went since: solve again.
     moments : dict of label to Moments, or None
         Per group, summed over all batches; None where the model was saved without.
+    known : dict of str to dict
+        Labels by id of every batch that was ever committed.
+    seen : int or None
+        Rows that were looked at for the batches that count, where all of them say it.
     """
 
     header: dict[str, Any]
     arrays: dict[str, Array]
     answers: dict[str, Array]
     moments: dict[Label, Moments] | None
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seen: int | None = None
 
 
 def save_model(
@@ -49,6 +56,7 @@ def save_model(
     answers: Mapping[str, Array],
     moments: Mapping[Any, Moments] | None,
     *,
+    labels: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
@@ -66,6 +74,8 @@ def save_model(
     moments : mapping of label to Moments, or None
         Groups of one pass. None keeps only what prediction needs; batches cannot be
         added to such a model later.
+    labels : dict of plain values, optional
+        What is known of these moments as a batch.
     overwrite : bool
         Replace a model, at one instant; the old one is kept until then. Local paths only.
     storage_options : mapping, optional
@@ -78,7 +88,7 @@ def save_model(
     """
     row, order, batch = None, 2, None
     if moments is not None:
-        batch = NewBatch(FIT, moments)
+        batch = NewBatch(FIT, moments, labels or {})
         row, order = _meaning(moments)
         batch = batch.checked(row, order)
     pilot = () if batch is None else (batch.id,)
@@ -120,7 +130,10 @@ def _load(files: Files, max_bytes: int) -> StoredModel:
     if root.row is not None:
         chosen = [live[key] for key in sorted(live)]
         moments = sum_by_group(g for _, g in read_batches(log, chosen, root, max_bytes))
-    return StoredModel(root.header, root.arrays, root.answers if unchanged else {}, moments)
+    answers = root.answers if unchanged else {}
+    seen = [batch.labels.get("seen") for batch in live.values()]
+    looked = sum(seen) if seen and all(type(n) is int for n in seen) else None
+    return StoredModel(root.header, root.arrays, answers, moments, ever(log.state), looked)
 
 
 def _meaning(moments: Mapping[Any, Moments]) -> tuple[AugmentedRow, int]:

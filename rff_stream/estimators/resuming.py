@@ -1,0 +1,52 @@
+"""A long fit that goes on where it was stopped: its map and its sums are in a checkpoint."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from rff_stream.estimators.growing import GrowingEstimator
+from rff_stream.estimators.persistence import MAP, STATE, map_of, plain_value, selection_of
+from rff_stream.moments import AugmentedRow
+from rff_stream.onepass.keeping import facts_of
+from rff_stream.planning import Plan
+from rff_stream.sources import Source
+from rff_stream.store import Checkpoint
+
+__all__ = ["begin", "resumable", "resumed"]
+
+AFTERWARDS = (
+    "alpha", "contamination", "cv", "fit_intercept", "memory", "noise", "progress", "refine",
+    "ridge", "threshold",
+)  # fmt: skip
+"""Parameters that are asked after the pass: another value goes on from the same sums."""
+
+
+def resumable(
+    model: GrowingEstimator, source: Source, found: Plan, path: str | PathLike[str]
+) -> Checkpoint:
+    """The checkpoint of this very fit, there or to be; refuses that of another."""
+    parameters = model.get_params(deep=False).items()
+    chosen = {name: plain_value(v) for name, v in parameters if name not in AFTERWARDS}
+    facts = facts_of(source, found, model=type(model).__name__, **chosen, **selection_of(model))
+    folds = getattr(model, "_n_folds", None)
+    facts["folds"] = 0 if folds is None else folds(len(source.columns.targets))
+    return Checkpoint(path, facts)
+
+
+def resumed(model: GrowingEstimator, kept: Checkpoint) -> AugmentedRow | None:
+    """Give the model the map that an earlier run drew; None where there was none."""
+    store = kept.store
+    if store is None:
+        return None
+    model.features_ = map_of(store.header, store.arrays)
+    state = {k.removeprefix(STATE): v for k, v in store.arrays.items() if k.startswith(STATE)}
+    model._take_state(state)
+    return store.row
+
+
+def begin(model: GrowingEstimator, kept: Checkpoint, row: AugmentedRow, found: Plan) -> None:
+    """Say what the checkpoint will keep, the map included."""
+    plain, arrays = model.features_.spec()
+    named = {MAP + name: values for name, values in arrays.items()}
+    named |= {STATE + name: values for name, values in model._state().items()}
+    kept.begin(row, found.order, {"map": dict(plain)}, named)

@@ -1,0 +1,256 @@
+"""Counting new rows exactly once: what is new, its moments, one commit for each batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import digest
+from rff_stream.errors import ModelError
+from rff_stream.estimators.growing import GrowingEstimator, rows_of_batch
+from rff_stream.estimators.inputs import checked_batch, in_memory
+from rff_stream.estimators.ledger import Ledger, content_of_arrays
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.onepass import Reading
+from rff_stream.onepass.content import ContentStatistic
+from rff_stream.sources import Source, open_source
+from rff_stream.sources.extent import can_grow, check_unchanged, growth_of, record_of
+from rff_stream.sources.part import PartSource
+from rff_stream.store import MomentStore, Outdated
+
+__all__ = ["Added", "Update", "counted", "ingested", "updated"]
+
+Groups = dict[Any, Moments]
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """One batch that was counted."""
+
+    id: str
+    groups: Groups
+    seen: int
+    ledger: Ledger
+
+    @property
+    def rows(self) -> int:
+        """Rows that count."""
+        return sum(moments.n for moments in self.groups.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update found: batches, and what is not written yet."""
+
+    added: tuple[Added, ...] = ()
+    waiting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What :meth:`GrowingEstimator.update` was asked for."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    batch: str | None = None
+    by: str | None = None
+    storage_options: Mapping[str, Any] | None = None
+
+
+def updated(model: GrowingEstimator, *given: Any, **choices: Any) -> Update:
+    """Count what is new and answer from all; see :meth:`GrowingEstimator.update`."""
+    if not hasattr(model, "moments_"):
+        raise ModelError(
+            "This model has no moments, so nothing can be added to them. Fit it, or load one "
+            "that was saved with moments=True."
+        )
+    request, store = Request(*given, **choices), model._store()
+    if store is not None:
+        found = ingested(model, store, request)
+        adopt(model, store)
+        return found
+    found = looked(model, model._ledger, model.moments_.row, request)
+    for added in found.added:
+        merge(model, added)
+    return found
+
+
+def ingested(model: GrowingEstimator, store: MomentStore, request: Request) -> Update:
+    """Count what is new in a store; ``model`` need not be solved.
+
+    Whoever commits first wins; who comes second looks again at what is left.
+    """
+    added: list[Added] = []
+    for _ in range(ATTEMPTS):
+        ledger = Ledger.of(store.ever().values())
+        found = looked(model, ledger, store.row, request)
+        try:
+            for each in found.added:
+                labels = {**each.ledger.labels(), "seen": each.seen}
+                if store.append(each.id, each.groups, labels, still=follows(each.ledger)):
+                    added.append(each)
+            return Update(tuple(added), found.waiting)
+        except Outdated:
+            continue
+    raise ModelError(f"{store!r} changed {ATTEMPTS} times during an update. Run it again.")
+
+
+def follows(mine: Ledger) -> Any:
+    """Truth of "these rows come right after those that were counted"."""
+
+    def still(ever: Mapping[str, Mapping[str, Any]]) -> bool:
+        known = Ledger.of(ever.values())
+        start = mine.records[0]["start"] if mine.records else None
+        stop = known.records[-1]["stop"] if known.records else 0
+        return start is None or start == stop
+
+    return still
+
+
+def adopt(model: GrowingEstimator, store: MomentStore) -> None:
+    """Answer from what the store holds now, unless the model does already."""
+    batches = store.batches()
+    ledger, rows = Ledger.of(store.ever().values()), sum(batch.rows for batch in batches)
+    if ledger == model._ledger and rows == model.n_rows_:
+        return
+    model._adopt(store.groups())
+    model._ledger = ledger
+    model.n_missing_ = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
+
+
+def merge(model: GrowingEstimator, added: Added) -> None:
+    """Add a batch to a model in memory."""
+    groups = dict(model._grouped())
+    for label, moments in added.groups.items():
+        groups[label] = groups[label] + moments if label in groups else moments
+    model._adopt(groups)
+    model._ledger = model._ledger + added.ledger
+    model.n_missing_ += added.seen - added.rows
+
+
+def counted(model: GrowingEstimator, X: Any, y: Any, weight: Any, batch: str | None) -> None:
+    """One more batch of rows in memory, for partial_fit."""
+    store, ledger = model._store(), model._ledger
+    content = content_of_arrays(*rows_of_batch(X, y, weight)) if batch else ""
+    mine = Ledger(batches={batch: content}) if batch else Ledger()
+    if batch and ledger.knows(batch, content) and store is None:
+        return
+    row = model.moments_.row if store is None else store.row
+    groups, seen = read(model, array_source(model, X, y, weight), row)
+    added = Added(batch or f"batch {uuid.uuid4().hex}", groups, seen, mine)
+    if store is None:
+        merge(model, added)
+        return
+    store.append(added.id, groups, {**mine.labels(), "seen": seen})
+    adopt(model, store)
+
+
+def looked(model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, request: Request) -> Update:
+    """What is new against a ledger, with its moments."""
+    if request.batch is not None and request.by is not None:
+        raise ValueError("batch= and by= were both given: name all rows, or label each. Use one.")
+    if in_memory(request.X) and request.by is None:
+        return Update(tuple(new_arrays(model, ledger, row, request)))
+    source = model._opened(
+        request.X, request.y, request.sample_weight, request.storage_options, by=request.by
+    )
+    if request.by is not None:
+        return Update(tuple(new_labels(model, ledger, row, source, request.by)))
+    if request.batch is not None or not can_grow(source):
+        return Update(tuple(new_batch(model, ledger, row, source, request)))
+    return new_rows(model, ledger, row, source)
+
+
+def new_rows(model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, source: Source) -> Update:
+    """Rows that growing data have after those counted."""
+    if not ledger.records:
+        raise ModelError(
+            "It is not known which rows this model has counted: it was not fitted on growing "
+            "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
+        )
+    check_unchanged(source, ledger.records)
+    growth = growth_of(source, ledger.records, model.missing_chunks)
+    if growth.stop <= growth.start:
+        return Update(waiting=growth.waiting)
+    part = PartSource(source, growth.dim, growth.start, growth.stop)
+    record = record_of(source, growth.dim, growth.start, growth.stop)
+    groups, seen = read(model, part, row)
+    id = f"{growth.dim} {growth.start}:{growth.stop}"
+    return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
+
+
+def new_batch(
+    model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, source: Source, request: Request
+) -> Iterator[Added]:
+    """All rows of a source under one name."""
+    if request.batch is None:
+        raise ModelError(
+            f"It cannot be told which rows of a {type(request.X).__name__} are new. Open the data "
+            "without chunks (a Zarr path, chunks=None), or name the rows: batch=…."
+        )
+    whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
+    content = source.generation() if whole is None else digest(record_of(source, *whole))
+    if not ledger.knows(request.batch, content):
+        groups, seen = read(model, source, row)
+        yield Added(request.batch, groups, seen, Ledger(batches={request.batch: content}))
+
+
+def new_arrays(
+    model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, request: Request
+) -> Iterator[Added]:
+    """Rows in memory, under their name or their hash."""
+    X, y, weight = request.X, request.y, request.sample_weight
+    content = content_of_arrays(*rows_of_batch(X, y, weight))
+    batch = request.batch or f"rows {content[:32]}"
+    if not ledger.knows(batch, content):
+        groups, seen = read(model, array_source(model, X, y, weight), row)
+        yield Added(batch, groups, seen, Ledger(batches={batch: content}))
+
+
+def new_labels(
+    model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, source: Source, by: str
+) -> Iterator[Added]:
+    """Every label that is not known as a batch of its own."""
+    reading = Reading(source, progress=model.progress)
+    plan = model._plan(reading, model.features_.n_components)
+    contents = reading.sums(ContentStatistic(), plan.layout, "looking for what is new").value
+    texts: dict[Any, str] = contents.texts()
+    names = {label: f"{by}={label}" for label in texts}
+    new = [label for label in sorted(texts) if not ledger.knows(names[label], texts[label])]
+    if not new:
+        return
+    groups, _ = model._groups_of(reading, row, plan, grouped=True)
+    for label in new:
+        kept = {label if model._groups else None: groups[label]}
+        mine = Ledger(batches={names[label]: texts[label]})
+        yield Added(names[label], kept, groups[label].n, mine)
+
+
+def read(model: GrowingEstimator, source: Source, row: AugmentedRow) -> tuple[Groups, int]:
+    """Moments of all rows of a source; zero where none counts."""
+    reading = Reading(source, progress=model.progress)
+    plan = model._plan(reading, model.features_.n_components)
+    groups, seen = model._groups_of(reading, row, plan)
+    return groups or {None: Moments.zero(row, plan.order)}, seen
+
+
+def array_source(model: GrowingEstimator, X: Any, y: Any, weight: Any) -> Source:
+    """Rows in memory, checked against the fit."""
+    d, targets = model.n_features_in_, model.columns_.targets
+    X, y, weight = checked_batch(model, X, y, weight, bool(targets), model.missing_rows)
+    found = 0 if y is None else int(np.prod(y.shape[1:]))
+    if found != len(targets):
+        raise ModelError(
+            f"y has {found} targets, but the model was fitted on {len(targets)} "
+            f"({', '.join(targets)}). Give those."
+        )
+    assert X.shape[1] == d
+    return open_source(
+        X, y, weight, missing_rows=model.missing_rows, missing_chunks=model.missing_chunks
+    )

@@ -1,0 +1,271 @@
+"""How far growing data were read, and whether what was read is still the same.
+
+A record says of rows start:stop along one dimension what was there: size and time of the
+files of every row of chunks, and a hash of the values in the last ones, which the next rows
+will share a chunk with. It is plain JSON, so it is kept beside the moments of these rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, digest
+from rff_stream.errors import DataError
+from rff_stream.sources.base import Source
+from rff_stream.sources.generation import stamps_of
+from rff_stream.sources.grid import GridSource
+from rff_stream.sources.names import text_of
+from rff_stream.sources.values import listed
+from rff_stream.sources.variable import Variable, is_from
+
+__all__ = ["Growth", "can_grow", "check_unchanged", "growth_of", "record_of"]
+
+MOST_STAMPS = 1024
+"""Hashes in a record; longer arrays have several rows of chunks in one."""
+
+TAIL_BYTES = 64 << 20
+"""Values in the last, partly filled chunks that are hashed: beyond, only their files are."""
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Rows start:stop along a dimension that were not counted yet.
+
+    ``waiting`` says which chunk is not written yet where the data are longer; "" if none.
+    """
+
+    dim: str
+    start: int
+    stop: int
+    waiting: str = ""
+
+
+def can_grow(source: Source) -> bool:
+    """Whether rows are read by slices of a grid, so that it can be told which are new."""
+    if not isinstance(source, GridSource) or source.graph is not None or not source.dims:
+        return False
+    return any(_stored(variable) for variable in source.variables)
+
+
+def record_of(
+    source: Source, dim: str, start: int, stop: int, *, read: bool = True
+) -> dict[str, Any]:
+    """What is there of rows start:stop along a dimension, as plain JSON.
+
+    Cost: a listing of the files, and at most 64 MB read of the last chunks of each variable
+    where they are not full, unless told not to ``read``: then they are known by their files.
+    """
+    assert isinstance(source, GridSource)
+    sizes = dict(zip(source.dims, source.shape, strict=True))
+    found = {v.name: _described(v, dim, start, stop, read) for v in source.variables}
+    names = next((v.labels[dim] for v in source.variables if dim in v.labels), None)
+    ends = {} if names is None else {"first": names[start], "last": names[stop - 1]}
+    return {
+        "dim": dim,
+        "start": start,
+        "stop": stop,
+        "others": {name: size for name, size in sizes.items() if name != dim},
+        "variables": found,
+        **{name: text_of(np.asarray(value)[()]) for name, value in ends.items()},
+    }
+
+
+def check_unchanged(source: Source, records: Sequence[Record]) -> None:
+    """Refuse data that are no longer what these records say; they continue each other.
+
+    Raises
+    ------
+    DataError
+        Naming the rows and the variable.
+    """
+    assert isinstance(source, GridSource)
+    sizes = dict(zip(source.dims, source.shape, strict=True))
+    known = {variable.name: variable for variable in source.variables}
+    for i, record in enumerate(records):
+        dim, stop = record["dim"], record["stop"]
+        others = {name: size for name, size in sizes.items() if name != dim}
+        if others != record["others"] or sizes.get(dim, 0) < stop:
+            was = {dim: stop, **record["others"]}
+            raise DataError(
+                f"The data are {_sized(sizes)}, but {_sized(was)} were counted. Data grow along "
+                "one dimension; these were cut or reshaped. Fit them anew."
+            )
+        if known.keys() != record["variables"].keys():
+            raise DataError(
+                f"The data are read as {listed(sorted(known))}, but were counted as "
+                f"{listed(sorted(record['variables']))}. Give the inputs, conditions and weights "
+                "of the fit."
+            )
+        for name, variable in known.items():
+            last = i == len(records) - 1
+            _check(variable, record, record["variables"][name], last)
+
+
+def growth_of(source: Source, records: Sequence[Record], missing_chunks: str) -> Growth:
+    """What came after the last record, as far as it is written."""
+    assert isinstance(source, GridSource)
+    last = records[-1]
+    dim, start = str(last["dim"]), int(last["stop"])
+    stop, waiting = dict(zip(source.dims, source.shape, strict=True))[dim], ""
+    for variable in source.variables:
+        if dim not in variable.dims or not _stored(variable) or stop == start:
+            continue
+        end, chunk = _written(variable, dim, start, stop, last, missing_chunks)
+        if end < stop:
+            stop, waiting = max(end, start), f"{variable.name!r} lacks {chunk}"
+    return Growth(dim, start, stop, waiting)
+
+
+def _described(variable: Variable, dim: str, start: int, stop: int, read: bool) -> dict[str, Any]:
+    """One variable's part of a record."""
+    if dim not in variable.dims:
+        return {"whole": [_stamp_of(variable), _values(variable) if read else ""]}
+    if not _stored(variable):
+        return {"values": _values(variable, dim, start, stop)}
+    rows, chunk = _stamped(variable, dim)
+    first, full = start // chunk, stop // chunk
+    step = -(-max(full - first, 1) // MOST_STAMPS)
+    found: dict[str, Any] = {
+        "meta": _metadata(variable),
+        "chunk": chunk,
+        "from": first,
+        "step": step,
+        "stamps": [
+            _joined(rows, i, min(i + step, full)) for i in range(first, max(full, first), step)
+        ],
+    }
+    if stop > full * chunk:
+        values = _values(variable, dim, full * chunk, stop) if read else ""
+        found["tail"] = [_joined(rows, full, full + 1), values]
+    return found
+
+
+def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: bool) -> None:
+    """One variable is as its part of a record says."""
+    dim, start, stop = record["dim"], record["start"], record["stop"]
+    if "whole" in found:
+        stamp, values = found["whole"]
+        if _stamp_of(variable) != stamp and values != _values(variable):
+            raise _changed(variable, "all of it", f"it has no {dim}, so none of it can be new")
+        return
+    if "values" in found:
+        if found["values"] != _values(variable, dim, start, stop):
+            raise _changed(variable, f"{dim} {start}:{stop}", "its values are others")
+        return
+    rows, chunk = _stamped(variable, dim)
+    if (chunk, _metadata(variable)) != (found["chunk"], found["meta"]):
+        raise _changed(variable, f"{dim} {start}:{stop}", "its chunks, dtype or encoding differ")
+    first, step, full = found["from"], found["step"], stop // chunk
+    for i, stamp in enumerate(found["stamps"]):
+        lo, hi = first + i * step, min(first + (i + 1) * step, full)
+        if _joined(rows, lo, hi) != stamp:
+            words = f"{dim} {max(lo * chunk, start)}:{hi * chunk}"
+            raise _changed(variable, words, "its files were written again")
+    if last and "tail" in found:
+        stamp, values = found["tail"]
+        same = _joined(rows, full, full + 1) == stamp
+        if not same and values and values != _values(variable, dim, full * chunk, stop):
+            raise _changed(variable, f"{dim} {full * chunk}:{stop}", "its values are others")
+
+
+def _changed(variable: Variable, words: str, why: str) -> DataError:
+    return DataError(
+        f"{variable.name!r} changed in {words}, which was counted before: {why}. What was counted "
+        "stays as it was when it was read. Put the old data back, forget their batch and give "
+        "the new ones under another name (batch=…), or fit anew."
+    )
+
+
+def _written(
+    variable: Variable, dim: str, start: int, stop: int, last: Record, missing_chunks: str
+) -> tuple[int, str]:
+    """Rows up to which every chunk is there that was there before, and the one awaited."""
+    rows, chunk = _stamped(variable, dim)
+    before = last["variables"][variable.name]
+    if start % chunk and "tail" in before:
+        place = start // chunk
+        if _joined(rows, place, place + 1) == before["tail"][0] and rows.get(place):
+            return start, f"new values in chunk {place} along {dim}"
+    if missing_chunks == "fill":
+        return stop, ""
+    known = rows.get((start - 1) // chunk, {}) if start else {}
+    for place in range(start // chunk, -(-stop // chunk)):
+        absent = sorted(known.keys() - rows.get(place, {}).keys())
+        if absent:
+            return place * chunk, f"chunk {place} along {dim} at {absent[0] or 'its place'}"
+    return stop, ""
+
+
+def _stored(variable: Variable) -> bool:
+    """Whether its values lie in a Zarr array."""
+    return variable.kind == "lazy" and is_from(variable.data, "rff_stream")
+
+
+def _stamped(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], int]:
+    """By row of chunks along a dimension: stamps of its files by their other places; its length."""
+    array, axis = variable.data.array, variable.dims.index(dim)
+    store = array.store_path.store
+    rows: dict[int, dict[str, str]] = {}
+    for name, stamp in stamps_of(store._store, array.path).items():
+        place = variable.data.place_of(name)
+        if len(place) == array.ndim:
+            others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
+            rows.setdefault(place[axis], {})[others] = stamp
+    return rows, int((array.shards or array.chunks)[axis])
+
+
+def _joined(rows: Mapping[int, Mapping[str, str]], lo: int, hi: int) -> str:
+    """16 hexadecimal digits of the stamps of some rows of chunks."""
+    found = hashlib.sha256()
+    for i in range(lo, hi):
+        for place, stamp in sorted(rows.get(i, {}).items()):
+            found.update(f"{i} {place} {stamp}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def _metadata(variable: Variable) -> str:
+    """Hash of what does not change when an array grows."""
+    plain = dict(variable.data.array.metadata.to_dict())
+    for name in ("shape", "attributes", "consolidated_metadata"):
+        plain.pop(name, None)
+    return digest([str(sorted(plain.items())), variable.units, str(variable.dtype)])[:16]
+
+
+def _stamp_of(variable: Variable) -> str:
+    """Hash of the files of a variable that has no rows along the dimension."""
+    if not _stored(variable):
+        return ""
+    rows, _ = _stamped(variable, variable.dims[0]) if variable.dims else ({}, 1)
+    return _joined(rows, 0, max(rows, default=-1) + 1)
+
+
+def _values(variable: Variable, dim: str = "", lo: int = 0, hi: int = 0) -> str:
+    """Hash of the values (of rows lo:hi); "" where they are too many to be read twice."""
+    part = [slice(0, size) for size in variable.shape]
+    if dim:
+        part[variable.dims.index(dim)] = slice(lo, hi)
+    count = math.prod(one.stop - one.start for one in part)
+    if variable.kind == "lazy" and count * variable.dtype.itemsize > TAIL_BYTES:
+        return ""
+    values: Array = variable.data[tuple(part)]
+    return _hash(np.asarray(values))
+
+
+def _hash(values: Array) -> str:
+    kind = [str(values.dtype), list(values.shape)]
+    if values.dtype.kind in "biufcmM":
+        numbers = values.view("i8") if values.dtype.kind in "mM" else values
+        return digest(kind, {"values": numbers})[:32]
+    return digest([kind, values.astype(str).tolist()])[:32]
+
+
+def _sized(sizes: Mapping[str, int]) -> str:
+    return " × ".join(f"{size:,} {name}" for name, size in sizes.items())
