@@ -10,6 +10,7 @@ from rff_stream.cli.density import density, drift, novelty
 from rff_stream.cli.fitting import fit, plan
 from rff_stream.cli.program import EXIT_CODES, Program
 from rff_stream.cli.reporting import report
+from rff_stream.cli.updating import update
 from rff_stream.cli.using import inspect, predict, score
 
 __all__ = ["main"]
@@ -30,5 +31,5 @@ def main() -> None:
     """
 
 
-for command in (demo, plan, fit, predict, score, density, novelty, drift, inspect, report):
+for command in (demo, plan, fit, predict, score, density, novelty, drift, update, inspect, report):
     main.add_command(command)

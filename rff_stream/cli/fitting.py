@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, opening, report
+from rff_stream.cli import arguments, opening, report, resuming
 from rff_stream.cli.arguments import Learner, Machine, Selection
 from rff_stream.cli.output import show
 from rff_stream.cli.redaction import redacted
@@ -46,7 +47,7 @@ def plan(
     fit into --memory exits 3.
     """
     with computing(machine):
-        source = opening.source_of(data, selection, seed)
+        source = opening.source_of(data, selection, seed, labels=learner.classify is not None)
         facts, lines = report.of_plan(planned(source, learner, machine, workers))
     show({"command": "plan", "data": redacted(data), **facts}, lines, as_json)
 
@@ -58,6 +59,11 @@ def plan(
 @arguments.machine
 @arguments.seed
 @click.option("--model", metavar="M.zarr", help="Where the model is written.")
+@click.option(
+    "--moments/--no-moments",
+    default=True,
+    help="Keep the moments with the model (R²/2 numbers), which update needs.",
+)
 @arguments.overwrite
 @arguments.dry_run
 @arguments.as_json
@@ -68,25 +74,34 @@ def fit(
     machine: Machine,
     seed: int,
     model: str | None,
+    moments: bool,
     overwrite: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Fit kernel ridge regression from one read of DATA.
+    """Fit kernel ridge regression, or a classifier, from one read of DATA.
 
     DATA is a Zarr group, by path or URL, or a netCDF file. With --holdout, a second streamed
     pass scores the model on exactly the rows that were left out.
+
+    With --model, finished sums are kept in M.zarr.checkpoint every 30 seconds: the same command
+    goes on after an interrupt or a crash, with the same result. Other options exit 4.
     """
+    if model is not None and resuming.was_finished(model, overwrite):
+        show({"command": "fit", "model": redacted(model)}, [("saved", f"{model} before")], as_json)
+        return
     opening.check_free(model, overwrite)
     with computing(machine):
         if dry_run:
-            source = opening.source_of(data, selection, seed)
+            source = opening.source_of(data, selection, seed, labels=learner.classify is not None)
             facts, lines = report.of_plan(planned(source, learner, machine, None))
         else:
-            fitted, seconds = fitted_model(data, selection, learner, machine, seed)
+            run = functools.partial(fitted_model, data, selection, learner, machine, seed)
+            fitted, seconds = resuming.fitted_at(model, overwrite, run)
             facts, lines = report.of_fit(fitted, seconds)
             if model is not None:
-                fitted.save(model, overwrite=overwrite)
+                fitted.save(model, moments=moments, overwrite=overwrite)
+                resuming.finish(model)
                 facts, lines = facts | {"model": redacted(model)}, [*lines, ("saved", model)]
             if selection.holdout is not None:
                 facts["held_out"], found = scores(fitted, data, selection, seed)
@@ -95,7 +110,12 @@ def fit(
 
 
 def fitted_model(
-    data: str, selection: Selection, learner: Learner, machine: Machine, seed: int
+    data: str,
+    selection: Selection,
+    learner: Learner,
+    machine: Machine,
+    seed: int,
+    checkpoint: str | None = None,
 ) -> tuple[Any, float]:
     """A fitted model, and the seconds from call to return of fit."""
     model = opening.estimator(learner, selection, machine, seed)
@@ -107,6 +127,7 @@ def fitted_model(
         inputs=selection.inputs,
         dim=selection.dim,
         where=selection.conditions(seed, "train"),
+        checkpoint=checkpoint,
         storage_options=selection.storage_options,
     )
     return model, time.monotonic() - started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from rff_stream.cli.arguments import Learner, Machine, Selection
 from rff_stream.errors import DataError
 
-__all__ = ["check_free", "estimator", "load_model", "opened", "source_of"]
+__all__ = ["check_free", "estimator", "growing_model", "load_model", "opened", "source_of"]
 
 NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
 
@@ -31,8 +32,8 @@ def opened(data: str) -> Any:
         ) from cause
 
 
-def source_of(data: str, selection: Selection, seed: int) -> Any:
-    """The source that a fit reads; touches metadata only."""
+def source_of(data: str, selection: Selection, seed: int, *, labels: bool = False) -> Any:
+    """The source that a fit reads, of labels or of numbers; touches metadata only."""
     from rff_stream.sources import open_source
 
     return open_source(
@@ -42,6 +43,7 @@ def source_of(data: str, selection: Selection, seed: int) -> Any:
         inputs=selection.inputs,
         dim=selection.dim,
         where=selection.conditions(seed, "train"),
+        y_labels=labels,
         missing_rows=selection.missing_rows or "error",
         missing_chunks=selection.missing_chunks or "auto",
         storage_options=selection.storage_options,
@@ -59,11 +61,16 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
     """The estimator that these options describe, not fitted."""
     import rff_stream as rs
 
-    return rs.KernelRidge(
+    alpha: Any = learner.alpha
+    make: Any = rs.KernelRidge
+    if learner.classify is not None:
+        make = functools.partial(rs.KernelClassifier, learner.classify)
+        alpha = "sample" if isinstance(alpha, str) and alpha == "evidence" else alpha
+    return make(
         kernel_of(learner),
         learner.length_scale,
         learner.n_components,
-        learner.alpha,
+        alpha,
         missing_rows=selection.missing_rows or "error",
         missing_chunks=selection.missing_chunks or "auto",
         dtype=learner.dtype,
@@ -103,6 +110,25 @@ def load_model(
         asked["missing_rows"] = selection.missing_rows
         asked["missing_chunks"] = selection.missing_chunks
     return model.set_params(**{name: each for name, each in asked.items() if each is not None})
+
+
+def growing_model(
+    path: str, machine: Machine, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Any, Any]:
+    """A model that is to be updated, not solved, and the store it lives in."""
+    from rff_stream.errors import ModelError
+    from rff_stream.estimators.persistence import shell_of
+    from rff_stream.store import MomentStore
+
+    remote = storage_options if "://" in path else None
+    store = MomentStore.open(path, storage_options=remote)
+    if "model" not in store.header:
+        raise ModelError(
+            f"{path} is a store of moments and no model: it has no map. Append to it with "
+            "MomentStore.append, or fit a model with rff-stream fit --model."
+        )
+    model = shell_of(store.header, store.arrays)
+    return model if machine.memory is None else model.set_params(memory=machine.memory), store
 
 
 def check_free(path: str | None, overwrite: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, opening, report, values, writing
+from rff_stream.cli import arguments, contents, opening, report, values, writing
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.redaction import redacted
@@ -79,6 +79,8 @@ def score(
 ) -> None:
     """Print R² and RMSE of MODEL on DATA, per target, from one streamed pass.
 
+    For a classifier: accuracy, log-loss, and for each class AUROC and recall.
+
     With the --holdout, --holdout-by, --where, --dim and --seed of a fit: on exactly the rows
     that the fit held out.
     """
@@ -95,9 +97,12 @@ def score(
 @arguments.storage_options
 @arguments.as_json
 def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Print what a MODEL is: inputs, kernel, length-scales, penalty, rows it was fitted on."""
+    """Print what a MODEL is: inputs, kernel, length-scales, penalty, rows, batches and groups."""
     loaded = opening.load_model(model, Machine(None, None, None), None, storage_options)
     facts, lines = report.of_model(loaded)
+    if hasattr(loaded, "moments_"):
+        kept, more = contents.of_store(model, loaded, storage_options)
+        facts, lines = facts | kept, [*lines, *more]
     facts = {"command": "inspect", "model": redacted(model), **facts}
     show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)
 
@@ -116,8 +121,9 @@ def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
 def scores(
     model: Any, data: str, selection: Selection, seed: int
 ) -> tuple[report.Facts, list[Line]]:
-    """R² and RMSE on the rows selected; on the test part where rows were held out."""
-    found = model.residuals(
+    """Scores on the rows selected; on the test part where rows were held out."""
+    labels = hasattr(model, "classes_")
+    found = (model.scores if labels else model.residuals)(
         opening.opened(data),
         opening.target_of(selection),
         selection.weights,
@@ -125,6 +131,8 @@ def scores(
         where=selection.conditions(seed, "test"),
         storage_options=selection.storage_options,
     )
+    if labels:
+        return report.of_class_scores(found)
     columns = model.columns_
     units = columns.units[len(columns.inputs) :] or ("",) * len(columns.targets)
     return report.of_scores(found, columns.targets, units)

@@ -39,6 +39,7 @@ class GrowingEstimator(StreamedEstimator):
     _home: Home | None = None
     _groups: Mapping[Any, Moments] | None = None
     _selection: Mapping[str, Any] = {}
+    _pass: str = ""
 
     def update(
         self,
@@ -160,7 +161,7 @@ class GrowingEstimator(StreamedEstimator):
 
     def _forget_history(self) -> None:
         """As before any rows were counted."""
-        for name in ("_ledger", "_home", "_groups", "_selection"):
+        for name in ("_ledger", "_home", "_groups", "_selection", "_pass"):
             vars(self).pop(name, None)
 
     def _adopt(self, groups: Mapping[Any, Moments]) -> None:

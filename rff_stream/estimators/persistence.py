@@ -49,7 +49,7 @@ def save(
             "n_rows": model.n_rows_,
             "n_missing": model.n_missing_,
             "feature_names": [str(n) for n in getattr(model, "feature_names_in_", [])],
-            **({"selection": selection_of(model)} if grown else {}),
+            **({"selection": selection_of(model), "pass": model._pass} if grown else {}),
             **model._facts(),
         },
     }

@@ -50,3 +50,4 @@ def begin(model: GrowingEstimator, kept: Checkpoint, row: AugmentedRow, found: P
     named = {MAP + name: values for name, values in arrays.items()}
     named |= {STATE + name: values for name, values in model._state().items()}
     kept.begin(row, found.order, {"map": dict(plain)}, named)
+    model._pass = kept.token

@@ -16,7 +16,7 @@ and of itself; every 128th holds all that is live before it.
 """
 
 from rff_stream.store.audit import Verified
-from rff_stream.store.checkpoint import Checkpoint
+from rff_stream.store.checkpoint import Checkpoint, OtherPass, discard, facts_in
 from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.ids import Outdated
 from rff_stream.store.model import StoredModel, load_model, save_model
@@ -27,9 +27,12 @@ __all__ = [
     "Checkpoint",
     "Entry",
     "MomentStore",
+    "OtherPass",
     "Outdated",
     "StoredModel",
     "Verified",
+    "discard",
+    "facts_in",
     "load_model",
     "save_model",
 ]

@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from rff_stream._array import Array
+from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.entries import State
 from rff_stream.store.files import open_files
 from rff_stream.store.layout import NewBatch, write_batch
+from rff_stream.store.local import LocalFiles
 from rff_stream.store.momentstore import MomentStore
 from rff_stream.store.plain import MAX_JSON
 from rff_stream.treesum import Node
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "OtherPass", "discard", "facts_in"]
 
 ID = re.compile(r"node (\d+) (\d+)")
 EMPTY = "empty"
+
+
+class OtherPass(ModelError):
+    """The checkpoint there is of another pass: names what differs."""
 
 
 class Checkpoint:
@@ -38,7 +45,7 @@ class Checkpoint:
 
     Raises
     ------
-    ModelError
+    OtherPass
         When the checkpoint there is of another pass: it names what differs.
     """
 
@@ -55,6 +62,11 @@ class Checkpoint:
         self._row: AugmentedRow | None = None
         self._order = 2
         self._store = self._found()
+
+    @property
+    def token(self) -> str:
+        """sha256 of the facts."""
+        return digest(self._facts)
 
     @property
     def store(self) -> MomentStore | None:
@@ -142,13 +154,36 @@ class Checkpoint:
                     raise
         return self._store
 
-    def _differs(self, what: str) -> ModelError:
+    def _differs(self, what: str) -> OtherPass:
         place = open_files(self._path, self._options).place
-        return ModelError(
+        return OtherPass(
             f"{place} is the checkpoint of another pass: {what}. A pass goes on only with the "
             "same data and choices. Give those of before, or another path, or remove the "
             "checkpoint to start anew."
         )
+
+
+def facts_in(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> str | None:
+    """Token of the checkpoint at a path; None where there is none."""
+    if open_files(path, options).find("zarr.json", MAX_JSON) is None:
+        return None
+    known = MomentStore.open(path, storage_options=options).header.get("checkpoint")
+    return None if known is None else digest(known)
+
+
+def discard(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+    """Remove a checkpoint: it is there, or it is not; refuses to remove anything else."""
+    if facts_in(path, options) is None:
+        return
+    files = open_files(path, options)
+    if isinstance(files, LocalFiles):
+        parent, name = os.path.split(files.root)
+        beside = os.path.join(parent, f".{name}.{uuid.uuid4().hex}.partial")
+        os.rename(files.root, beside)
+        shutil.rmtree(beside, ignore_errors=True)
+        return
+    for name in ("zarr.json", "log", "data", "row", "map", "fitted", "answers"):
+        files.remove(name)
 
 
 def id_of(node: Node) -> str:

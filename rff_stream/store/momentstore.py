@@ -28,6 +28,7 @@ from rff_stream.store.layout import NewBatch, NewStore, content_of, write_batch,
 from rff_stream.store.log import Log
 from rff_stream.store.reading import (
     Root,
+    bytes_of,
     read_batches,
     read_root,
     read_weighted,
@@ -230,6 +231,10 @@ class MomentStore:
         """What is known of each batch without reading its moments, sorted by id."""
         live, counts = self._log.current().live, batch_chooser(where)
         return [live[key] for key in sorted(live) if counts(live[key])]
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each batch, by id."""
+        return {batch.id: bytes_of(self._log, batch) for batch in self.batches()}
 
     def each(self, where: Where | None = None) -> Iterator[tuple[Batch, dict[Label, Moments]]]:
         """Batches with their moments by group, in order of id, one at a time."""

@@ -22,6 +22,7 @@ from rff_stream.store.vouched import read_vouched
 
 __all__ = [
     "Root",
+    "bytes_of",
     "read_batch",
     "read_batches",
     "read_root",
@@ -63,7 +64,8 @@ def read_whole(files: Files, read: Callable[[Files], Value]) -> Value:
 def read_root(log: Log, max_bytes: int) -> Root:
     """Header, arrays, answers and row of a store, verified against its first commit."""
     files, place = log.files, log.files.place
-    mine, _ = _split(log.first.files)
+    data = moments_files(log.first.files)
+    mine = {name: said for name, said in log.first.files.items() if name not in data}
     found = read_vouched(files, mine, max_bytes)
     arrays = {name: decode(name, found, place) for name in _array_names(found, place)}
     attributes = parse(found["zarr.json"], f"{place}/zarr.json")["attributes"]
@@ -91,7 +93,7 @@ def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int) -> Groups:
             "save with moments."
         )
     entry = log.entry_of(batch)
-    _, data = _split(entry.files)
+    data = moments_files(entry.files)
     files = read_vouched(log.files, data, max_bytes)
     folder, place = f"data/{batch.data}", log.files.place
     groups = decode_moments(root.row, root.order, batch.groups, files, folder, place)
@@ -153,14 +155,18 @@ def _next(waiting: collections.deque[tuple[Batch, Future[Groups]]]) -> tuple[Bat
     return batch, future.result()
 
 
-def _split(manifest: Manifest) -> tuple[Manifest, Manifest]:
-    """Files of the store itself, and of the batch."""
-    data = {
+def bytes_of(log: Log, batch: Batch) -> int:
+    """Bytes of the files of a batch."""
+    return sum(size for size, _ in moments_files(log.entry_of(batch).files).values())
+
+
+def moments_files(manifest: Manifest) -> Manifest:
+    """Files of the batch alone, without those of the store itself."""
+    return {
         name: said
         for name, said in manifest.items()
         if name.startswith("data/") and name != "data/zarr.json"
     }
-    return {name: said for name, said in manifest.items() if name not in data}, data
 
 
 def _array_names(files: Mapping[str, bytes], place: str) -> list[str]:
