@@ -9,7 +9,7 @@ import reference_answers as reference
 from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.answers.mapevidence import FAILED, MapEvidence
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
 
 N, D, M = 260, 3, 14
@@ -131,7 +131,8 @@ def test_the_same_seed_gives_the_same_bits():
 
 def test_time_is_bounded_and_the_best_so_far_is_taken():
     x, y = gaussian_draw()
-    found = fit_length_scales(x, y, [Gaussian(), Matern()], n_components=200, max_seconds=1e-9)
+    with pytest.warns(NumericalWarning, match="ended by its limit of 1e-09 s"):
+        found = fit_length_scales(x, y, [Gaussian(), Matern()], n_components=200, max_seconds=1e-9)
     assert not found.finished
     assert all(trial.evaluations == 1 for trial in found.trials)
     assert np.isfinite(found.length_scale).all()

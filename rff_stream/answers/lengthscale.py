@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthsearch import Clock, End, Progress, Rows, Search, Size, Trial
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.pilot import Pilot
 
@@ -64,7 +65,7 @@ def fit_length_scales(
     n_components: int = 1024,
     max_rows: int = 6000,
     max_iterations: int = 60,
-    max_seconds: float = 60.0,
+    max_seconds: float = 600.0,
     rng: Generator | int | None = None,
     weights: Array | None = None,
     progress: Progress | None = None,
@@ -94,8 +95,9 @@ def fit_length_scales(
     max_iterations : int
         Of the last search.
     max_seconds : float
-        Wall time after which the best so far is taken; it is passed by one step at most
-        for each search.
+        Wall time after which the best so far is taken, with a warning: iterations bound the
+        work (at most about 100 CPU s), so that only a machine that is far too slow gets here.
+        It is passed by one step at most for each search.
     rng : Generator or int, optional
         Rows and frequencies: the same seed, the same result, unless time ran out.
     weights : (n,) array, optional
@@ -133,6 +135,13 @@ def fit_length_scales(
     rows, varies = _rows(X, y, weights, max_rows, generator)
     search = Search(rows, int(generator.integers(2**63)), ard, clock, progress or _silent)
     end = search.run(named, Size(len(rows.x), n_components, max_iterations))
+    if not all(trial.finished for trial in search.trials):
+        warnings.warn(
+            f"The search for length-scales was ended by its limit of {max_seconds:g} s: another "
+            "run may end elsewhere. Give the machine more time, fewer pilot rows or fewer kernels.",
+            NumericalWarning,
+            stacklevel=2,
+        )
     return _result(end, search, varies)
 
 
