@@ -15,6 +15,27 @@ ESTIMATORS = [
     rs.KernelRidge(
         kernel="laplacian", n_components=512, missing_rows="drop", random_state=0, progress=False
     ),
+    rs.KernelClassifier(n_components=64, random_state=0, progress=False),
+    rs.KernelClassifier(
+        "logistic",
+        n_components=32,
+        alpha=0.1,
+        tol=1e-8,
+        max_passes=2000,
+        missing_rows="drop",
+        random_state=0,
+        progress=False,
+    ),
+    rs.KernelClassifier(
+        "squared_hinge",
+        n_components=32,
+        alpha=0.1,
+        tol=1e-8,
+        max_passes=2000,
+        random_state=0,
+        progress=False,
+    ),
+    rs.KernelPCA(n_map_components=64, random_state=0, progress=False),
     rs.KernelDensity(random_state=0, progress=False),
     rs.KernelDensity("cv", n_components=512, missing_rows="drop", random_state=0, progress=False),
     rs.NoveltyDetector(n_components=256, random_state=0, progress=False),

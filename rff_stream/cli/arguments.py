@@ -64,6 +64,7 @@ class Learner:
     alpha: Any
     dtype: Literal["float32", "float64"]
     sums: Literal["auto", "float32", "float64"]
+    classify: Literal["squared", "logistic", "squared_hinge"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,11 @@ learner = group(
     click.option(
         "--sums", type=click.Choice(["auto", "float32", "float64"]), default="auto",
         show_default=True, help="float64 if a warning says that alpha was raised.",
+    ),
+    click.option(
+        "--classify", type=click.Choice(["squared", "logistic", "squared_hinge"]),
+        help="The target is a label: predict it by least squares, in one read, or by a loss, in "
+        "a few more.",
     ),
 )  # fmt: skip
 

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 from rff_stream.cli.output import Line, number, numbers, with_units
 
 if TYPE_CHECKING:
-    from rff_stream.onepass.scoring import Residuals
+    from rff_stream.onepass.scoring import ClassScores, Residuals
     from rff_stream.planning import Plan
 
-__all__ = ["Facts", "of_fit", "of_model", "of_plan", "of_prediction", "of_scores"]
+__all__ = [
+    "Facts",
+    "of_class_scores",
+    "of_fit",
+    "of_model",
+    "of_plan",
+    "of_prediction",
+    "of_scores",
+]
 
 Facts = dict[str, Any]
 
@@ -57,6 +65,10 @@ def of_model(model: Any) -> tuple[Facts, list[Line]]:
         ("lengths", with_units(columns.inputs, units, model.length_scale_)),
         ("alpha", f"{numbers(model.alpha_)}; df = {numbers(model.df_)} of {facts['n_components']}"),
     ]
+    if hasattr(model, "classes_"):
+        classes = model.classes_.tolist()
+        facts |= {"classes": classes, "n_passes": model.n_passes_}
+        lines.append(("classes", f"{len(classes)}: {', '.join(map(str, classes[:12]))}"))
     return facts, lines
 
 
@@ -103,6 +115,28 @@ def of_scores(
     lines = [
         (name, f"R² {a:.5f}, RMSE {number(b)} {unit}".rstrip() + f" over {found.n:,} rows")
         for name, a, b, unit in zip(names, r2, rmse, units, strict=True)
+    ]
+    return facts, lines
+
+
+def of_class_scores(found: ClassScores) -> tuple[Facts, list[Line]]:
+    """Accuracy, log-loss, calibration and AUROC of a classifier."""
+    recall, areas = found.recall(), found.auroc()
+    facts = {
+        "n_rows": found.n,
+        "accuracy": found.accuracy(),
+        "log_loss": None if found.unseen else found.log_loss(),
+        "calibration_error": found.calibration_error(),
+        "auroc": areas,
+        "recall": recall,
+        "unseen": found.unseen,
+    }
+    loss = "infinite" if found.unseen else number(found.log_loss())
+    lines = [
+        ("accuracy", f"{found.accuracy():.5f} over {found.n:,} rows"),
+        ("log-loss", f"{loss}; calibration error {number(found.calibration_error())}"),
+        *[(f"class {c}", f"AUROC {number(areas[c])}, recall {number(recall[c])}") for c in recall],
+        *[(f"class {c}", f"unknown to the model, weight {w:g}") for c, w in found.unseen.items()],
     ]
     return facts, lines
 

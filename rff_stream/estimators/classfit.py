@@ -237,7 +237,10 @@ class FittingClassifier(StreamedClassifier):
             storage_options=options,
             columns=fitted,
         )
-        found = replace(source.columns, targets=names[:1] or ("y",))
+        units = source.columns.units
+        found = replace(
+            source.columns, targets=names[:1] or ("y",), units=(*units, "") if units else ()
+        )
         if arrays and hasattr(self, "feature_names_in_"):
             found = replace(found, inputs=tuple(self.feature_names_in_))
         self.n_features_in_ = len(found.inputs)
@@ -289,7 +292,8 @@ class FittingClassifier(StreamedClassifier):
         """[z − z₀, 1]: what class moments are sums of, before their one-hot y."""
         bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
         with single_threaded_blas():
-            return augmented_row(self.features_, bare, columns.inputs, (), columns.units)
+            units = columns.units[: len(columns.inputs)]
+            return augmented_row(self.features_, bare, columns.inputs, (), units)
 
     def _class_moments(
         self, data: ClassData, row: AugmentedRow, labels: tuple[Any, ...], folds: int, apart: bool

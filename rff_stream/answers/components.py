@@ -1,0 +1,106 @@
+"""Principal components in feature space: eigenvectors of the centred second moments.
+
+One eigenbasis serves both: G/Σw = UΛUᵀ, the kernel matrix K̃ = Z̃SZ̃ᵀ has the same eigenvalues, and
+rows have the coordinates z̃S^½U.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.system import scatter_about
+from rff_stream.moments import Moments
+
+__all__ = ["Components", "components"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Components:
+    """The leading components of centred feature rows.
+
+    Parameters
+    ----------
+    rotation : (R, q) float64
+        S^½U: coordinates of a row are (z − z̄) rotation.
+    feature_mean : (R,) float64
+        z̄.
+    variance : (q,) float64
+        Of the rows along each component, in units of κ(0), decreasing.
+    total_variance : float
+        Of all R components.
+    weight : float
+        Σw.
+    """
+
+    rotation: Float64
+    feature_mean: Float64
+    variance: Float64
+    total_variance: float
+    weight: float
+
+    @property
+    def variance_ratio(self) -> Float64:
+        """Share of the variance (q,); zeros where there is none."""
+        total = self.total_variance
+        return self.variance / total if total > 0 else np.zeros_like(self.variance)
+
+    def __call__(self, Z: Array) -> Float64:
+        """Coordinates (n, q) of feature rows (n, R)."""
+        return np.asarray((Z - self.feature_mean) @ self.rotation)
+
+
+def components(moments: Moments, n_components: int) -> Components:
+    """The components of largest variance, each with its largest weight positive.
+
+    Parameters
+    ----------
+    moments : Moments
+        Order 2.
+    n_components : int
+        q, from 1 to R.
+
+    Returns
+    -------
+    Components
+
+    Raises
+    ------
+    ValueError
+        Order 1, no rows, or q out of range.
+
+    Notes
+    -----
+    One partial eigen-decomposition of R×R. Signs are set by the largest entry of each
+    eigenvector, so that two fits agree. A variance below the rounding of the sums is 0.
+
+    References
+    ----------
+    Schölkopf, Smola & Müller 1998. Lopez-Paz et al. 2014 (random features).
+    """
+    row, r = moments.row, moments.row.n_features
+    if moments.order != 2:
+        raise ValueError("order=1 moments hold a mean and no ZᵀZ. Collect them with order=2.")
+    if not 1 <= n_components <= r:
+        raise ValueError(
+            f"n_components={n_components} but the map has {r} columns: there are 1 to {r} "
+            "components. Ask for fewer, or raise n_map_components."
+        )
+    mean, root = moments.feature_mean(), np.sqrt(row.prior)
+    matrix, _, _ = scatter_about(moments, mean, moments.target_mean())
+    matrix *= root
+    matrix *= root[:, None]
+    matrix /= moments.weight
+    total = float(np.trace(matrix))
+    values, vectors = linalg.eigh(
+        matrix, subset_by_index=(r - n_components, r - 1), check_finite=False
+    )
+    values, vectors = values[::-1], vectors[:, ::-1]
+    largest = np.abs(vectors).argmax(axis=0)
+    vectors = vectors * np.where(vectors[largest, np.arange(n_components)] < 0, -1.0, 1.0)
+    floor = r * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
+    variance = np.where(values > floor, values, 0.0)
+    return Components(root[:, None] * vectors, mean, variance, total, moments.weight)

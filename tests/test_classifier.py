@@ -1,0 +1,427 @@
+"""KernelClassifier: its losses against scikit-learn's, its scores against fits without the row."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.class_weight import compute_class_weight
+
+import rff_stream as rs
+from rff_stream.answers.calibration import calibrate, probabilities
+from rff_stream.answers.classify import almost_left_out, sampled, squared, squared_by_folds
+from rff_stream.answers.descent import Point, minimise
+from rff_stream.answers.losses import SquaredHinge, loss_for
+from rff_stream.answers.penalised import penalised
+from rff_stream.onehot import ClassMoments
+
+D, R = 3, 32
+QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}
+
+
+def rings(rng, n, n_classes):
+    """Rows whose class is how far out they are, with some noise."""
+    X = rng.normal(size=(n, D))
+    y = (np.linalg.norm(X, axis=1) + 0.2 * rng.normal(size=n)) * n_classes / 3
+    return X, np.clip(y, 0, n_classes - 1).astype(int)
+
+
+def features_of(model, X):
+    """Z√s in float64: what the penalty is about."""
+    return model.features_(X).astype(float) * np.sqrt(model.features_.prior())
+
+
+def scaled(model):
+    """Coefficients on Z√s, (K, R)."""
+    coef = np.asarray(model.coef_).reshape(R, -1).T
+    return coef / np.sqrt(model.features_.prior())
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("alpha", [0.03, 3.0])
+def test_logistic_is_that_of_scikit_learn(rng, n_classes, alpha):
+    X, y = rings(rng, 900, n_classes)
+    model = rs.KernelClassifier("logistic", alpha=alpha, tol=1e-8, max_passes=300, **QUIET)
+    model.fit(X, y)
+    solver = "newton-cholesky" if n_classes == 2 else "newton-cg"
+    exact = LogisticRegression(C=1 / alpha, tol=1e-12, solver=solver, max_iter=1000)
+    exact.fit(features_of(model, X), y)
+    size = np.abs(exact.coef_).max()
+    np.testing.assert_allclose(scaled(model), exact.coef_, atol=1e-5 * size)
+    assert model.converged_
+    np.testing.assert_allclose(
+        model.predict_proba(X), exact.predict_proba(features_of(model, X)), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_squared_hinge_has_no_gradient_where_it_ends(rng, n_classes):
+    """Stationary for the objective of LinearSVC, one score against the others."""
+    X, y = rings(rng, 400, n_classes)
+    alpha = 0.5
+    model = rs.KernelClassifier("squared_hinge", alpha=alpha, tol=1e-8, max_passes=500, **QUIET)
+    model.fit(X, y)
+    _, coef, intercept = model._last
+    Z = model.features_(X).astype(float)
+    sides = np.where(y[:, None] == np.arange(n_classes), 1.0, -1.0)
+    sides = sides[:, 1:] if n_classes == 2 else sides
+    missed = np.maximum(1 - sides * (Z @ coef + intercept), 0)
+    gradient = Z.T @ (-2 * sides * missed) + alpha * coef / model.features_.prior()[:, None]
+    assert np.abs(gradient).max() < 1e-5 * len(X)
+    assert np.abs((sides * missed).sum(axis=0)).max() < 1e-5 * len(X)
+
+
+def test_newton_and_the_bound_find_the_same_minimum(rng):
+    """Two classes as one score, and as two of three: both directions end where both must."""
+    X, y = rings(rng, 300, 2)
+    newton = rs.KernelClassifier("logistic", alpha=0.1, tol=1e-8, **QUIET).fit(X, y)
+    assert newton.n_passes_ <= 12
+    assert newton.objective_ == tuple(sorted(newton.objective_, reverse=True))
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge"])
+def test_weight_three_is_three_rows(rng, loss):
+    X, y = rings(rng, 200, 3)
+    w = rng.integers(0, 4, size=len(X)).astype(float)
+    choices = {"alpha": 0.1, "tol": 1e-8, "max_passes": 1000, "length_scale": 1.0}
+    weighted = rs.KernelClassifier(loss, **choices, **QUIET).fit(X, y, w)
+    again = np.repeat(np.arange(len(X)), w.astype(int))
+    repeated = rs.KernelClassifier(loss, **choices, **QUIET).fit(X[again], y[again])
+    np.testing.assert_allclose(
+        weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-5, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_balanced_weights_are_those_of_scikit_learn(rng, loss):
+    X, y = rings(rng, 300, 3)
+    names = np.array(["in", "mid", "out"])[y]
+    choices = {"alpha": 0.1, "tol": 1e-8, "max_passes": 1000}
+    model = rs.KernelClassifier(loss, class_weight="balanced", **choices, **QUIET).fit(X, names)
+    expected = compute_class_weight("balanced", classes=model.classes_, y=names)
+    assert [model.class_weight_[c] for c in model.classes_] == pytest.approx(expected)
+    given = dict(zip(model.classes_, expected, strict=True))
+    same = rs.KernelClassifier(loss, class_weight=given, **choices, **QUIET).fit(X, names)
+    np.testing.assert_allclose(model.predict_proba(X), same.predict_proba(X), atol=1e-6)
+
+
+def test_weight_zero_leaves_a_class_out(rng):
+    X, y = rings(rng, 200, 3)
+    model = rs.KernelClassifier(class_weight={2: 0.0}, **QUIET).fit(X, y)
+    assert model.classes_.tolist() == [0, 1]
+
+
+def class_moments(model):
+    return ClassMoments(tuple(model.classes_.tolist()), model.moments_)
+
+
+def ridge_without(Z, Y, prior, alpha, row):
+    """Dense ridge scores of one row by the others."""
+    keep = np.arange(len(Z)) != row
+    centre, mean = Z[keep].mean(axis=0), Y[keep].mean(axis=0)
+    A = Z[keep] - centre
+    coef = np.linalg.solve(A.T @ A + alpha * np.diag(1 / prior), A.T @ (Y[keep] - mean))
+    return (Z[row] - centre) @ coef + mean
+
+
+def test_leave_one_out_scores_are_those_of_the_fits_without_the_row(rng):
+    X, y = rings(rng, 60, 3)
+    model = rs.KernelClassifier(alpha=0.3, sums="float64", **QUIET).fit(X, y)
+    from rff_stream.answers.classify import _LeaveOneOut
+    from rff_stream.answers.spectrum import spectrum
+
+    sample = sampled(class_moments(model), model.features_, {})
+    found = _LeaveOneOut(spectrum(model.moments_), sample).scores(0.3)
+    Z, Y, prior = sample.Z, np.eye(3)[sample.codes], model.features_.prior()
+    expected = [ridge_without(Z, Y, prior, 0.3, row) for row in range(len(Z))]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_nearly_left_out_scores_are_near_those_of_the_fits_without_the_row(rng):
+    X, y = rings(rng, 120, 2)
+    choices: dict[str, Any] = {"alpha": 1.0, "tol": 1e-8, "length_scale": 1.5, **QUIET}
+    model = rs.KernelClassifier("squared_hinge", **choices).fit(X, y)
+    classes, loss = class_moments(model), SquaredHinge(2)
+    problem = penalised(classes, loss, 1.0)
+    _, coef, intercept = model._last
+    sample = sampled(classes, model.features_, {})
+    rows = np.ones((len(sample.Z), R + 1))
+    rows[:, :-1] = (sample.Z - problem.system.feature_mean) * problem.system.root_prior
+    bent = loss.curvatures(sample.Z @ coef + intercept, sample.codes)
+    hessian = (rows * bent).T @ rows + np.diag([1.0] * R + [0.0])
+    at = Point(problem.theta(coef, intercept), 0.0, coef, lambda g: np.linalg.solve(hessian, g))
+    found = almost_left_out(problem, loss, at, sample)
+    plain = sample.Z @ coef + intercept
+    errors, moved = [], []
+    for row in range(0, 120, 10):
+        place = int(np.flatnonzero((model.features_(X[row : row + 1]) == sample.Z).all(axis=1))[0])
+        keep = np.arange(120) != row
+        without = rs.KernelClassifier("squared_hinge", **choices | {"features": model.features_})
+        _, c, b = without.set_params(length_scale="median").fit(X[keep], y[keep])._last
+        exact = (sample.Z[place] @ c + b).item()
+        errors.append(abs(found[place, 0] - exact))
+        moved.append(abs(plain[place, 0] - exact))
+    assert max(errors) < 0.2 * max(moved)  # kinks of the loss are what one step misses
+
+
+def test_folds_and_sample_agree_on_exchangeable_rows(rng):
+    X, y = rings(rng, 1200, 3)
+    by_folds = rs.KernelClassifier(alpha="cv", **QUIET).fit(X, y)
+    by_sample = rs.KernelClassifier(**QUIET).fit(X, y)
+    assert by_folds.selection_.best.score == pytest.approx(
+        by_sample.selection_.best.score, rel=0.05
+    )
+    assert by_folds.score(X, y) == pytest.approx(by_sample.score(X, y), abs=0.02)
+
+
+def test_calibration_finds_the_log_odds_that_made_the_labels(rng):
+    scores = rng.normal(size=(20_000, 1))
+    y = (rng.random(20_000) < expit(3 * scores[:, 0] - 1)).astype(int)
+    found = calibrate(scores, y, np.ones(20_000))
+    assert found.slope == pytest.approx(3, rel=0.05)
+    assert found.offset[0] == pytest.approx(-1, abs=0.1)
+    assert probabilities(found(scores)).sum(axis=1) == pytest.approx(1)
+
+
+def test_scores_that_say_nothing_leave_the_shares(rng):
+    y = (rng.random(2000) < 0.2).astype(int)
+    found = calibrate(-1.0 * y[:, None] + 0.1 * rng.normal(size=(2000, 1)), y, np.ones(2000))
+    assert found.slope == pytest.approx(1e-3)
+    np.testing.assert_allclose(probabilities(found(np.zeros((1, 1))))[0, 1], y.mean(), atol=5e-3)
+
+
+def test_probabilities_are_calibrated_on_rows_that_were_not_seen(rng):
+    X, y = rings(rng, 4000, 3)
+    model = rs.KernelClassifier(**QUIET).fit(X[:2000], y[:2000])
+    assert model.scores(X[2000:], y[2000:]).calibration_error() < 0.06
+
+
+def test_a_label_of_the_last_row_is_a_class(rng):
+    """Chunks see other labels; the last one alone sees "late"."""
+    X, y = rings(rng, 400, 3)
+    names = np.array(["a", "b", "c"])[y].astype("<U4")
+    names[-1] = "late"
+    chunked = da.from_array(X, chunks=(100, D)), da.from_array(names, chunks=100)
+    model = rs.KernelClassifier(**QUIET).fit(*chunked)
+    assert model.classes_.tolist() == ["a", "b", "c", "late"]
+    counts = model.moments_.target_mean() * model.moments_.weight
+    assert counts.tolist() == [np.sum(names == c) for c in model.classes_]
+    whole = rs.KernelClassifier(**QUIET).fit(X, names)
+    np.testing.assert_allclose(model.moments_.matrix(), whole.moments_.matrix(), atol=1e-9)
+
+
+def test_class_moments_add_whatever_labels_they_saw(rng):
+    X, y = rings(rng, 300, 4)
+    whole = rs.KernelClassifier(sums="float64", **QUIET).fit(X, y)
+    parts = []
+    for chosen in (y < 2, y >= 2):
+        part = rs.KernelClassifier(features=whole.features_, **QUIET).fit(X[chosen], y[chosen])
+        row = replace(part.moments_.row, feature_origin=whole.moments_.row.feature_origin)
+        moved = part.moments_.row.feature_origin - row.feature_origin
+        assert moved.shape == (R,)
+        parts.append(class_moments(part))
+    with pytest.raises(rs.errors.ModelError, match="feature origin"):
+        parts[0] + parts[1]
+    same = class_moments(whole)
+    assert (same + same).labels == same.labels
+    longer = same.over((-1, *same.labels))
+    assert longer.weights.tolist() == [0, *same.weights]
+    both = longer + same
+    np.testing.assert_allclose(both.moments.matrix()[-4:, -4:], 2 * np.diag(same.weights))
+
+
+def test_one_class_is_named(rng):
+    X, _ = rings(rng, 50, 2)
+    with pytest.raises(ValueError, match=r"1 class .'spam'.*tells two or more apart"):
+        rs.KernelClassifier(**QUIET).fit(X, ["spam"] * 50)
+
+
+def test_a_new_label_in_a_batch_is_a_class_and_named(rng):
+    X, y = rings(rng, 600, 3)
+    first, rest = y < 2, y == 2
+    model = rs.KernelClassifier(**QUIET).partial_fit(X[first], y[first])
+    with pytest.warns(rs.NumericalWarning, match="Label 2 is new in this batch"):
+        model.partial_fit(X[rest], y[rest])
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.score(X, y) > 0.6
+    announced = rs.KernelClassifier(**QUIET).partial_fit(X[first], y[first], classes=[0, 1])
+    with pytest.raises(ValueError, match="Label 2 is not among the classes"):
+        announced.partial_fit(X[rest], y[rest])
+
+
+def test_batches_are_the_model_of_all_rows(rng):
+    X, y = rings(rng, 600, 3)
+    model = rs.KernelClassifier(alpha=0.1, **QUIET)
+    for start in range(0, 600, 200):
+        model.partial_fit(X[start : start + 200], y[start : start + 200], classes=[0, 1, 2])
+    whole = rs.KernelClassifier(alpha=0.1, **QUIET | {"n_components": R})
+    whole.set_params(features=model.features_).fit(X, y)
+    assert model.n_rows_ == 600
+    np.testing.assert_allclose(model.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+    assert not hasattr(rs.KernelClassifier("logistic"), "partial_fit")
+
+
+def test_one_row_in_a_hundred_thousand(rng):
+    """The rare class has no row in the sample: its mean speaks for it when it weighs as much."""
+    n = 100_000
+    X = rng.normal(size=(n, D))
+    y = np.zeros(n, int)
+    y[777] = 1
+    X[777] = 6.0
+    plain = rs.KernelClassifier(length_scale=1.0, **QUIET).fit(X, y)
+    assert plain.predict_proba(X[:100])[:, 1].max() < 1e-3
+    fair = rs.KernelClassifier(length_scale=1.0, class_weight="balanced", **QUIET).fit(X, y)
+    assert fair.predict(X[777:778]).tolist() == [1]
+    assert np.mean(fair.predict(X[:5000])) < 0.05
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_labelled_lazy_and_saved(rng, tmp_path, loss):
+    X, y = rings(rng, 240, 3)
+    names = np.array(["in", "mid", "out"])[y]
+    frame = xr.Dataset(
+        {"u": (("t", "s"), X[:, 0].reshape(24, 10)), "v": (("t", "s"), X[:, 1].reshape(24, 10)),
+         "kind": (("t", "s"), names.reshape(24, 10))},
+        coords={"t": np.arange(24)},
+    )  # fmt: skip
+    model = rs.KernelClassifier(loss, alpha=0.1, **QUIET).fit(frame, "kind")
+    assert model.columns_.inputs == ("u", "v")
+    lazy = model.predict(frame.chunk({"t": 6}))
+    assert lazy.chunks is not None and lazy.name == "kind" and lazy.dims == ("t", "s")
+    plain = rs.KernelClassifier(loss, alpha=0.1, **QUIET).fit(X[:, :2], names)
+    assert np.mean(lazy.values.ravel() == plain.predict(X[:, :2])) > 0.99
+    proba = model.predict_proba(frame)
+    assert list(proba) == [f"probability[kind={c}]" for c in model.classes_]
+    hole = frame.copy(deep=True)
+    hole["u"][0, 0] = np.nan
+    assert model.predict(hole).values[0, 0] == ""
+    model.save(tmp_path / "model.zarr")
+    again = rs.load(tmp_path / "model.zarr")
+    assert again.classes_.dtype == model.classes_.dtype
+    assert (again.predict(frame) == model.predict(frame)).all()
+    assert again.score(frame) == model.score(frame)
+
+
+def test_numbers_in_a_frame_keep_their_kind(rng):
+    X, y = rings(rng, 100, 2)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y + 5)
+    model = rs.KernelClassifier(**QUIET).fit(frame, "y")
+    found = model.predict(frame[["a", "b", "c"]])
+    assert isinstance(found, pd.Series) and found.dtype == y.dtype
+    assert set(found) <= {5, 6}
+    lazy = model.predict(da.from_array(X, chunks=(30, D)))
+    assert lazy.dtype == float and set(lazy.compute()) <= {5.0, 6.0}
+
+
+def test_missing_labels_are_dropped_or_named(rng):
+    X, y = rings(rng, 100, 2)
+    names = np.array(["a", "b"])[y].astype(object)
+    names[3] = None
+    with pytest.raises(ValueError, match=r"contains NaN: 1 labels.*missing_rows="):
+        rs.KernelClassifier(**QUIET).fit(X, names)
+    model = rs.KernelClassifier(missing_rows="drop", **QUIET).fit(X, names)
+    assert (model.n_rows_, model.n_missing_) == (99, 1)
+
+
+def test_warm_start_goes_on_where_passes_ran_out(rng, caplog):
+    X, y = rings(rng, 300, 3)
+    choices: dict[str, Any] = {"alpha": 0.01, "tol": 1e-5, **QUIET, "progress": True}
+    model = rs.KernelClassifier("logistic", max_passes=5, warm_start=True, **choices)
+    with (
+        caplog.at_level(logging.INFO, "rff_stream"),
+        pytest.warns(ConvergenceWarning, match="After max_passes=5 the decrement"),
+    ):
+        model.fit(X, y)
+    assert not model.converged_ and "pass 5: mean loss" in caplog.text
+    before = model.objective_[-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_params(max_passes=300).fit(X, y)
+    assert model.converged_ and model.objective_[0] == pytest.approx(before, rel=1e-9)
+    whole = rs.KernelClassifier("logistic", max_passes=500, **choices).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), whole.predict_proba(X), atol=1e-4)
+
+
+def test_penalty_of_a_loss_is_chosen_on_the_pilot(rng):
+    X, y = rings(rng, 2500, 2)
+    model = rs.KernelClassifier("logistic", **QUIET).fit(X, y)
+    assert model.alpha_ == model.selection_.best.alpha
+    assert model.selection_.criterion == "held-out loss on pilot rows"
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"loss": "hinge"}, "loss='hinge' but it is one of"),
+        ({"alpha": "evidence"}, "alpha='evidence' but for loss='squared'"),
+        ({"alpha": -1.0}, "alpha=-1.0 but a penalty is finite and > 0"),
+        ({"alpha": "cv", "cv": 1}, "cv=1 but cross-validation needs"),
+        ({"sample_rows": 0}, "sample_rows=0 but loss='squared' is calibrated"),
+        ({"max_passes": 0}, "max_passes=0"),
+        ({"class_weight": "even"}, "class_weight='even' but it is a mapping"),
+        ({"class_weight": {0: -1}}, "class_weight has -1 for 0"),
+    ],
+)
+def test_parameters_are_refused_before_rows_are_read(rng, choices, words):
+    X, y = rings(rng, 20, 2)
+    with pytest.raises(ValueError, match=words):
+        rs.KernelClassifier(**QUIET | choices).fit(X, y)
+
+
+def test_labels_of_several_kinds_are_named():
+    from rff_stream.onehot import sorted_labels
+
+    with pytest.raises(rs.errors.DataError, match=r"several kinds .int, str."):
+        sorted_labels([1, "a"])
+
+
+def test_descent_ends_at_the_minimum_of_a_quadratic(rng):
+    """Directions by the bound 4·I although the Hessian is diag(0.01 … 4)."""
+    curvature = np.geomspace(0.01, 4, 12)[:, None]
+    target = rng.normal(size=(12, 1))
+
+    def probe(theta, direction, steps):
+        places = [theta + t * direction for t in steps]
+        return [
+            Point(p, float(np.sum(curvature * (p - target) ** 2) / 2), curvature * (p - target))
+            for p in places
+        ]
+
+    start = probe(np.zeros((12, 1)), np.zeros((12, 1)), (0.0,))[0]
+    *_, last = minimise(probe, start, lambda g: g / 4, tol=1e-9, max_passes=100)
+    assert last.converged
+    np.testing.assert_allclose(last.point.theta, target, atol=1e-6)
+
+
+def test_losses_slope_as_their_values_do(rng):
+    F, codes, step = rng.normal(size=(50, 3)), rng.integers(0, 3, 50), 1e-6
+    for name in ("logistic", "squared_hinge"):
+        loss = loss_for(name, 3)
+        for k in range(3):
+            moved = F + step * (np.arange(3) == k)
+            numeric = (loss.value(moved, codes) - loss.value(F, codes)) / step
+            np.testing.assert_allclose(loss.slope(F, codes)[:, k], numeric, atol=1e-5)
+
+
+def test_squared_answers_are_pure(rng):
+    """The same class moments, the same answer, folds or not."""
+    X, y = rings(rng, 200, 2)
+    model = rs.KernelClassifier(alpha=0.2, **QUIET).fit(X, y)
+    classes = class_moments(model)
+    sample = sampled(classes, model.features_, {})
+    again = squared(classes, sample, 0.2)
+    np.testing.assert_array_equal(again.coef[:, 0], model.coef_)
+    halves = {0: classes, 1: classes}
+    found = squared_by_folds(classes, halves, dict.fromkeys(halves, sample))
+    assert found.selection is not None and found.selection.criterion == "Brier score"
