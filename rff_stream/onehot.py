@@ -67,8 +67,10 @@ class ClassMoments:
 
     @property
     def weights(self) -> Float64:
-        """Σw of each class (C,)."""
-        return self.moments.target_mean() * self.moments.weight
+        """Σw of each class (C,): the diagonal of YᵀWY, exact where weights are whole."""
+        row = self.moments.row
+        targets = np.arange(row.n_features + 1, row.width)
+        return np.asarray(self.moments.sums[row_start(targets, row.width)])
 
     def class_means(self, which: Array) -> Float64:
         """Mean feature rows (c, R) of some classes, by their numbers."""

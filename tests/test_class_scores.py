@@ -104,3 +104,14 @@ def test_one_sided_data_have_no_auroc(fitted):
     model, X, y = fitted
     found = model.scores(X[y == "a"], y[y == "a"])
     assert np.isnan(found.auroc()["a"]) and list(found.recall()) == ["a"]
+
+
+def test_residuals_by_group_are_those_of_its_rows(rng):
+    X = rng.normal(size=(300, D))
+    y, month = X[:, 0] + 0.1 * rng.normal(size=300), np.arange(300) % 4
+    model = rs.KernelRidge(alpha=0.1, **QUIET).fit(X, y)
+    found = model.residuals(X, y, by=month)
+    for group, own in found.items():
+        rows = month == group
+        exact = np.sqrt(np.mean((model.predict(X[rows]) - y[rows]) ** 2))
+        assert own.n == 75 and own.rmse()[0] == pytest.approx(exact)

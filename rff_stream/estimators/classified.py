@@ -13,8 +13,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.estimators.decoding import Decoder
 from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.streaming import StreamedEstimator
-from rff_stream.onepass import Reading, no_rows
-from rff_stream.onepass.scoring import ByGroup, ClassScores, ClassStatistics
+from rff_stream.onepass.scoring import ClassScores, ClassStatistics
 from rff_stream.predictor import ClassPredictor, LinearPredictor, ProbabilityPredictor, RowFunction
 
 __all__ = ["StreamedClassifier"]
@@ -29,8 +28,6 @@ class StreamedClassifier(ClassifierMixin, StreamedEstimator):  # type: ignore[mi
     classes_: Array
     coef_: Float64
     intercept_: Any
-    memory: int | None
-    progress: bool
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """The most probable label of every row, in the container of X: lazy for lazy.
@@ -107,6 +104,8 @@ class StreamedClassifier(ClassifierMixin, StreamedEstimator):  # type: ignore[mi
         ClassScores, or dict of group -> ClassScores if ``by`` is given.
         """
         check_is_fitted(self)
+        if in_memory(X) and getattr(getattr(y, "dtype", None), "kind", "") == "O":
+            y = np.array(list(y))  # numbers that came as objects are numbers
         source = self._source(
             X,
             y=self._name if y is None else y,
@@ -117,17 +116,10 @@ class StreamedClassifier(ClassifierMixin, StreamedEstimator):  # type: ignore[mi
             y_labels=True,
             storage_options=storage_options,
         )
-        reading = Reading(source, progress=self.progress)
-        layout = reading.plan(1, order=1, memory=self.memory).layout
         statistic = ClassStatistics(
             ProbabilityPredictor(self._linear()), tuple(self.classes_.tolist())
         )
-        if by is None:
-            found: ClassScores = reading.sums(statistic, layout, "scoring").value
-            if not found.n:
-                raise no_rows(source)
-            return found
-        return dict(reading.sums(ByGroup(statistic), layout, "scoring").value.by_label)
+        return self._scored(source, statistic, by)
 
     def _of_rows(
         self,

@@ -37,7 +37,7 @@ class Decoder:
         """Labels in the container of the numbers: lazy for lazy."""
         kind = type(numbers).__module__.partition(".")[0]
         if kind == "xarray":
-            return numbers.copy(data=self.of(numbers.data)).assign_attrs(units="")
+            return numbers.copy(data=self.of(numbers.data))
         if kind == "pandas":
             return type(numbers)(self(numbers.to_numpy()), index=numbers.index, name=numbers.name)
         if hasattr(numbers, "map_blocks"):

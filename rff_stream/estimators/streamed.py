@@ -293,7 +293,8 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
             if self.missing_rows == "error":
                 return float(super().score(X, y, sample_weight))
             X = checked_rows(self, X, self.missing_rows)
-        return float(np.mean(self.residuals(X, y, sample_weight, **choices).r2()))
+        found: Residuals = self.residuals(X, y, sample_weight, **choices)
+        return float(np.mean(found.r2()))
 
     def residuals(
         self,
@@ -303,12 +304,18 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
         *,
         dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
+        by: Any = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Residuals:
+    ) -> Any:
         """Sums of squared residuals from one streamed pass: R², RMSE and the rows counted.
 
         With the ``dim`` of the fit and the other part of its :class:`HoldOut` in ``where``,
         exactly the rows that the fit left out.
+
+        Returns
+        -------
+        Residuals, or dict of group -> Residuals
+            The latter where ``by`` names or holds a group for each row.
         """
         check_is_fitted(self)
         source = self._source(
@@ -317,16 +324,11 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
             weight=sample_weight,
             dim=dim,
             where=where,
+            by=by,
             storage_options=storage_options,
         )
-        reading = Reading(source, progress=self.progress)
-        found = reading.plan(1, order=1, memory=self.memory)
         statistic = ResidualStatistic(self._predictor(), self._target_origin)
-        tally = reading.sums(statistic, found.layout, "scoring")
-        residuals: Residuals = tally.value
-        if not residuals.n:
-            raise no_rows(source)
-        return residuals
+        return self._scored(source, statistic, by)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         own = str(super().__repr__(N_CHAR_MAX))

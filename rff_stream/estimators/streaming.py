@@ -16,8 +16,10 @@ from rff_stream.describe import model_card
 from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments
+from rff_stream.onepass import Reading, no_rows
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.rowwise import map_rows
+from rff_stream.onepass.scoring import ByGroup
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
 
@@ -36,6 +38,8 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
 
     missing_rows: Literal["error", "drop"]
     missing_chunks: Literal["auto", "error", "fill"]
+    memory: int | None
+    progress: bool
     features_: FeatureMap
     moments_: Moments
     columns_: Columns
@@ -146,6 +150,17 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
             storage_options=storage_options,
             columns=replace(self.columns_, targets=(), weight=""),
         )
+
+    def _scored(self, source: Source, statistic: Any, by: Any) -> Any:
+        """Sum of a statistic over rows; for each group where groups are asked for."""
+        reading = Reading(source, progress=self.progress)
+        layout = reading.plan(1, order=1, memory=self.memory).layout
+        if by is not None:
+            return dict(reading.sums(ByGroup(statistic), layout, "scoring").value.by_label)
+        found = reading.sums(statistic, layout, "scoring").value
+        if not found.n:
+            raise no_rows(source)
+        return found
 
 
 def _of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
