@@ -44,6 +44,10 @@ class Shelf:
         means = rs.collect(self.plane.features_, self.x, folds=9, order=1)
         self.drift = drift({f"2020-0{k + 1}": each for k, each in means.items()})
         self.cv, self.gcv = cross_validate(self.folds), gcv(self.plane.moments_)
+        kinds = np.where(self.x[:, 0] > 0, "right", "left")
+        sorter = rs.KernelClassifier(**choices).fit(self.x, kinds)
+        self.scores = sorter.scores(self.x, kinds)
+        self.pca = rs.KernelPCA(3, n_map_components=64, random_state=0).fit(self.x)
         self.cloud = rs.KernelDensity(n_components=512, random_state=0).fit(self.x)
         self.bump = rs.KernelDensity(n_components=512, random_state=0).fit(self.x[:, :1])
         self.detector = rs.NoveltyDetector(n_components=64, random_state=0).fit(self.x)
@@ -115,6 +119,9 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "density of one input": (lambda s, ax: rs.plot.density(s.bump, ax), ("± 2 standard errors",)),
     "novelty": (lambda s, ax: rs.plot.novelty(s.detector, ax), ("threshold", "novel: ")),
     "components": (lambda s, ax: rs.plot.components([0.5, 0.3, 0.1], ax), ("so far",)),
+    "components of a model": (lambda s, ax: rs.plot.components(s.pca, ax), ("component",)),
+    "confusion": (lambda s, ax: rs.plot.confusion(s.scores, ax), ("answered", "left", "right")),
+    "calibration": (lambda s, ax: rs.plot.calibration(s.scores, ax), ("mean gap", "as often")),
     "plan_memory": (lambda s, ax: rs.plot.plan_memory(s.plane.plan_, ax), ("promised", "leaves")),
     "plan_time": (lambda s, ax: rs.plot.plan_time(s.plane.plan_, ax), ("reading", "solve")),
 }

@@ -146,6 +146,19 @@ def test_densities_and_detectors_have_reports_too(rng: np.random.Generator, tmp_
     assert "later" in page.words
 
 
+def test_classifiers_and_components_have_reports_too(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(600, 2))
+    kinds = np.where((x**2).sum(axis=1) < 1.4, "in", "out")
+    model = rs.KernelClassifier(n_components=64, random_state=0, progress=False)
+    model.fit(x[:300], kinds[:300])
+    page = read(report(model, test=assess(model, x[300:], target=kinds[300:], place="others")))
+    assert f"{np.mean(model.predict(x[300:]) == kinds[300:]):.2%} right of 300 rows" in page.words
+    assert "recall" in page.words
+    assert "Not known" in read(report(model)).words
+    pca = rs.KernelPCA(2, n_map_components=64, random_state=0).fit(x)
+    assert "What it sees" in read(report(pca)).headings
+
+
 def test_the_command_writes_a_page(tmp_path: Path, rng: np.random.Generator) -> None:
     lat, lon = np.linspace(-20, 20, 12), np.linspace(0, 40, 16)
     field = np.cos(np.deg2rad(5 * lat))[:, None] + np.sin(lon / 9)

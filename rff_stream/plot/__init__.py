@@ -5,6 +5,7 @@ made with pyplot, so that notebooks show it; with one, nothing but that ``ax`` i
 are those of Okabe & Ito and cividis: they are told apart with any colour vision and in grey.
 """
 
+from rff_stream.plot.classes import calibration, confusion
 from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.fits import curve, observed, surface
 from rff_stream.plot.groups import drift, residuals
@@ -14,7 +15,9 @@ from rff_stream.plot.selection import learning_curve, path, row_curve, selection
 
 __all__ = [
     "approximation_error",
+    "calibration",
     "components",
+    "confusion",
     "curve",
     "density",
     "drift",

@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.onepass import Reading
-from rff_stream.onepass.scoring import Residuals
+from rff_stream.onepass.scoring import ClassScores, Residuals
 
 __all__ = ["Assessment", "assess"]
 
@@ -27,7 +27,9 @@ class Assessment:
     place : str
         Where the rows are, in words.
     residuals : Residuals or None
-        Sums over all of the rows; None for a model without targets.
+        Sums over all of the rows; None for a model that is no regression.
+    scores : ClassScores or None
+        The same of a classifier.
     x, y : (m, d) and (m, T) float64
         Some of the rows, spread over the data.
     seconds : float
@@ -36,6 +38,7 @@ class Assessment:
 
     place: str
     residuals: Residuals | None
+    scores: ClassScores | None
     x: Float64
     y: Float64
     seconds: float
@@ -72,6 +75,10 @@ def assess(
     """
     started, targets = time.monotonic(), model.columns_.targets
     choices: dict[str, Any] = {"dim": dim, "where": where, "storage_options": storage_options}
+    if hasattr(model, "scores"):
+        scores = model.scores(data, target, weights, **choices)
+        nothing = np.empty((0, len(model.columns_.inputs)))
+        return Assessment(place, None, scores, nothing, nothing, time.monotonic() - started)
     if targets and residuals is None:
         residuals = model.residuals(data, target, weights, **choices)
     seconds = time.monotonic() - started
@@ -80,4 +87,5 @@ def assess(
     pilot = Reading(source, progress=False).pilot()
     step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
     x = np.asarray(pilot.x[::step], np.float64)
-    return Assessment(place, residuals, x, np.asarray(pilot.y[::step], np.float64), seconds)
+    y_drawn = np.asarray(pilot.y[::step], np.float64)
+    return Assessment(place, residuals, None, x, y_drawn, seconds)

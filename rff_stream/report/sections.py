@@ -48,6 +48,9 @@ def lead(model: Any, test: Assessment | None) -> str:
     what = ", ".join(columns.targets) or "the rows themselves"
     words = f"{type(model).__name__} of {what} from {len(columns.inputs)} inputs"
     words += f", fitted on {model.n_rows_:,} rows with {model.features_.n_components:,} features"
+    if test is not None and test.scores is not None:
+        accuracy = f"{test.scores.accuracy():.1%}"
+        return f"{words}: {accuracy} right of {test.scores.n:,} rows of {test.place}."
     if test is None or test.residuals is None:
         return words + "."
     r2 = numbers(test.residuals.r2())
@@ -72,6 +75,8 @@ def fitted(model: Any) -> Section:
 
 def good(model: Any, test: Assessment | None) -> Section:
     """How good it is, on other rows where there are some."""
+    if hasattr(model, "classes_"):
+        return Section("How good it is", _classes(test))
     if not model.columns_.targets:
         return Section("What it sees", tuple(_cloud(model)))
     blocks = []
@@ -97,7 +102,7 @@ def good(model: Any, test: Assessment | None) -> Section:
 
 def sure(model: Any, test: Assessment | None) -> Section:
     """How sure it is, and whether that is so."""
-    if not model.columns_.targets:
+    if not _regresses(model):
         return Section("How sure it is", ())
     df, r = float(np.max(model.df_)), model.features_.n_components
     enough = (
@@ -139,7 +144,7 @@ def drifted(model: Any, groups: Mapping[Any, Moments]) -> Section:
     if len(groups) < 2:
         return Section("Drift", ())
     some = dict(list(groups.items())[-MOST_GROUPS:])
-    if not model.columns_.targets:
+    if not _regresses(model):
         return Section("Drift", _distances(some))
     errors = {k: group_errors(part, model.coef_, model.intercept_) for k, part in some.items()}
     rows = [[str(k), f"{e.n:,}", numbers(e.bias), numbers(e.rmse)] for k, e in errors.items()]
@@ -193,6 +198,25 @@ def groups_of(store: MomentStore | None) -> dict[str, Moments]:
     return {str(label): part for label, part in store.groups().items()}
 
 
+def _regresses(model: Any) -> bool:
+    """Whether it predicts numbers, so that residuals mean something."""
+    return bool(model.columns_.targets) and not hasattr(model, "classes_")
+
+
+def _classes(test: Assessment | None) -> tuple[str, ...]:
+    """Accuracy by class, and whether probabilities mean what they say."""
+    if test is None or test.scores is None:
+        return (paragraph("Not known: no data were given (--data)."),)
+    found, recall, area = test.scores, test.scores.recall(), test.scores.auroc()
+    rows = [[str(k), f"{recall.get(k, np.nan):.4f}", f"{area[k]:.4f}"] for k in found.labels]
+    words = f"{found.accuracy():.2%} right of {found.n:,} rows of {test.place}, read once."
+    return (
+        table(["class", "recall", "AUROC"], rows) + paragraph(words),
+        picture(lambda ax: plot.confusion(found, ax), "What is taken for what."),
+        picture(lambda ax: plot.calibration(found, ax), "Whether probabilities are kept."),
+    )
+
+
 def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
     """Each batch against all others, by its mean feature vector."""
     try:
@@ -227,6 +251,8 @@ def _cloud(model: Any) -> list[str]:
         return [paragraph("The model was saved without moments, so it holds no rows to draw.")]
     if hasattr(model, "density_") and d <= 2:
         return [picture(lambda ax: plot.density(model, ax), "Density, with rows of the fit.")]
+    if hasattr(model, "explained_variance_ratio_"):
+        return [picture(lambda ax: plot.components(model, ax), "Variance in feature space.")]
     if hasattr(model, "offset_") and d == 2:
         return [picture(lambda ax: plot.novelty(model, ax), "Scores, with rows of the fit.")]
     return [paragraph(f"With {d} inputs there is no picture of it; see score_samples.")]
