@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.accumulate import Sums
-from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import (
     checked_fit,
     checked_rows,
@@ -31,6 +30,7 @@ from rff_stream.estimators.mapping import (
     seed_of,
 )
 from rff_stream.estimators.resuming import begin, resumable, resumed
+from rff_stream.estimators.running import RunningEstimator
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow, Moments
@@ -46,7 +46,7 @@ from rff_stream.store import Checkpoint
 __all__ = ["StreamedRegressor"]
 
 
-class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # type: ignore[misc]
+class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # type: ignore[misc]
     """Rows of any container -> moments -> an answer that predicts.
 
     A subclass has the parameters read here and says what the answer is:
@@ -76,6 +76,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
         where: Sequence[Any] = (),
         by: Any = None,
         checkpoint: str | PathLike[str] | None = None,
+        until: float | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Fit from one read of the data.
@@ -99,6 +100,10 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
         checkpoint : path or URL, optional
             Where finished sums are kept while a long fit runs; the same fit goes on from
             there, with the same bits. Remove it when the model is saved.
+        until : float, optional
+            Stop reading when the error has settled to this share of itself (0.01: what all
+            other rows could win is below 1 %, at 95 %). ``fraction_seen_`` says how much was
+            read and ``history_`` the errors; a tenth of the leaves is kept apart for them.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
 
@@ -113,6 +118,35 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
         PlanError
             If the pass cannot fit in memory; nothing was read.
         """
+        source = self._begun(
+            X,
+            y,
+            sample_weight,
+            inputs=inputs,
+            dim=dim,
+            where=where,
+            by=by,
+            storage_options=storage_options,
+        )
+        if until is None:
+            self._read(source, checkpoint)
+        else:
+            self._settle(source, until, checkpoint)
+        return self
+
+    def _begun(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        by: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Source:
+        """The rows to fit; sets what is known of them before they are read."""
         check_n_components(self.n_components, self.features)
         flat = y is None or isinstance(y, str) or getattr(y, "ndim", 1) == 1
         arrays, targets = in_memory(X), target_names(y)
@@ -144,8 +178,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
         self.columns_ = columns
         self._forget_history()
         self._selection = {"dim": dim, "where": tuple(where), "by": by}
-        self._read(source, checkpoint)
-        return self
+        return source
 
     def _read(self, source: Source, checkpoint: Any) -> None:
         """Plan, map, pass, answer."""
@@ -166,7 +199,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, GrowingEstimator):  # 
         groups, seen = self._groups_of(reading, row, self.plan_, grouped=grouped, checkpoint=kept)
         if not any(moments.n for moments in groups.values()):
             raise no_rows(source)
-        self.n_features_in_, self._ledger = d, ledger
+        self.n_features_in_, self._ledger, self.fraction_seen_ = d, ledger, 1.0
         self._adopt(groups)
         self.n_missing_ = seen - self.n_rows_
         with few_features_blas(self.features_.n_components):

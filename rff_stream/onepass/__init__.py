@@ -23,7 +23,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onehot import ClassMoments, one_hot, sorted_labels
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.classes import ClassStatistic
-from rff_stream.onepass.keeping import Keeper, facts_of, same_data
+from rff_stream.onepass.keeping import Keeper, checkpoint_at, row_kept, same_data
 from rff_stream.onepass.leaf import (
     Leaf,
     MomentStatistic,
@@ -139,6 +139,7 @@ class Reading:
             grouped,
             folds,
             found.n_groups,
+            self._grid(found) if found.order == 1 else (),
         )
         generation = self.source.generation()
         keeper = None if checkpoint is None else Keeper(checkpoint)
@@ -146,6 +147,16 @@ class Reading:
         same_data(self.source, generation)
         groups = tally.value.by_label
         return {label: groups[label] for label in sorted(groups)}, tally.seen
+
+    def _grid(self, found: Plan) -> tuple[int, ...]:
+        """The grid, where leaves are not in its order: cut along another dimension than the first.
+
+        Moments of order 1 are so small that a leaf may meet all runs of rows.
+        """
+        layout = found.layout
+        split = any(len(edges) > 2 for edges in layout.edges[1:])
+        cut = layout.parts > 1 and layout.cut > 0
+        return self.source.shape if self.source.n_rows is not None and (split or cut) else ()
 
     def classes(
         self, features: FeatureMap, row: AugmentedRow, found: Plan, **choices: Any
@@ -228,8 +239,9 @@ def collect(
         d inputs, R features.
     X, y, sample_weight, inputs, dim
         Data, as in :meth:`rff_stream.KernelRidge.fit`.
-    by : str or array, optional
-        Label of each row: moments are then kept per label in the same read.
+    by : str, list of str or array, optional
+        Label of each row: moments are then kept per label in the same read. Several columns
+        make labels such as "month=1,region=north": a cube of statistics.
     folds : int
         Keep this many whole runs of rows apart, for cross-validation: no extra work, and
         honest for rows that are correlated in space or time. For random rows give their
@@ -290,12 +302,9 @@ def collect(
         memory=memory,
     )
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
-    kept = None
-    if checkpoint is not None:
-        asked = {"map": features.fingerprint, "by": str(by), **missing, **chosen}
-        kept = Checkpoint(checkpoint, facts_of(source, plan, **asked))
-        row = row or (kept.store.row if kept.store is not None else None)
-    row = row or reading.row(features)
+    asked = {"map": features.fingerprint, "by": str(by), **missing, **chosen}
+    kept = checkpoint_at(checkpoint, source, plan, asked)
+    row = row or row_kept(kept) or reading.row(features)
     if kept is not None:
         kept.begin(row, plan.order)
     groups, _ = reading.moments(

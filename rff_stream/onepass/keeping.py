@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError
-from rff_stream.moments import Moments
+from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass.leaf import Groups, Tally
 from rff_stream.onepass.watch import seconds
 from rff_stream.planning import Plan
@@ -16,7 +18,7 @@ from rff_stream.sources.base import Source
 from rff_stream.store import Checkpoint
 from rff_stream.treesum import Node, TreeSum
 
-__all__ = ["Keeper", "facts_of", "same_data"]
+__all__ = ["Keeper", "checkpoint_at", "facts_of", "row_kept", "same_data"]
 
 logger = logging.getLogger("rff_stream")
 
@@ -95,6 +97,19 @@ def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:
         "edges": digest([list(edges) for edges in layout.edges]),
         "data": source.generation(),
     }
+
+
+def checkpoint_at(
+    path: str | os.PathLike[str] | None, source: Source, found: Plan, asked: Mapping[str, Any]
+) -> Checkpoint | None:
+    """The checkpoint of this very pass, there or to be; None where none is wanted."""
+    return None if path is None else Checkpoint(path, facts_of(source, found, **asked))
+
+
+def row_kept(checkpoint: Checkpoint | None) -> AugmentedRow | None:
+    """What the sums of an earlier run mean; None where there was none."""
+    known = None if checkpoint is None else checkpoint.store
+    return None if known is None else known.row
 
 
 def same_data(source: Source, before: str) -> None:

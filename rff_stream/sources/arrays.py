@@ -78,8 +78,7 @@ class ArrayTable:
         draft = draft_of(
             ("rows",), rows, self.chosen(request), targets, weight, label, request.y_labels
         )
-        for condition in request.where:
-            draft.where(condition, self.find)
+        draft.choose(request, self.find)
         return draft
 
 

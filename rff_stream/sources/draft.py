@@ -23,6 +23,7 @@ from rff_stream.sources.values import (
     Accessor,
     Convert,
     Labels,
+    NamedLabels,
     Numbers,
     as_numbers,
     listed,
@@ -55,6 +56,8 @@ class Request:
     sample_weight, by : name or array-like, optional
     y_labels : bool
         y is the label of each row, not a number.
+    labels : tuple of str
+        Columns whose values together are the group label: "month=1,region=north".
     """
 
     inputs: tuple[Any, ...] | None = None
@@ -66,6 +69,7 @@ class Request:
     sample_weight: Any = None
     by: Any = None
     y_labels: bool = False
+    labels: tuple[str, ...] = ()
 
     def missing(self, strict: bool) -> str:
         """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""
@@ -198,6 +202,14 @@ class Draft:
     def label(self, found: Found) -> None:
         """Add the group label of each row."""
         self.add("label", found, Labels(found.then))
+
+    def choose(self, request: Request, find: Find) -> None:
+        """Add what was asked for by name: labels of several columns, conditions."""
+        for name in request.labels:
+            found = find(name)
+            self.add("named label", found, NamedLabels(name, found.then))
+        for condition in request.where:
+            self.where(condition, find)
 
     def where(self, condition: Where, find: Find) -> None:
         """Add a condition that rows must meet."""

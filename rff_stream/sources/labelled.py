@@ -130,8 +130,7 @@ class Labelled:
         weight = weight or self.plain("sample_weight", request.sample_weight, dims, sizes)
         label = label or self.plain("by", request.by, dims, sizes)
         draft = draft_of(dims, sizes, inputs, targets, weight, label, request.y_labels)
-        for condition in request.where:
-            draft.where(condition, self.find)
+        draft.choose(request, self.find)
         return draft.source(labelled_wrap(self.data, dims), request)
 
     def targets(self, y: Any) -> list[Found]:

@@ -42,8 +42,8 @@ def open_source(
         variables except y and the weight.
     dim : str or sequence of str, optional
         Sample dimensions; default those of y. Others become columns u[level=500].
-    by : name or array-like, optional
-        Group label of each row.
+    by : name, names or array-like, optional
+        Group label of each row; of several columns the text "month=1,region=north".
     y_labels : bool
         y is the label of each row, of any kind, in place of ``by``: a class, not a number.
     missing_rows : {"error", "drop"}
@@ -78,9 +78,10 @@ def open_source(
     ...     print(rows.y.ravel(), rows.keep)
     [1. 2.] [False  True  True]
     """
+    several = isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)
     request = Request(
         as_names(inputs), as_names(dim), tuple(where), missing_rows, missing_chunks, columns,
-        sample_weight, by, y_labels,
+        sample_weight, None if several else by, y_labels, tuple(by) if several else (),
     )  # fmt: skip
     check_choice("missing_rows", missing_rows, ("error", "drop"))
     check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))

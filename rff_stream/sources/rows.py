@@ -22,7 +22,7 @@ from rff_stream.sources.values import Convert, Numbers
 
 __all__ = ["Filler", "Role", "Rules", "Slab", "Use", "slab_slices"]
 
-Role = Literal["input", "target", "weight", "label", "condition"]
+Role = Literal["input", "target", "weight", "label", "named label", "condition"]
 
 Slices = tuple[slice, ...]
 
@@ -38,7 +38,7 @@ class Use:
     ----------
     part : int
         Which array.
-    role : {"input", "target", "weight", "label", "condition"}
+    role : {"input", "target", "weight", "label", "named label", "condition"}
     convert : Convert
         Stored values to numbers, labels or (conditions) truth values.
     at : tuple of int
@@ -129,6 +129,8 @@ def place(slab: Slab, use: Use, values: Array, shape: tuple[int, ...]) -> None:
         slab.w = full.astype(np.float64)
     elif use.role == "label":
         slab.label = full if slab.label is None else pairs(slab.label, full)
+    elif use.role == "named label":
+        slab.label = full if slab.label is None else named_pairs(slab.label, full)
     else:
         slab.select(full)
 
@@ -251,12 +253,20 @@ def pairs(first: Array, second: Array) -> Array:
     return np.rec.fromarrays([first, second]).view(np.ndarray)
 
 
+def named_pairs(first: Array, second: Array) -> Array:
+    """Texts (m,) "month=1,region=north" of two columns; "" where one of them is missing."""
+    together = np.char.add(np.char.add(first, ","), second)
+    return np.where((first == "") | (second == ""), "", together)
+
+
 def no_label(label: Array) -> Array:
     """Which rows have NaN, NaT or None for a label."""
     if label.dtype.kind in "mM":
         return np.isnat(label)
     if label.dtype.kind == "O":
         return np.equal(label, None)
+    if label.dtype.kind == "U":
+        return np.equal(label, "")
     if label.dtype.names is not None:
         return no_label(label["f0"]) | no_label(label["f1"])
     return np.isnan(label) if label.dtype.kind == "f" else np.zeros(len(label), dtype=bool)

@@ -114,8 +114,7 @@ class Table:
         first = (*targets, *inputs)[0].variable
         rows = {"rows": first.shape[0]}
         draft = draft_of(("rows",), rows, inputs, targets, weight, label, request.y_labels)
-        for condition in request.where:
-            draft.where(condition, self.find)
+        draft.choose(request, self.find)
         return draft
 
     def targets(self, y: Any, request: Request) -> list[Found]:

@@ -25,6 +25,7 @@ __all__ = [
     "Days",
     "KindError",
     "Labels",
+    "NamedLabels",
     "Numbers",
     "as_numbers",
     "is_masked",
@@ -128,6 +129,22 @@ class Labels:
         missing = np.array([v is None or v != v for v in found.ravel()], bool).reshape(found.shape)
         texts = found.astype(str)
         return np.where(missing, None, texts.astype(object)) if missing.any() else texts
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLabels:
+    """Group labels as text with their name: "month=1"; "" where there is none."""
+
+    name: str
+    then: Convert = Numbers()
+
+    def __call__(self, values: Array) -> Array:
+        found = Labels(self.then)(values)
+        flat = found.ravel().astype(object) if found.dtype.kind == "O" else found.ravel()
+        distinct, inverse = np.unique(flat.astype(str), return_inverse=True)
+        absent = ("nan", "NaT", "None")
+        texts = ["" if v in absent else f"{self.name}={v}" for v in distinct.tolist()]
+        return np.array(texts)[inverse].reshape(found.shape)
 
 
 def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = "") -> Convert:
