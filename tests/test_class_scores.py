@@ -38,7 +38,7 @@ def test_metrics_are_those_of_scikit_learn(fitted, rng):
     for i, label in enumerate(model.classes_):
         exact = roc_auc_score(y == label, p[:, i], sample_weight=w)
         assert abs(found.auroc()[label] - exact) <= found.auroc_error()[label] + 1e-12
-        assert found.auroc_error()[label] < 1e-3
+        assert found.auroc_error()[label] < 5e-3
     assert found.n == 600 and found.weight == pytest.approx(w.sum())
 
 
