@@ -104,6 +104,23 @@ def test_weights_count_as_repeated_rows(rows: np.ndarray) -> None:
     assert np.allclose(once.decision_function(x), weighted.decision_function(x), atol=1e-7)
 
 
+@pytest.mark.parametrize("features", ["nystroem", "structured", "fourier", "qmc"])
+def test_rows_are_novel_by_any_map(rows: np.ndarray, features: str) -> None:
+    kernel = "gaussian" if features == "qmc" else "rational_quadratic"
+    model = model_of(contamination=0.02, features=features, kernel=kernel).fit(rows)
+    assert np.mean(model.predict(rows[-20:]) == -1) >= 0.9
+
+
+def test_a_map_given_as_a_value_brings_its_own_size(rows: np.ndarray) -> None:
+    scale = tuple(rows.std(axis=0).tolist())
+    features = FourierFeatures.sample(Gaussian(scale), 3, 1026, origin=rows.mean(axis=0), rng=0)
+    model = model_of(features=features).fit(rows)
+    assert model.features_ is features
+    assert model.plan_.n_features == 1026
+    exact = reference.gaussian(rows[:300], rows, np.asarray(scale)).mean(axis=1)
+    assert np.abs(model.score_samples(rows[:300]) - exact).max() < 4 / 513**0.5
+
+
 # -------------------------------------------------------------------------------------- thresholds
 
 
@@ -227,6 +244,12 @@ def test_a_saved_detector_says_the_same(rows: np.ndarray, choices: Any, tmp_path
         ({"threshold": "second"}, "threshold='second' but it is 'sample' or 'exact'"),
         ({"sample_rows": 0}, "sample_rows=0 but the threshold"),
         ({"kernel": ArcCosine()}, "is no function of x − x'"),
+        ({"features": "wavelet"}, "features='wavelet' but it is one of"),
+        (
+            {"features": FourierFeatures.sample(Gaussian(), 5, 8, rng=0)},
+            "maps 5 inputs but.*have 2",
+        ),
+        ({"features": "orthogonal", "n_components": 5}, "n_components=5 but cosines and sines"),
     ],
     ids=str,
 )

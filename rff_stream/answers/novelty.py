@@ -43,7 +43,7 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
     moments : Moments
         Order 2; targets are not looked at.
     ridge : float
-        ρ > 0, as a share of κ(0). Directions of variance below it count by their length
+        ρ > 0, as a share of the mean of k(x, x). Directions of variance below it count by their length
         alone; a large ρ gives the order of the plain density.
 
     Returns
@@ -63,8 +63,8 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
     root = np.sqrt(row.prior)
     covariance, _, _ = scatter_about(moments, mean, moments.target_mean())
     covariance *= root * root[:, None] / moments.weight
+    unit = float(np.trace(covariance) + row.prior @ mean**2)  # mean k(x, x), of any map
     eigenvalues, vectors = linalg.eigh(covariance, overwrite_a=True, driver="evd")
-    unit = float(row.prior.sum() / 2)  # κ(0) of cosine and sine pairs
     vectors *= root[:, None] / np.sqrt(np.maximum(eigenvalues, 0) + ridge * unit)
     return Whitened(mean, vectors)
 
