@@ -132,6 +132,13 @@ def test_drift_by_label(cli: Cli, data: Path) -> None:
     assert found["4"]["p_value"] < 0.001
 
 
+def test_labels_that_are_more_than_expected_are_counted(cli: Cli, data: Path) -> None:
+    result = cli("drift", data, "--by", "time.dayofyear", "--inputs", "w")
+    assert result.exit_code == 2
+    assert "--by time.dayofyear has 120 labels" in result.stderr
+    assert "Give --buckets 120" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

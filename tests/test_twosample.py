@@ -168,6 +168,32 @@ def test_drift_against_a_reference() -> None:
     assert all(found[k].p_value < 0.001 for k in range(4, 8))
 
 
+@pytest.mark.parametrize("choices", [{"folds": 4}, {"by": "time.month", "n_groups": 4}], ids=str)
+def test_runs_of_rows_are_runs_of_time_whatever_the_chunks(choices: Any, monkeypatch: Any) -> None:
+    """Chunks of a map are no time buckets: what differs between places is not drift."""
+    import xarray as xr
+
+    from rff_stream import layout
+
+    monkeypatch.setattr(layout, "LEAF_ROWS", 300)
+    time = np.datetime64("2014-01-01", "ns") + np.arange(120) * np.timedelta64(1, "D")
+    values = np.random.default_rng(0).standard_normal((120, 40)) + np.linspace(-5, 5, 40)
+    values[90:] += 0.5
+    data = xr.Dataset({"t": (("time", "lat"), values)}, {"time": time, "lat": np.arange(40.0)})
+    chunked = data.chunk({"time": 30, "lat": 10})
+    features = map_of(1, length_scale=2.0)
+    found = [
+        rs.collect(features, each, order=1, inputs=["t"], progress=False, **choices)
+        for each in (data, chunked)
+    ]
+    for label, moments in found[0].items():
+        assert np.allclose(found[1][label].parts, moments.parts, atol=1e-4)
+    distances = drift(found[1])
+    last = max(distances)
+    assert distances[last].p_value < 0.001
+    assert max(distances, key=lambda label: distances[label].distance) == last
+
+
 def test_labels_that_are_contiguous_need_their_number(rng: np.random.Generator) -> None:
     features, x = map_of(2), rng.standard_normal((6400, 2))
     month = np.repeat(np.arange(20), 320)

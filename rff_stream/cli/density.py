@@ -194,7 +194,15 @@ def drift(
             )
         normal = total(known[name] for name in reference)
         groups = {k: v for k, v in groups.items() if str(k) not in reference}
-    found = compared(groups, normal)
+    try:
+        found = compared(groups, normal)
+    except ValueError:
+        if by is None or len(groups) <= (buckets or 12):
+            raise
+        raise click.UsageError(
+            f"--by {by} has {len(groups)} labels, and p-values of runs of rows were prepared for "
+            f"{buckets or 12}. Give --buckets {len(groups)}."
+        ) from None
     facts = {str(label): as_facts(each) for label, each in found.items()}
     lines = [("bucket", f"{'rows':>12} {'distance':>9} {'by chance':>9} {'p':>7}")]
     lines += [(str(label), as_line(each)) for label, each in found.items()]

@@ -302,8 +302,7 @@ def collect(
         memory=memory,
     )
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
-    asked = {"map": features.fingerprint, "by": str(by), **missing, **chosen}
-    kept = checkpoint_at(checkpoint, source, plan, asked)
+    kept = checkpoint_at(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
     row = row or row_kept(kept) or reading.row(features)
     if kept is not None:
         kept.begin(row, plan.order)

@@ -80,10 +80,19 @@ class Job:
             seen = 0
             if all(hi > lo for lo, hi in leaf.box):
                 for rows in self.reader.read(leaf.box, *values):
-                    places = np.arange(rows.n_slab) + (leaf.start + rows.start)
+                    places = self._places(leaf, rows)
                     sink.add(rows, places if rows.keep is None else places[rows.keep])
                     seen += rows.n_slab
             return Tally(sink.result(), seen)
+
+    def _places(self, leaf: Leaf, rows: Rows) -> Array:
+        """Places of a slab: in the order of the leaves, or of the grid if the statistic says so."""
+        inside, shape = np.arange(rows.n_slab) + rows.start, getattr(self.statistic, "grid", ())
+        if not shape:
+            return inside + leaf.start
+        found = np.unravel_index(inside, tuple(hi - lo for lo, hi in leaf.box))
+        along = tuple(at + lo for at, (lo, _) in zip(found, leaf.box, strict=True))
+        return np.asarray(np.ravel_multi_index(along, shape))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +126,9 @@ class MomentStatistic:
         data. A leaf meets one or two folds, one after the other, so they cost no memory.
     rounds : int
         Groups expected: see :class:`~rff_stream.accumulate.Accumulator`.
+    grid : tuple of int
+        Lengths of the sample dimensions where places count along the first one, the slowest,
+        whatever the chunks: runs of rows are then runs of time. Empty: places of the leaves.
     """
 
     features: FeatureMap
@@ -128,6 +140,7 @@ class MomentStatistic:
     grouped: bool = False
     folds: int = 0
     rounds: int = 1
+    grid: tuple[int, ...] = ()
 
     def start(self) -> Sink:
         return _GroupedSink(self) if self.grouped else _RunSink(self)
