@@ -91,13 +91,45 @@ def density_scores(n: int, turns: int) -> Table:
     return "Density of a row", said, ["ours, CPU µs", "KernelDensity, CPU µs", "times"], [cells]
 
 
+def each_map(n: int, turns: int) -> Table:
+    """Z of each kind of map: CPU time a row, and bytes that the map itself takes."""
+    from rff_stream.features import (
+        FourierFeatures,
+        HermiteFeatures,
+        NystroemFeatures,
+        RandomBinningFeatures,
+        StructuredFeatures,
+    )
+    from rff_stream.kernels import Gaussian, Laplacian
+
+    d, r, rows = 8, 2048, []
+    X = np.random.default_rng(0).standard_normal((n, d))
+    kernel, rough = Gaussian(2.0), Laplacian(8.0)
+    maps = {
+        "Fourier, pairs": FourierFeatures.sample(kernel, d, r, rng=0),
+        "Fourier, phases": FourierFeatures.sample(kernel, d, r, paired=False, rng=0),
+        "structured, pairs": StructuredFeatures.sample(kernel, d, r, rng=0),
+        "Nyström": NystroemFeatures.sample(kernel, X[:8192], r, rng=0),
+        "Hermite": HermiteFeatures.sample(kernel, d, r, deviation=np.ones(d)),
+        "binning, 256 grids": RandomBinningFeatures.sample(rough, d, r, rng=0),
+    }
+    for name, features in maps.items():
+        out = np.empty((512, features.n_components), np.float32)
+        seconds = fastest({"": lambda m=features, z=out: m(X[:512], out=z)}, turns)[""]
+        held = sum(array.nbytes for array in features.spec()[1].values())
+        shown = [f"{features.n_components}", f"{seconds / 512 * 1e6:.1f}", f"{held / 2**20:.2f}"]
+        rows.append([name, *shown])
+    said = f"512 rows at a time, d={d}, float32. A rank-k update of R² comes on top (hot loop)."
+    return "Maps", said, ["map", "R", "CPU µs a row", "MiB"], rows
+
+
 def structured_projection(turns: int) -> Table:
     """Ωx by Walsh-Hadamard transforms beside the dense product, without the cosines."""
     from rff_stream.features import FourierFeatures, StructuredFeatures
     from rff_stream.kernels import Gaussian
 
     rows = []
-    for d in (16, 128, 784):
+    for d in (16, 128, 256, 512, 784):
         X = np.random.default_rng(0).standard_normal((144, d))
         dense = FourierFeatures.sample(Gaussian(d**0.5), d, 8192, rng=0)
         fast = StructuredFeatures.sample(Gaussian(d**0.5), d, 8192, rng=0)
@@ -160,5 +192,6 @@ def tables(quick: bool) -> Iterator[Table]:
     with threadpool_limits(1):
         yield mean_vector(n, turns)
         yield density_scores(10 * n, turns)
+        yield each_map(n // 10 if quick else n // 5, 5 * turns)
         yield structured_projection(5 * turns)
         yield binning_rows(2048 if quick else 16_384, 1)
