@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
 def proxy() -> Iterator[Proxy]:
     pytest.importorskip("s3fs")
     moto = pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     found = Proxy(*server.get_host_and_port())
     threading.Thread(target=found.serve_forever, daemon=True).start()
@@ -131,7 +131,7 @@ def test_a_bucket_that_is_slow_and_busy_gives_the_same_bits(
         here.create_array(name, data=column, chunks=(1000,), dimension_names=["row"])
     expected = fitted(tmp_path / "table.zarr")
 
-    proxy.every, proxy.late = 7, 0.02
+    proxy.every, proxy.late = 10, 0.02
     try:
         model = fitted(url, options)
     finally:
@@ -148,6 +148,7 @@ def test_a_bucket_that_is_never_well_is_an_error_that_names_the_chunk(
     proxy: Proxy, bucket: tuple[str, dict[str, Any]]
 ) -> None:
     url, options = bucket
+    options = options | {"config_kwargs": {"retries": {"max_attempts": 1}}}  # of botocore
     proxy.every = 1
     try:
         with pytest.raises(DataError, match=r"bucket/table.zarr.*chunk c/\d+ of array") as caught:
