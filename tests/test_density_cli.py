@@ -71,6 +71,7 @@ def test_density_writes_what_the_estimator_says(cli: Cli, data: Path, tmp_path: 
     expected = fitted.fit(str(data), inputs=["w", "t"]).density(cube())
     assert np.allclose(written.density, expected.density)
     assert np.allclose(written.below_error, expected.below_error)
+    assert facts["below_error"] == pytest.approx(float(expected.below_error.mean()), abs=0.03)
     assert written.density.attrs["units"] == "1/(m/s K)"
     assert np.allclose(rs.load(model).score_samples(cube()), np.log(written.density))
 

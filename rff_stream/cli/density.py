@@ -86,10 +86,18 @@ def density(
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
     )
-    scale = made.bandwidth_
+    scale, share = made.bandwidth_, below_error(made)
     facts |= {"bandwidth": scale, "n_components": made.features_.n_components}
+    facts["below_error"] = share
     lines.insert(2, ("bandwidth", numbers(scale)))
+    lines.insert(4, ("floored", f"{share:.1%} of sampled rows: their density is below its error"))
     show({"command": "density", "data": redacted(data), **facts}, lines, as_json)
+
+
+def below_error(made: Any) -> float:
+    """Share of the sampled rows whose density is below its own error."""
+    rows = made.moments_.sample.rows[:, : made.n_features_in_]
+    return float(made.density_(made.features_(rows)).below_error.mean())
 
 
 @click.command()
