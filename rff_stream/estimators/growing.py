@@ -40,6 +40,7 @@ class GrowingEstimator(StreamedEstimator):
     _groups: Mapping[Any, Moments] | None = None
     _selection: Mapping[str, Any] = {}
     _pass: str = ""
+    fraction_seen_: float
 
     def update(
         self,

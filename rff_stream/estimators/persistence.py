@@ -49,7 +49,15 @@ def save(
             "n_rows": model.n_rows_,
             "n_missing": model.n_missing_,
             "feature_names": [str(n) for n in getattr(model, "feature_names_in_", [])],
-            **({"selection": selection_of(model), "pass": model._pass} if grown else {}),
+            **(
+                {
+                    "selection": selection_of(model),
+                    "pass": model._pass,
+                    "fraction_seen": fraction_of(model),
+                }
+                if grown
+                else {}
+            ),
             **model._facts(),
         },
     }
@@ -70,6 +78,12 @@ def save(
         overwrite=overwrite,
         storage_options=storage_options,
     )
+
+
+def fraction_of(model: StreamedEstimator) -> float | None:
+    """Share of the rows that a fit has read, where it says so."""
+    found: float | None = getattr(model, "fraction_seen_", None)
+    return found
 
 
 def groups_of(model: StreamedEstimator) -> dict[Any, Moments]:
@@ -169,6 +183,8 @@ def shell_of(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Streamed
         state = {k.removeprefix(STATE): v for k, v in arrays.items() if k.startswith(STATE)}
         if state:
             model._take_state(state)
+        if fitted.get("fraction_seen") is not None:
+            model.fraction_seen_ = fitted["fraction_seen"]
     return model
 
 

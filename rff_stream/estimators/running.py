@@ -15,7 +15,6 @@ __all__ = ["RunningEstimator"]
 class RunningEstimator(GrowingEstimator):
     """Adds ``stream`` and what ``fit(until=…)`` does; see :mod:`~.looking`."""
 
-    fraction_seen_: float
     history_: list[State]
 
     def stream(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError
+from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass.leaf import Groups, Tally
 from rff_stream.onepass.watch import seconds
@@ -38,7 +38,7 @@ class Keeper:
     -----
     Nodes are written every 30 seconds (``rff-stream.checkpoint-seconds`` of Dask's
     configuration), less often where writing takes more than 5 % of the time, and once more
-    when the pass is stopped by anything but the end of the process.
+    when the pass ends or is stopped by anything but the end of the process.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -100,10 +100,16 @@ def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:
 
 
 def checkpoint_at(
-    path: str | os.PathLike[str] | None, source: Source, found: Plan, asked: Mapping[str, Any]
+    path: str | os.PathLike[str] | None,
+    source: Source,
+    found: Plan,
+    features: FeatureMap,
+    **asked: Any,
 ) -> Checkpoint | None:
     """The checkpoint of this very pass, there or to be; None where none is wanted."""
-    return None if path is None else Checkpoint(path, facts_of(source, found, **asked))
+    if path is None:
+        return None
+    return Checkpoint(path, facts_of(source, found, map=features.fingerprint, **asked))
 
 
 def row_kept(checkpoint: Checkpoint | None) -> AugmentedRow | None:

@@ -124,11 +124,10 @@ class Pass:
             run = self._in_threads if self._client is None else self._on_cluster
             try:
                 run(Job(self._source.reader, statistic), segments, segment_leaves, commit)
-            except BaseException:
+            finally:
                 if keeper is not None:
                     with lock:
                         keeper.write(total)
-                raise
         found = total.total()
         assert found is not None
         return found
