@@ -25,14 +25,13 @@ def steps(x: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Measure, print, and write the table."""
-    table = Path(__file__).with_name("when-not-table.md")
+    rng, table = np.random.default_rng(0), Path(__file__).with_name("when-not-table.md")
     lines = ["| data | this, median | this, ARD | boosted trees |", "|---|---|---|---|"]
     for words, truth, d in (
         ("smooth, 3 inputs", smooth, 3),
         ("smooth in 3 of 30 inputs", smooth, 30),
         ("steps in 2 of 30 inputs", steps, 30),
     ):
-        rng = np.random.default_rng(0)
         x, fresh = rng.uniform(-2, 2, (ROWS, d)), rng.uniform(-2, 2, (FRESH, d))
         y = truth(x) + NOISE * rng.standard_normal(ROWS)
         cells = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,7 +47,10 @@ class Progress:
 
 def _bar(words: str, n_rows: int | None) -> Any:
     """A tqdm bar; plain ASCII where the terminal cannot show more."""
-    from tqdm.auto import tqdm
+    with warnings.catch_warnings():
+        # In a notebook without ipywidgets tqdm warns, and draws the bar as text: that is fine.
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
 
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
     return tqdm(
