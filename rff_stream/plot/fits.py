@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from rff_stream._array import Array, Float64
 from rff_stream.plot.canvas import (
@@ -70,7 +70,7 @@ def curve(
     x = np.linspace(low, high, CURVE_POINTS) if at is None else np.asarray(at, float)
     rows = x.reshape(-1, 1)
     ax, mean = axes(ax), mean_of(model, rows)[:, target]
-    half = norm.ppf(0.5 + coverage / 2)
+    half = ndtri(0.5 + coverage / 2)
     for noise, opacity, what in ((True, BAND / 2, "y"), (False, BAND * 1.6, "f")):
         std = std_of(model, rows, noise=noise)
         if std is not None:
@@ -178,7 +178,7 @@ def observed(
     if std is None:
         ax.plot(seen, predicted, ".", color=COLOURS[0], **style, label=f"{len(seen):,} rows")
     else:
-        inside = np.abs(predicted - seen) <= norm.ppf(0.5 + coverage / 2) * std
+        inside = np.abs(predicted - seen) <= ndtri(0.5 + coverage / 2) * std
         share = f"inside the {coverage:.0%} interval: {inside.mean():.1%}"
         ax.plot(seen[inside], predicted[inside], ".", color=COLOURS[0], **style, label=share)
         out, missed = seen[~inside], predicted[~inside]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from rff_stream import __version__, plot
 from rff_stream._array import Float64
@@ -272,7 +272,7 @@ def _coverage(model: Any, test: Assessment) -> str:
     std = std_of(model, test.x, noise=True)
     if std is None or not len(test.x):
         return ""
-    missed = np.abs(mean_of(model, test.x) - test.y) > norm.ppf(0.5 + COVERAGE / 2) * std
+    missed = np.abs(mean_of(model, test.x) - test.y) > ndtri(0.5 + COVERAGE / 2) * std
     share = ", ".join(f"{1 - each:.1%}" for each in missed.mean(axis=0))
     return (
         f"Of {len(test.x):,} rows of {test.place}, {share} lie inside the {COVERAGE:.0%} interval "
