@@ -254,6 +254,7 @@ def test_every_failing_operation_of_a_checkpoint_leaves_disjoint_nodes(quick_pat
     assert fail_everywhere(prepare, act, check, quick_path) > 30
 
 
+@pytest.mark.slow
 def test_every_failing_operation_of_an_update_leaves_the_old_state(
     quick_path,  # noqa: F811
     tmp_path,

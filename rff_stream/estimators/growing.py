@@ -167,14 +167,14 @@ class GrowingEstimator(StreamedEstimator):
 
     def _adopt(self, groups: Mapping[Any, Moments]) -> None:
         """Answer from these moments."""
-        self.moments_ = total(groups.values())
-        self.n_rows_ = self.moments_.n
-        self._groups = dict(groups) if len(groups) > 1 else None
-        if self.moments_.n < 1:
+        if not any(moments.n for moments in groups.values()):
             raise ModelError(
                 "0 rows are left to answer from: the batches and groups that were chosen hold "
                 "none. Choose others."
             )
+        self.moments_ = total(groups.values())
+        self.n_rows_ = self.moments_.n
+        self._groups = dict(groups) if len(groups) > 1 else None
         with few_features_blas(self.features_.n_components):
             self._solve(groups)
 

@@ -216,7 +216,7 @@ def _restored(stored: StoredModel) -> StreamedEstimator:
         model._groups = groups if len(groups) > 1 else None
     if stored.answers:
         model._restore(stored.answers)
-    elif isinstance(model, GrowingEstimator) and groups:
+    elif isinstance(model, GrowingEstimator) and groups is not None:
         model._adopt(groups)
         if stored.seen is not None:
             model.n_missing_ = stored.seen - model.n_rows_

@@ -254,8 +254,8 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
         )
 
     def _adopt(self, groups: Mapping[Any, Moments]) -> None:
-        self._target_origin = next(iter(groups.values())).row.target_origin
         super()._adopt(groups)
+        self._target_origin = self.moments_.row.target_origin
 
     def _n_folds(self, n_targets: int) -> int:
         """Folds to keep apart in the pass, 0 for none; refuses parameters of the answer."""

@@ -1,0 +1,144 @@
+"""Running models over the seeded order of leaves: unbiased, with an honest error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream import layout
+from rff_stream.errors import PlanError
+from rff_stream.estimators.looking import State, has_settled, leaf_errors, root_ratio
+
+
+@pytest.fixture(autouse=True)
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves of 1,000 rows, so that small data have many."""
+    monkeypatch.setattr(layout, "LEAF_ROWS", 1000)
+    monkeypatch.setattr(layout, "LEAF_SECONDS", 0.0)
+    monkeypatch.setattr(layout, "DECODE_AGAIN", 1e9)
+
+
+def rows(n: int, noise: float = 0.3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose neighbours resemble each other: every 1,000 share an error."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    shared = np.repeat(rng.normal(size=-(-n // 1000)), 1000)[:n]
+    y = np.sin(2 * x[:, 0]) + x[:, 1] ** 2 / 4 + noise * (shared + rng.normal(size=n))
+    return x, y
+
+
+def made(**choices: Any) -> rs.KernelRidge:
+    given: dict[str, Any] = {
+        "length_scale": 1.0, "n_components": 48, "alpha": 0.1, "random_state": 0,
+        "progress": False, "sums": "float64",
+    }  # fmt: skip
+    return rs.KernelRidge(**given | choices)
+
+
+def test_an_error_from_moments_is_that_of_the_rows():
+    x, y = rows(3000)
+    weights = np.random.default_rng(1).uniform(0.5, 2, 3000)
+    model = made(dtype="float64").fit(x, y)
+    test = rs.collect(
+        model.features_, x[:700], y[:700], sample_weight=weights[:700], row=model.moments_.row,
+        progress=False,
+    )  # fmt: skip
+    linear = model._predictor()
+    found = leaf_errors(test, linear.coef, linear.intercept)
+    expected = weights[:700] @ (y[:700] - model.predict(x[:700])) ** 2
+    np.testing.assert_allclose(found, [expected], rtol=1e-9)
+
+
+def test_states_see_more_and_more_and_never_what_is_held_out():
+    x, y = rows(30_000)
+    model = made()
+    found = list(model.stream(x, y, every=0.25))
+    assert [state.fraction for state in found] == sorted(state.fraction for state in found)
+    assert len(found) == 4 and found[-1].fraction == 1 == model.fraction_seen_
+    held = len(found[-1].weights) * 1000
+    assert model.n_rows_ == found[-1].n_rows == pytest.approx(30_000 - held, abs=2000)
+    assert all((state.rmse_se > 0).all() for state in found)
+    assert "RMSE" in str(found[0])
+
+
+def test_a_loop_that_ends_leaves_the_model_of_then():
+    x, y = rows(30_000)
+    model = made()
+    state = next(model.stream(x, y, every=0.25))
+    assert model.n_rows_ == state.n_rows < 10_000
+    assert model.fraction_seen_ == state.fraction < 0.5
+    assert model.predict(x[:5]).shape == (5,)
+
+
+def test_the_standard_error_is_between_leaves_and_covers_the_truth():
+    """Errors of neighbours resemble each other: a standard error by rows would be far too small.
+
+    Six leaves or a few more: 2.5 standard errors cover some 95 % (Student's t); 12 of 15 or
+    more in all but one run of 1,000.
+    """
+    truth, inside, wider = 0.3 * np.sqrt(2), 0, 0
+    for seed in range(15):
+        x, y = rows(24_000, seed=seed)
+        state = next(iter(made(random_state=seed).stream(x, y, every=0.5)))
+        inside += bool(abs(state.rmse[0] - truth) < 2.5 * state.rmse_se[0] + 0.01)
+        by_rows = state.rmse[0] / np.sqrt(2 * state.weights.sum())
+        wider += bool(state.rmse_se[0] > 2 * by_rows)
+    assert inside >= 12 and wider >= 12
+
+
+def test_a_fit_stops_when_the_error_has_settled():
+    x, y = rows(120_000, noise=0.5)
+    whole, early = made().fit(x, y), made().fit(x, y, until=0.02)
+    assert whole.fraction_seen_ == 1 > early.fraction_seen_
+    new_x, new_y = rows(50_000, noise=0.5, seed=9)
+    errors = [np.sqrt(np.mean((new_y - m.predict(new_x)) ** 2)) for m in (whole, early)]
+    assert errors[1] <= 1.02 * errors[0]
+    assert early.history_[-1].n_rows == early.n_rows_
+
+
+def test_a_fit_that_never_settles_reads_all(tmp_path):
+    x, y = rows(20_000)
+    model = made().fit(x, y, until=1e-9)
+    assert model.fraction_seen_ == 1
+    early = made().fit(x, y, until=0.5)
+    early.save(tmp_path / "M.zarr")
+    assert rs.load(tmp_path / "M.zarr").fraction_seen_ == early.fraction_seen_ < 1
+
+
+def test_the_same_seed_gives_the_same_states_on_any_number_of_threads():
+    import dask
+
+    x, y = rows(20_000)
+    found = []
+    for count in (1, 3):
+        with dask.config.set(num_workers=count):
+            found.append([(s.n_rows, s.rmse.tolist()) for s in made().stream(x, y, every=0.5)])
+    assert found[0] == found[1]
+
+
+def test_settled_means_that_twice_the_rows_won_little():
+    weights = np.ones(8)
+
+    def state(n: int, mean: float, spread: float = 0.0) -> State:
+        errors = (mean + spread * np.linspace(-1, 1, 8))[:, None]
+        rmse, se = root_ratio(errors, weights)
+        return State(n, 0.1, rmse, se, errors, weights)
+
+    assert not has_settled([state(100, 1.0)], 0.5)
+    assert not has_settled([state(100, 1.0), state(150, 1.0)], 0.5), "not twice the rows yet"
+    assert has_settled([state(100, 1.01), state(200, 1.0)], 0.01)
+    assert not has_settled([state(100, 1.1), state(200, 1.0)], 0.01)
+    assert not has_settled([state(100, 1.01, 0.5), state(200, 1.0)], 0.01), "too unsure"
+
+
+def test_what_cannot_be_told_is_refused():
+    x, y = rows(3000)
+    with pytest.raises(PlanError, match="3 leaves, but at least 12"):
+        made().fit(x, y, until=0.01)
+    with pytest.raises(ValueError, match=r"until=2 is a share"):
+        made().fit(*rows(20_000), until=2)
+    with pytest.raises(ValueError, match="every=1"):
+        next(iter(made().stream(*rows(20_000), every=1)))
