@@ -17,6 +17,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from processes import family, listening
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "deployments"
 FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".pyc")
@@ -372,6 +374,8 @@ def test_the_local_cluster_comes_up_and_goes_down(tmp_path: Path) -> None:
         with Client(address, timeout=60) as client:
             client.wait_for_workers(1, timeout=90)
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+            found = listening([one for pid in pids for one in family(pid)])
+            assert {address for address, _ in found} == {"127.0.0.1"}
     finally:
         subprocess.run([script, "down"], env=environment, check=True, timeout=60)
     assert not folder.exists()
