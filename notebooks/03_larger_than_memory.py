@@ -20,8 +20,8 @@ import rff_stream as rs
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# Three cubes of the same kind in Zarr: half a million to eight million rows of six variables. They are
-# written a month at a time, so that the cube is never in memory here either.
+# Three cubes of the same kind in Zarr: half a million to eight million rows of six variables. They
+# are written a month at a time, so that the cube is never in memory here either.
 
 # %%
 INPUTS = ["u", "v", "t", "q", "p"]

@@ -22,7 +22,7 @@ MOST_ROWS = 8
 
 FRAME = "border-collapse:collapse;margin:.3em 0;font-size:90%"
 CELL = "padding:.15em .8em .15em 0;text-align:left;vertical-align:top"
-NUMBER = "padding:.15em .8em;text-align:right"
+NUMBER = "padding:.15em .8em;text-align:right;white-space:nowrap"
 RULE = "border-bottom:1px solid currentColor"
 
 

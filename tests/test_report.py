@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -195,3 +197,27 @@ def test_names_cannot_break_the_page(rng: np.random.Generator, tmp_path: Path) -
     model = rs.KernelRidge(n_components=8, random_state=0).fit(frame, "y&", inputs=["<b>x</b>"])
     write_report(tmp_path / "r.html", model)
     assert "<b>x</b>" in read((tmp_path / "r.html").read_text(encoding="utf-8")).words
+
+
+@pytest.mark.optional
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_asks_for_nothing_and_complains_of_nothing(
+    process: Any, rng: np.random.Generator, tmp_path: Path, width: int
+) -> None:
+    """Headless Chromium with every host but this one cut off; its own pings are not the page's."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("No chromium or google-chrome on PATH.")
+    x, y = rows(rng, 300)
+    write_report(tmp_path / "r.html", process, test=assess(process, x, target=y))
+    words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    words += ["--disable-background-networking", "--disable-component-update", "--no-first-run"]
+    words += ["--enable-logging=stderr", f"--log-net-log={tmp_path / 'net.json'}"]
+    words += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},3000"]
+    words += [f"--screenshot={tmp_path / 'shot.png'}", (tmp_path / "r.html").as_uri()]
+    done = subprocess.run([browser, *words], capture_output=True, text=True, timeout=100)
+    assert (tmp_path / "shot.png").stat().st_size > 20_000
+    assert "CONSOLE" not in done.stderr, done.stderr
+    asked = re.findall(r'"url":"(\w+)://([^/"]*)', (tmp_path / "net.json").read_text())
+    own = ("google.com", "googleapis.com", "gvt1.com", "gstatic.com")
+    assert not [host for scheme, host in asked if scheme != "file" and not host.endswith(own)]

@@ -33,7 +33,7 @@ class Assessment:
     x, y : (m, d) and (m, T) float64
         Some of the rows, spread over the data.
     seconds : float
-        Of the pass.
+        Of the pass; 0 where it was made before.
     """
 
     place: str
@@ -79,9 +79,10 @@ def assess(
         scores = model.scores(data, target, weights, **choices)
         nothing = np.empty((0, len(model.columns_.inputs)))
         return Assessment(place, None, scores, nothing, nothing, time.monotonic() - started)
+    seconds = 0.0
     if targets and residuals is None:
         residuals = model.residuals(data, target, weights, **choices)
-    seconds = time.monotonic() - started
+        seconds = time.monotonic() - started
     y = (list(targets) if target is None else target) if targets else None
     source = model._source(data, y=y, weight=weights, **choices)
     pilot = Reading(source, progress=False).pilot()

@@ -129,7 +129,7 @@ def cost(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) 
         *notes,
         ("a predicted row", f"{2 * r * (d + targets):,} flops and {r:,} cosines"),
         ("a fitted row", f"{r**2:,} flops" if targets and hasattr(model, "coef_") else ""),
-        ("pass over the test rows", "" if test is None else f"{test.seconds:.1f} s"),
+        ("test rows read in", "" if test is None or not test.seconds else f"{test.seconds:.1f} s"),
     ]
     blocks = [Card("Cost", tuple(rows)).html()]
     planned = getattr(model, "plan_", None)
