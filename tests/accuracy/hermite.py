@@ -24,6 +24,7 @@ from rff_stream.kernels import Gaussian
 
 SIZES = (16, 64, 256, 1024)
 DRAWS = 5
+MARKERS = {"orthogonal": "o", "sobol": "s", "nystroem": "^", "hermite": "D"}
 ROWS = {
     "normal": lambda rng, n, d: rng.standard_normal((n, d)),
     "t(3)": lambda rng, n, d: rng.standard_t(3, (n, d)),
@@ -88,16 +89,16 @@ def draw(table: dict[tuple[str, int, float], dict[str, list[float]]], path: str)
     """One panel for each case."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 6), layout="constrained")
-    axes = figure.subplots(2, len(table) // 2, sharex=True)
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    axes = figure.subplots(2, len(table) // 2, sharex=True, sharey=True)
     for axis, ((rows, d, length_scale), found) in zip(axes.flat, table.items(), strict=True):
         for name, values in found.items():
-            axis.loglog(SIZES, values, marker="o", label=name)
-        axis.set_title(f"{rows} rows, d = {d}, ℓ = {length_scale}")
-        axis.set_xlabel("R")
-    axes.flat[0].set_ylabel("relative Frobenius error")
-    axes.flat[0].legend()
-    figure.savefig(path, dpi=110)
+            axis.loglog(SIZES, values, marker=MARKERS[name], label=name)
+        axis.set_title(f"{rows} rows, d = {d}, ℓ = {length_scale}", fontsize="medium")
+    figure.supxlabel("R")
+    figure.supylabel("relative Frobenius error of the kernel")
+    axes.flat[-1].legend(fontsize="small")
+    figure.savefig(path, dpi=80)
 
 
 if __name__ == "__main__":
