@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -176,7 +177,14 @@ class Cluster:
         address, pid = stack.enter_context(scheduler(folder))
         words = ["-m", "dask", "worker", address, "--host", "127.0.0.1", "--no-nanny"]
         words += ["--dashboard-address", "127.0.0.1:0", "--nthreads", "1"]
-        words += ["--memory-limit", "4GiB", "--local-directory", str(folder)]
+        words += [
+            "--memory-limit",
+            "4GiB",
+            "--local-directory",
+            str(folder),
+            "--death-timeout",
+            "30",
+        ]
         processes = [stack.enter_context(started(*words)) for _ in range(workers)]
         self.pids = [pid, *(process.pid for process in processes)]
         self.client = Client(address, timeout=60, set_as_default=False)
@@ -249,6 +257,7 @@ def main() -> None:
     parser.add_argument("--components", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
     if "workers" in chosen.sections:
         measure_workers(chosen.rows, chosen.components, chosen.repeats)
     if "leaves" in chosen.sections:
