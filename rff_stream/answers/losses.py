@@ -21,7 +21,10 @@ __all__ = ["LOSSES", "Logistic", "Loss", "Multinomial", "SquaredHinge", "loss_fo
 class Loss(Protocol):
     """A convex loss ℓ(f, c) of scores f and the class number c."""
 
-    n_classes: int
+    @property
+    def n_classes(self) -> int:
+        """C."""
+        ...
 
     @property
     def bound(self) -> float:

@@ -90,7 +90,8 @@ class _ClassSink:
         return self._open[key]
 
     def result(self) -> Groups:
-        return Groups({key: part.result() for key, part in self._open.items()})
+        found: dict[Any, Any] = {key: part.result() for key, part in self._open.items()}
+        return Groups(found)
 
 
 class _Growing:

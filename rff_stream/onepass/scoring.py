@@ -326,4 +326,5 @@ class _GroupSink:
             self._sinks.setdefault(group, self._of.start()).add(own, places[chosen])
 
     def result(self) -> Groups:
-        return Groups({group: sink.result() for group, sink in self._sinks.items()})
+        found: dict[Any, Any] = {group: sink.result() for group, sink in self._sinks.items()}
+        return Groups(found)

@@ -33,6 +33,8 @@ PUBLISHED = "MNIST, PCA + RFF-SVC on a laptop: 96.39 % (640, 77 s), 97.16 % (1,0
 98.14 % (4,096, 442 s); RFF-GPC 98.38 % (20,000, 516 s)"
 FILES = {"adult": "adult_a9a"}
 PCA = 50
+PILOT = 6000
+SHARES = (1.0, 0.7, 0.5, 0.35, 0.25)
 DAY = 48  # rows of elec2
 DAYS = 7  # of elec2 that the first fit sees
 
@@ -53,6 +55,31 @@ def load(name: str) -> Split:
     return X, y, X_test, y_test
 
 
+def pilot_scale(name: str, X: np.ndarray, y: np.ndarray, seed: int) -> tuple[Any, float]:
+    """The length-scale of least leave-one-out Brier score on 6,000 training rows, and CPU s.
+
+    Multiples of the median distance: between principal components as they are, or between
+    inputs over their standard deviations.
+    """
+    started = time.process_time()
+    rows = np.random.default_rng(seed).permutation(len(X))[:PILOT]
+    x = X[rows]
+    spread = np.ones(x.shape[1]) if name == "mnist" else np.where(x.std(0) > 0, x.std(0), 1.0)
+    half = len(x) // 2
+    median = float(np.median(np.linalg.norm((x[:half] - x[half:]) / spread, axis=1)))
+    scores = {}
+    for share in SHARES:
+        model = rs.KernelClassifier(
+            length_scale=share * median * spread, n_components=1024, random_state=seed,
+            progress=False,
+        ).fit(x, y[rows])  # fmt: skip
+        scores[share] = model.selection_.best.score
+        if len(scores) > 1 and scores[share] > min(scores.values()):
+            break
+    best = min(scores, key=lambda share: scores[share])
+    return best * median * spread, time.process_time() - started
+
+
 def ours(name: str, split: Split, seed: int) -> dict[str, dict[str, float]]:
     """Least squares in one read, then logistic on the same map."""
     X, y, X_test, y_test = split
@@ -61,12 +88,12 @@ def ours(name: str, split: Split, seed: int) -> dict[str, dict[str, float]]:
         "random_state": seed,
         "progress": False,
     }
-    scale = "evidence" if name == "adult" else "ard"
+    scale, looked = pilot_scale(name, X, y, seed)
     found = {}
     for loss in ("squared", "logistic"):
         started = time.process_time()
         model = rs.KernelClassifier(loss, length_scale=scale, **common).fit(X, y)
-        fitted = time.process_time() - started
+        fitted = looked + time.process_time() - started
         scores = model.scores(X_test, y_test)
         found[loss] = {
             "accuracy": scores.accuracy(),
@@ -76,7 +103,6 @@ def ours(name: str, split: Split, seed: int) -> dict[str, dict[str, float]]:
             "passes": model.n_passes_,
             "cpu": fitted,
         }
-        scale = model.length_scale_
     return found
 
 
