@@ -177,14 +177,8 @@ class Cluster:
         address, pid = stack.enter_context(scheduler(folder))
         words = ["-m", "dask", "worker", address, "--host", "127.0.0.1", "--no-nanny"]
         words += ["--dashboard-address", "127.0.0.1:0", "--nthreads", "1"]
-        words += [
-            "--memory-limit",
-            "4GiB",
-            "--local-directory",
-            str(folder),
-            "--death-timeout",
-            "30",
-        ]
+        words += ["--memory-limit", "4GiB", "--local-directory", str(folder)]
+        words += ["--death-timeout", "30"]
         processes = [stack.enter_context(started(*words)) for _ in range(workers)]
         self.pids = [pid, *(process.pid for process in processes)]
         self.client = Client(address, timeout=60, set_as_default=False)
