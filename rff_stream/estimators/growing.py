@@ -20,7 +20,7 @@ from rff_stream.sources import Source, open_source
 from rff_stream.sources.extent import can_grow, record_of
 
 if TYPE_CHECKING:
-    from rff_stream.store import MomentStore
+    from rff_stream.store import Checkpoint, MomentStore
 
 __all__ = ["GrowingEstimator"]
 
@@ -119,7 +119,7 @@ class GrowingEstimator(StreamedEstimator):
         if hasattr(self, "features_"):
             counted(self, X, y, sample_weight, batch)
             return self
-        self.fit(X, y, sample_weight)  # type: ignore[attr-defined]
+        self.fit(X, y, sample_weight)
         content = content_of_arrays(*rows_of_batch(X, y, sample_weight)) if batch else ""
         self._ledger = Ledger(batches={batch: content}) if batch else Ledger()
         return self
@@ -163,7 +163,7 @@ class GrowingEstimator(StreamedEstimator):
     def _forget_history(self) -> None:
         """As before any rows were counted."""
         for name in ("_ledger", "_home", "_groups", "_selection", "_pass"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
 
     def _adopt(self, groups: Mapping[Any, Moments]) -> None:
         """Answer from these moments."""
@@ -242,7 +242,13 @@ class GrowingEstimator(StreamedEstimator):
         raise NotImplementedError
 
     def _groups_of(
-        self, reading: Reading, row: AugmentedRow, plan: Plan, **choices: Any
+        self,
+        reading: Reading,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        grouped: bool = False,
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[dict[Any, Moments], int]:
         """Moments of all rows of a source by group, and how many were looked at."""
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rff_stream.estimators.growing import GrowingEstimator
@@ -59,6 +59,17 @@ class RunningEstimator(GrowingEstimator):
             if has_settled(self.history_, until):
                 break
 
-    def _begun(self, X: Any, y: Any, sample_weight: Any, **choices: Any) -> Source:
+    def _begun(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        by: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Source:
         """The rows to fit; sets what is known of them before they are read."""
         raise NotImplementedError

@@ -26,7 +26,8 @@ class Contents:
         merged = dict(self.by_label)
         for label, found in other.by_label.items():
             known = merged.get(label, (0, 0, 0))
-            merged[label] = tuple((a + b) % 2**64 for a, b in zip(known, found, strict=True))  # type: ignore[assignment]
+            n, a, b = ((x + y) % 2**64 for x, y in zip(known, found, strict=True))
+            merged[label] = n, a, b
         return type(self)(merged)
 
     def texts(self) -> dict[Any, str]:
@@ -57,8 +58,8 @@ class _ContentSink:
         labels, inverse = np.unique(label, return_inverse=True)
         for i, each in enumerate(labels.tolist()):
             mine = inverse == i
-            sums = (int(np.add.reduce(h[mine], dtype=np.uint64)) for h in hashes)
-            self._found = self._found + Contents({each: (int(mine.sum()), *sums)})  # type: ignore[dict-item]
+            a, b = (int(np.add.reduce(h[mine], dtype=np.uint64)) for h in hashes)
+            self._found = self._found + Contents({each: (int(mine.sum()), a, b)})
 
     def result(self) -> Contents:
         return self._found

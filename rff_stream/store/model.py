@@ -131,8 +131,9 @@ def _load(files: Files, max_bytes: int) -> StoredModel:
         chosen = [live[key] for key in sorted(live)]
         moments = sum_by_group(g for _, g in read_batches(log, chosen, root, max_bytes))
     answers = root.answers if unchanged else {}
-    seen = [batch.labels.get("seen") for batch in live.values()]
-    looked = sum(seen) if seen and all(type(n) is int for n in seen) else None
+    said = [batch.labels.get("seen") for batch in live.values()]
+    seen = [n for n in said if type(n) is int]
+    looked = sum(seen) if said and len(seen) == len(said) else None
     return StoredModel(root.header, root.arrays, answers, moments, ever(log.state), looked)
 
 
