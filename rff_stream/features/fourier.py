@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import Nesting
+from rff_stream.features.base import MAP_ROWS, Nesting
+from rff_stream.features.cosines import write_cosines, write_pairs
 from rff_stream.features.drawing import Frequencies, check_components, draw, resolve
 from rff_stream.features.rowwise import (
     MARGIN,
@@ -230,6 +231,11 @@ class FourierFeatures(RowwiseMap):
         return padded_blocks(table, self.dtype)
 
     @cached_property
+    def _tiles(self) -> tuple[Float64, Float64]:
+        """Origin and scale under each other (128, d): rows of few inputs are then one sweep."""
+        return np.tile(self.origin, (MAP_ROWS, 1)), np.tile(self.scale, (MAP_ROWS, 1))
+
+    @cached_property
     def _largest_input(self) -> float:
         """The largest |x̃| whose angles are all finite."""
         widest = np.abs(self._projections).sum(axis=-1, dtype=np.float64).max()
@@ -244,18 +250,16 @@ class FourierFeatures(RowwiseMap):
             columns = Z[:, block * step : (block + 1) * step]
             count = columns.shape[1] * PRODUCT_COLUMNS // step
             used = angles[: len(x), MARGIN : MARGIN + count]
-            if self.paired:
-                np.cos(used, out=columns[:, 0::2])
-                np.sin(used, out=columns[:, 1::2])
-            else:
-                np.cos(used, out=columns)
+            write = write_pairs if self.paired else write_cosines
+            write(used, columns)
 
     def _scaled(self, x: Array) -> Array:
         """[x̃, 1] of one batch in the dtype of the features, padded to 144 rows."""
         rows, d = x.shape
         exact = scratch.take("exact", d, "float64")[:rows]
-        np.subtract(np.asarray(x, np.float64), self.origin, out=exact)
-        np.divide(exact, self.scale, out=exact)
+        origin, scale = self._tiles
+        np.subtract(np.asarray(x, np.float64), origin[:rows], out=exact)
+        np.divide(exact, scale[:rows], out=exact)
         if not np.abs(exact).max() <= self._largest_input:  # so too when there is a NaN
             self._refuse_overflow(x, exact)
         inputs = scratch.take("inputs", self._projections.shape[-1], self.dtype)

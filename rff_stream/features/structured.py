@@ -14,6 +14,7 @@ from scipy.linalg import hadamard
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.features.base import Nesting
+from rff_stream.features.cosines import write_cosines, write_pairs
 from rff_stream.features.drawing import check_components
 from rff_stream.features.rowwise import (
     PADDED_ROWS,
@@ -282,8 +283,6 @@ class StructuredFeatures(RowwiseMap):
             lo = 0
             for angles in self._angles(x[rows]):
                 hi = lo + step * angles.shape[1]
-                columns = Z[rows, lo:hi]
-                np.cos(angles, out=columns[:, ::step])
-                if self.paired:
-                    np.sin(angles, out=columns[:, 1::2])
+                write = write_pairs if self.paired else write_cosines
+                write(angles, Z[rows, lo:hi])
                 lo = hi

@@ -9,6 +9,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import MAP_ROWS, FeatureMap
+from rff_stream.features.cosines import write_cosines, write_pairs
 from rff_stream.features.fourier import FourierFeatures
 
 __all__ = ["ColumnSweep", "column_sums", "linear_form", "sweep_of"]
@@ -44,7 +45,7 @@ class ColumnSweep:
 
 
 class _FourierSweep(ColumnSweep):
-    """Z of a Fourier map: one sweep of cosines and one of sines over the same angles."""
+    """Z of a Fourier map in portions that stay in cache."""
 
     def __init__(self, features: FourierFeatures, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
@@ -53,18 +54,19 @@ class _FourierSweep(ColumnSweep):
         self._phases = None if features.phases is None else features.phases.astype(features.dtype)
         size = SWEEP_ROWS * min(SWEEP_COLUMNS, self._table.shape[1])
         self._angles = np.empty(size, features.dtype)
-        self._waves = np.empty(size, dtype)
+        self._waves = np.empty(size * (2 if features.paired else 1), dtype)
 
     def __call__(self, x: Array) -> Iterator[Portion]:
-        step = 2 if self._map.paired else 1
+        step, write = (2, write_pairs) if self._map.paired else (1, write_cosines)
         for start in range(0, len(x), SWEEP_ROWS):
             rows = slice(start, start + SWEEP_ROWS)
             inputs = self._scaled(x[rows])
             for first in range(0, self._table.shape[1], SWEEP_COLUMNS):
-                angles, waves = self._turned(inputs, slice(first, first + SWEEP_COLUMNS))
-                last = step * (first + angles.shape[1])
-                for i, wave in enumerate((np.cos, np.sin)[:step]):
-                    yield rows, slice(step * first + i, last, step), wave(angles, out=waves)
+                angles = self._turned(inputs, slice(first, first + SWEEP_COLUMNS))
+                count = step * angles.shape[1]
+                waves = self._waves[: len(angles) * count].reshape(len(angles), count)
+                write(angles, waves)
+                yield rows, slice(step * first, step * first + count), waves
 
     def _scaled(self, x: Array) -> Array:
         """x̃ in the dtype of the features; the map itself refuses what overflows."""
@@ -73,17 +75,15 @@ class _FourierSweep(ColumnSweep):
             self._map(x)
         return exact.astype(self._map.dtype)
 
-    def _turned(self, inputs: Array, columns: slice) -> tuple[Array, Array]:
-        """Angles (rows, some frequencies), and a buffer of their shape."""
+    def _turned(self, inputs: Array, columns: slice) -> Array:
+        """Angles (rows, some frequencies), until the next are asked for."""
         table = self._table[:, columns]
         shape = (len(inputs), table.shape[1])
-        angles, waves = (
-            a[: shape[0] * shape[1]].reshape(shape) for a in (self._angles, self._waves)
-        )
+        angles = self._angles[: shape[0] * shape[1]].reshape(shape)
         np.matmul(inputs, table, out=angles)
         if self._phases is not None:
             angles += self._phases[columns]
-        return angles, waves
+        return angles
 
 
 def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:

@@ -1,0 +1,109 @@
+"""cos and sin of angles: compiled and NumPy's agree, and a value depends on its angle only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rff_stream._array import Array
+from rff_stream.features import FourierFeatures, cosines
+from rff_stream.kernels import Gaussian
+
+ROUNDING = 1.2e-7
+"""Two units in the last place of a float32 below 1: the polynomials' error and their rounding."""
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "compiled" and not cosines.compiled():
+        pytest.skip("needs Numba: the extra fast")
+    if request.param == "plain":
+        monkeypatch.setattr(cosines, "compiled", lambda: False)
+    return request.param
+
+
+def waves(angles: Array) -> Array:
+    """cos, sin, cos, sin, … in float64."""
+    exact = angles.astype(np.float64)
+    return np.stack([np.cos(exact), np.sin(exact)], axis=2).reshape(len(angles), -1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 30.0, 1e4, 4.9e5])
+@pytest.mark.usefixtures("engine")
+def test_pairs_and_cosines_are_right_to_rounding(
+    size: float, dtype: type, rng: np.random.Generator
+) -> None:
+    angles = rng.uniform(-size, size, (37, 53)).astype(np.float32)
+    out = np.full((37, 106), np.nan, dtype)
+    cosines.write_pairs(angles, out)
+    assert np.abs(out - waves(angles)).max() <= ROUNDING
+    one = np.full((37, 53), np.nan, dtype)
+    cosines.write_cosines(angles, one)
+    assert np.array_equal(one, out[:, 0::2])
+
+
+@pytest.mark.usefixtures("engine")
+def test_edges_of_a_quadrant() -> None:
+    steps = np.arange(-4000, 4001) * (np.pi / 4)
+    angles = np.concatenate(
+        [np.nextafter(steps.astype(np.float32), np.float32(s)) for s in (-np.inf, np.inf)]
+    )[None]
+    out = np.empty((1, 2 * angles.size), np.float32)
+    cosines.write_pairs(angles, out)
+    assert np.abs(out - waves(angles)).max() <= ROUNDING
+
+
+@pytest.mark.usefixtures("engine")
+def test_angles_beyond_reach_are_waves_too_and_nan_stays() -> None:
+    angles = np.array([[1e7, 3.0, np.nan, 4.9e5, -1e30, 5.1e5]], np.float32)
+    out = np.empty((1, 12), np.float32)
+    cosines.write_pairs(angles, out)
+    expected = waves(angles)
+    assert np.isnan(out[0, 4:6]).all()
+    kept = ~np.isnan(expected)
+    assert np.abs(out[kept] - expected[kept]).max() <= ROUNDING
+
+
+@given(rows=st.integers(1, 9), columns=st.integers(1, 40), seed=st.integers(0, 99))
+def test_a_value_depends_on_its_angle_only(rows: int, columns: int, seed: int) -> None:
+    """Whatever its place in vector registers, its strides and the precision it is kept in."""
+    angles = np.random.default_rng(seed).normal(0, 20, (rows, columns)).astype(np.float32)
+    whole = np.empty((rows, 2 * columns), np.float32)
+    cosines.write_pairs(angles, whole)
+    wide = np.empty((rows, 2 * columns), np.float64)
+    cosines.write_pairs(angles, wide)
+    assert np.array_equal(whole, wide)
+    turned = np.empty((2 * columns, rows), np.float32).T
+    cosines.write_pairs(np.asfortranarray(angles), turned)
+    assert np.array_equal(whole, turned)
+    one = np.empty((1, 2), np.float32)
+    cosines.write_pairs(angles[-1:, -1:], one)
+    assert np.array_equal(one[0], whole[-1, -2:])
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_map_follows_its_engine(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(300, 3))
+    features = FourierFeatures.sample(Gaussian(1.0), 3, 600, rng=0)
+    exact = features.with_dtype("float64")(x)
+    # 2⁻²⁴ of the inputs and of Ω, each met d times, on angles below 16; then the waves' own.
+    assert np.abs(features(x) - exact).max() <= 2 * 4 * 2.0**-24 * 16 + ROUNDING
+
+
+def test_a_numba_that_cannot_be_imported_leaves_numpy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import sys
+
+    cosines.compiled.cache_clear()
+    monkeypatch.setattr(cosines.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "rff_stream.features._compiled", None)
+    monkeypatch.delattr("rff_stream.features._compiled", raising=False)
+    try:
+        assert not cosines.compiled()
+        assert "Numba cannot be used" in caplog.text
+    finally:
+        cosines.compiled.cache_clear()
