@@ -9,14 +9,15 @@ map            when                                                  RMSE     CP
 orthogonal     any smooth kernel, any d: the default                 .191     3.5     .12
 iid, phases    to compare with the literature                         .180     3.3     .13
 qmc            d below about 10                                      .179     3.4     .08
-structured     d from about 100: 2.8 times fewer CPU s a projection  .175     4.0     .11
+structured     d of hundreds: a projection 2 to 3 times cheaper      .175     4.0     .11
 nystroem       any kernel with a value; data near a low dimension    .166     7.0     .007
 hermite        Gaussian, d up to about 8, inputs without long tails  .163     4.5     .004
 binning        Laplacian with R so large that work must not grow     .596 *   3.7     .12
 =============  ====================================================  =======  ======  =========
 
 \* its own Laplacian kernel, for which iid Fourier features reach .257: it is there because it is
-feature hashing seen as a kernel, not because it is the best map. One seed.
+feature hashing seen as a kernel, not because it is the best map. One seed; more in
+``docs/maps.md``.
 """
 
 from __future__ import annotations

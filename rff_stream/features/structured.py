@@ -65,8 +65,8 @@ class StructuredFeatures(RowwiseMap):
     -----
     H of D = ab is H_a ⊗ H_b: two products with small matrices, which BLAS does faster than
     NumPy could do log₂ D sweeps of additions. Directions are orthogonal inside a block but not
-    exactly uniform: the bias is O(1/D) (Yu et al. 2016, theorem 3). Pays from about d = 100;
-    below, the dense :class:`FourierFeatures` are exact and no slower.
+    exactly uniform: the bias is O(1/D) (Yu et al. 2016, theorem 3). Pays from some hundred
+    inputs on; below, the dense :class:`FourierFeatures` are exact and no slower.
 
     References
     ----------
