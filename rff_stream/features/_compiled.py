@@ -96,7 +96,8 @@ def compile_sweep(paired: bool, dtype: str) -> Callable[..., int]:
         compiled = cfunc(signature, fastmath=FUSED)(sweep)
     pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, size, pointer, size, size, size)
-    call: Callable[..., int] = kind(compiled.address)
+    address: Any = compiled.address
+    call: Callable[..., int] = kind(address)
     _kept.append(compiled)
     return call
 
