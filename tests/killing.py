@@ -1,7 +1,7 @@
 """Drivers that are killed: a program that forks fits and updates and ends them at random moments.
 
-``python killing.py FOLDER KINDS SEED TRIALS`` (kinds of fit,update,two) prints one line for each
-trial and "all well" for each kind. The parent only imports: every child is a fresh driver.
+``python killing.py FOLDER fit:3,update:2,two:1 SEED`` prints one line for each trial and "all well"
+for each kind. The parent only imports: every child is a fresh driver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import rff_stream.sources.zarrs
 from rff_stream.cli import main
 from rff_stream.store import MomentStore
 
-ROWS, MORE, CHUNK = 589_824, 65_536, 32_768
+ROWS, MORE, CHUNK = 393_216, 65_536, 32_768
 WORDS = [
     "--target",
     "y",
@@ -169,6 +169,11 @@ def prepared(folder: Path, kind: str) -> Path:
     return before
 
 
+def warm() -> None:
+    """Compile what is compiled on first use, so that no child has to."""
+    rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 32, rng=0)(np.zeros((600, 2)))
+
+
 def program(folder: Path, kind: str, seed: int, trials: int) -> None:
     act = fit if kind == "fit" else update
     before = prepared(folder, kind)
@@ -191,7 +196,9 @@ def program(folder: Path, kind: str, seed: int, trials: int) -> None:
 
 
 if __name__ == "__main__":
-    for kind in sys.argv[2].split(","):
+    warm()
+    for words in sys.argv[2].split(","):
+        kind, _, trials = words.partition(":")
         work = Path(sys.argv[1]) / kind
         work.mkdir()
-        program(work, kind, int(sys.argv[3]), int(sys.argv[4]))
+        program(work, kind, int(sys.argv[3]), int(trials))
