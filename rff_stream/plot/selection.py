@@ -48,7 +48,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     right.set_ylabel(f"degrees of freedom, of R = {system.n_features}", color=COLOURS[1])
     right.set_ylim(0, system.n_features * 1.05)
     lines = [*ax.get_lines(), *right.get_lines()]
-    legend(right, handles=lines, loc="center left")
+    legend(right, handles=lines, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return ax
 
 
@@ -144,6 +144,7 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
     ax.plot(found.n_rows, fitted, "s--", color=COLOURS[1], ms=4, label="on the rows fitted")
     if held.max() > WIDE * held.min() > 0:
         ax.set_yscale("log")
+    ax.locator_params(axis="x", nbins=5)
     ax.set(xlabel="rows read", ylabel=f"RMSE, {name}")
     legend(ax)
     return ax
