@@ -82,8 +82,8 @@ def calibrate(
     binary = scores.shape[1] == 1
     both = np.concatenate([np.zeros_like(scores), scores], axis=1) if binary else scores
     w = weights * (WEIGHT / weights.sum())
-    counts = np.bincount(codes, weights, n_classes) if counts is None else counts
-    smooth = 2 / (np.maximum(counts, 1.0)[codes] + 2)
+    known = np.bincount(codes, weights, n_classes) if counts is None else counts
+    smooth = 2 / (np.maximum(known, 1.0)[codes] + 2)
     targets = one_hot(codes, n_classes) * (1 - smooth)[:, None] + (smooth / n_classes)[:, None]
     found = _newton(both, targets, w, free=True)
     if found[0] < SLOWEST:

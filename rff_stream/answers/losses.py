@@ -138,7 +138,7 @@ class SquaredHinge:
 
     def curvatures(self, F: Float64, codes: Array) -> Float64:
         """2 where a score misses its margin (m, K): scores do not curve together."""
-        return 2.0 * (self._missed(F, codes) > 0)
+        return np.where(self._missed(F, codes) > 0, 2.0, 0.0)
 
     def _missed(self, F: Float64, codes: Array) -> Float64:
         return np.maximum(1 - self._sides(codes) * F, 0.0)

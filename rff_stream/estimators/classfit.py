@@ -148,7 +148,7 @@ class FittingClassifier(StreamedClassifier):
         self._read(data)
         return self
 
-    @available_if(_takes_batches)
+    @available_if(_takes_batches)  # type: ignore[untyped-decorator]
     @unchanged_on_error
     def partial_fit(
         self,

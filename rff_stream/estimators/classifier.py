@@ -273,8 +273,8 @@ class KernelClassifier(FittingClassifier):
 
     def _start(self, classes: ClassMoments) -> tuple[Array, Array] | None:
         """Coefficients of the fit before, where it goes on and knew these classes."""
-        labels, coef, intercept = getattr(self, "_last", (None, None, None))
-        return (coef, intercept) if self.warm_start and labels == classes.labels else None
+        last: tuple[Any, Any, Any] = getattr(self, "_last", (None, None, None))
+        return last[1:] if self.warm_start and last[0] == classes.labels else None
 
     def _tell(self, state: Descent, problem: Penalised) -> None:
         if self.progress:

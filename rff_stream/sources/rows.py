@@ -264,7 +264,7 @@ def no_label(label: Array) -> Array:
     if label.dtype.kind in "mM":
         return np.isnat(label)
     if label.dtype.kind == "O":
-        return np.equal(label, None)
+        return np.array([each is None for each in label.ravel()], bool).reshape(label.shape)
     if label.dtype.kind == "U":
         return np.equal(label, "")
     if label.dtype.names is not None:

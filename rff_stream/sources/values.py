@@ -128,7 +128,11 @@ class Labels:
             return found
         missing = np.array([v is None or v != v for v in found.ravel()], bool).reshape(found.shape)
         texts = found.astype(str)
-        return np.where(missing, None, texts.astype(object)) if missing.any() else texts
+        if not missing.any():
+            return texts
+        named: Array = texts.astype(object)
+        named[missing] = None
+        return named
 
 
 @dataclass(frozen=True, slots=True)
