@@ -43,8 +43,8 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
     moments : Moments
         Order 2; targets are not looked at.
     ridge : float
-        ρ > 0, as a share of the mean of k(x, x). Directions of variance below it count by their length
-        alone; a large ρ gives the order of the plain density.
+        ρ > 0, as a share of the mean of k(x, x). Directions of variance below it count by their
+        length alone; a large ρ gives the order of the plain density.
 
     Returns
     -------
