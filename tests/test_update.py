@@ -19,6 +19,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.estimators import updating
 from rff_stream.store import MomentStore
 
+
 @pytest.fixture
 def cube(tmp_path: Path) -> Path:
     """30 days in chunks of 5."""
