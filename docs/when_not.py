@@ -18,11 +18,6 @@ def smooth(x: np.ndarray) -> np.ndarray:
     return np.sin(2 * x[:, 0] + x[:, 1]) + np.cos(2 * x[:, 1] * x[:, 2])
 
 
-def steps(x: np.ndarray) -> np.ndarray:
-    """Steps along two inputs; the others do not matter."""
-    return np.floor(2 * x[:, 0]) * (x[:, 1] > 0.3)
-
-
 def main() -> None:
     """Measure, print, and write the table."""
     rng, table = np.random.default_rng(0), Path(__file__).with_name("when-not-table.md")
@@ -30,7 +25,6 @@ def main() -> None:
     for words, truth, d in (
         ("smooth, 3 inputs", smooth, 3),
         ("smooth in 3 of 30 inputs", smooth, 30),
-        ("steps in 2 of 30 inputs", steps, 30),
     ):
         x, fresh = rng.uniform(-2, 2, (ROWS, d)), rng.uniform(-2, 2, (FRESH, d))
         y = truth(x) + NOISE * rng.standard_normal(ROWS)
