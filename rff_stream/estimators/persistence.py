@@ -37,7 +37,6 @@ def save(
 ) -> None:
     """Write a fitted model; see :meth:`StreamedEstimator.save`."""
     plain, arrays = model.features_.spec()
-    grown = isinstance(model, GrowingEstimator)
     header = {
         "model": type(model).__name__,
         "version": __version__,
@@ -49,15 +48,7 @@ def save(
             "n_rows": model.n_rows_,
             "n_missing": model.n_missing_,
             "feature_names": [str(n) for n in getattr(model, "feature_names_in_", [])],
-            **(
-                {
-                    "selection": selection_of(model),
-                    "pass": model._pass,
-                    "fraction_seen": fraction_of(model),
-                }
-                if grown
-                else {}
-            ),
+            **history_of(model),
             **model._facts(),
         },
     }
@@ -66,7 +57,7 @@ def save(
             "moments=True but this model was loaded without moments. Save it with moments=False."
         )
     named = {MAP + name: values for name, values in arrays.items()}
-    if grown:
+    if isinstance(model, GrowingEstimator):
         named |= {STATE + name: values for name, values in model._state().items()}
     save_model(
         path,
@@ -80,10 +71,12 @@ def save(
     )
 
 
-def fraction_of(model: StreamedEstimator) -> float | None:
-    """Share of the rows that a fit has read, where it says so."""
-    found: float | None = getattr(model, "fraction_seen_", None)
-    return found
+def history_of(model: StreamedEstimator) -> dict[str, Any]:
+    """How a model that can grow was read: conditions, token of its pass, share of the rows."""
+    if not isinstance(model, GrowingEstimator):
+        return {}
+    fraction = getattr(model, "fraction_seen_", None)
+    return {"selection": selection_of(model), "pass": model._pass, "fraction_seen": fraction}
 
 
 def groups_of(model: StreamedEstimator) -> dict[Any, Moments]:
