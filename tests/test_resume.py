@@ -190,7 +190,7 @@ def test_the_command_goes_on_after_an_interrupt(stored, often, leaves, tmp_path)
     assert other.exit_code == 4 and 'sums was "float32" and is "float64"' in other.stderr
     run = leaves(0)
     assert fit().exit_code == 0
-    assert len(run) <= 6 and not (tmp_path / "M.zarr.checkpoint").exists()
+    assert len(run) < 10 and not (tmp_path / "M.zarr.checkpoint").exists()
     leaves(0)
     assert fit(path=tmp_path / "N.zarr").exit_code == 0
     a, b = rs.load(model), rs.load(tmp_path / "N.zarr")

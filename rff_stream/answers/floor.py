@@ -28,6 +28,9 @@ Floor = Literal["raise_alpha", "raise_silently", "refuse"]
 """What happens to α < η: it is raised to η with a warning (or without, where the rounding is
 removed afterwards), or refused."""
 
+SAME = 1e-9
+"""Relative distance at which α is η: η itself may come from another run of the eigenvalues."""
+
 TINY = 1e-100
 """λ_max of features that are all constant: any α does, and its square is a number."""
 
@@ -64,7 +67,7 @@ def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:
     """max(α, η), with a warning that gives both, or a refusal."""
     if floor not in get_args(Floor):
         raise ValueError(f"floor={floor!r} but it is one of {', '.join(get_args(Floor))}.")
-    if (alpha >= eta).all() or floor == "raise_silently":
+    if (alpha >= eta * (1 - SAME)).all() or floor == "raise_silently":
         return np.maximum(alpha, eta)
     fact = (
         f"alpha={alpha.min():.3g} is below η={eta:.3g}, the rounding in the sums. "

@@ -68,7 +68,7 @@ def stamps_of(store: Any, path: str) -> dict[str, str]:
     """What tells one state of every file of an array from another, without reading it.
 
     Names are relative to the array. On a local disk size and time; on an object store what
-    its listing says (etag, or size and time); elsewhere the size alone.
+    its listing says (etag, or size and time); elsewhere the size alone, or not even that.
     """
     from zarr.core.sync import sync
     from zarr.storage import FsspecStore
@@ -108,10 +108,14 @@ async def remote_stamps(store: Any, path: str) -> dict[str, str]:
 
 
 async def sizes_of(store: Any, path: str) -> dict[str, str]:
-    """Bytes of every value of an array."""
-    prefix = f"{path}/" if path else ""
+    """Bytes of every value of an array; names alone where a store would read to tell."""
+    from zarr.abc.store import Store
+
+    prefix, cheap = f"{path}/" if path else "", type(store).getsize is not Store.getsize
     names = [name async for name in store.list_prefix(prefix)]
-    return {name.removeprefix(prefix): str(await store.getsize(name)) for name in names}
+    return {
+        name.removeprefix(prefix): str(await store.getsize(name)) if cheap else "" for name in names
+    }
 
 
 def of_file(path: str) -> list[Any]:
