@@ -241,6 +241,10 @@ class GrowingEstimator(StreamedEstimator):
         """The plan of a pass: of the map asked for, or of so many features."""
         raise NotImplementedError
 
+    def _mapped(self, reading: Reading) -> AugmentedRow:
+        """The map, drawn from the pilot, and what a row of it means."""
+        raise NotImplementedError
+
     def _groups_of(
         self,
         reading: Reading,

@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import Any
 
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.persistence import MAP, STATE, map_of, plain_value, selection_of
-from rff_stream.moments import AugmentedRow
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.onepass import Reading, no_rows
 from rff_stream.onepass.keeping import facts_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Source
 from rff_stream.store import Checkpoint
 
-__all__ = ["begin", "resumable", "resumed"]
+__all__ = ["read_all"]
 
 AFTERWARDS = (
     "alpha", "contamination", "cv", "fit_intercept", "memory", "noise", "progress", "refine",
     "ridge", "threshold",
 )  # fmt: skip
 """Parameters that are asked after the pass: another value goes on from the same sums."""
+
+
+def read_all(
+    model: GrowingEstimator,
+    reading: Reading,
+    checkpoint: str | PathLike[str] | None,
+    *,
+    grouped: bool,
+) -> tuple[dict[Any, Moments], int]:
+    """Moments of all rows by group, and how many were looked at; sets the plan and the map.
+
+    With a checkpoint the map and finished sums are kept there, or taken from there.
+    """
+    source = reading.source
+    model.plan_ = model._plan(reading)
+    kept = None if checkpoint is None else resumable(model, source, model.plan_, checkpoint)
+    row = None if kept is None else resumed(model, kept)
+    if row is None:
+        row = model._mapped(reading)
+    if kept is not None:
+        begin(model, kept, row, model.plan_)
+    groups, seen = model._groups_of(reading, row, model.plan_, grouped=grouped, checkpoint=kept)
+    if not any(moments.n for moments in groups.values()):
+        raise no_rows(source)
+    return groups, seen
 
 
 def resumable(

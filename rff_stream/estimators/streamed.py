@@ -29,12 +29,12 @@ from rff_stream.estimators.mapping import (
     make_features,
     seed_of,
 )
-from rff_stream.estimators.resuming import begin, resumable, resumed
+from rff_stream.estimators.resuming import read_all
 from rff_stream.estimators.running import RunningEstimator
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading, no_rows
+from rff_stream.onepass import Reading
 from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
 from rff_stream.onepass.scoring import Residuals, ResidualStatistic
 from rff_stream.pilot import augmented_row
@@ -187,18 +187,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
         check_choices(self.kernel, self.length_scale, self.features, self.sample_rows, d)
         self._n_folds(len(columns.targets))
         reading = Reading(source, progress=self.progress)
-        self.plan_ = self._plan(reading)
-        kept = None
-        if checkpoint is not None:
-            kept = resumable(self, source, self.plan_, checkpoint)
-        row = None if kept is None else resumed(self, kept)
-        if row is None:
-            row = self._mapped(reading)
-        if kept is not None:
-            begin(self, kept, row, self.plan_)
-        groups, seen = self._groups_of(reading, row, self.plan_, grouped=grouped, checkpoint=kept)
-        if not any(moments.n for moments in groups.values()):
-            raise no_rows(source)
+        groups, seen = read_all(self, reading, checkpoint, grouped=grouped)
         self.n_features_in_, self._ledger, self.fraction_seen_ = d, ledger, 1.0
         self._adopt(groups)
         self.n_missing_ = seen - self.n_rows_

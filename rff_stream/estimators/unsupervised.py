@@ -12,12 +12,12 @@ import numpy as np
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_inputs, in_memory, unchanged_on_error
 from rff_stream.estimators.mapping import check_n_components, seed_of
-from rff_stream.estimators.resuming import begin, resumable, resumed
+from rff_stream.estimators.resuming import read_all
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading, no_rows
+from rff_stream.onepass import Reading
 from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import Plan
@@ -126,18 +126,7 @@ class StreamedMean(GrowingEstimator):
         """Plan, map, pass, answer."""
         ledger, grouped = self._recorded(source), self._selection["by"] is not None
         reading = Reading(source, progress=self.progress)
-        self.plan_ = self._plan(reading)
-        kept = None
-        if checkpoint is not None:
-            kept = resumable(self, source, self.plan_, checkpoint)
-        row = None if kept is None else resumed(self, kept)
-        if row is None:
-            row = self._mapped(reading)
-        if kept is not None:
-            begin(self, kept, row, self.plan_)
-        groups, seen = self._groups_of(reading, row, self.plan_, grouped=grouped, checkpoint=kept)
-        if not any(moments.n for moments in groups.values()):
-            raise no_rows(source)
+        groups, seen = read_all(self, reading, checkpoint, grouped=grouped)
         self.n_features_in_, self._ledger = len(self.columns_.inputs), ledger
         self._adopt(groups)
         self.n_missing_ = seen - self.n_rows_
