@@ -10,6 +10,7 @@ import importlib.util
 import logging
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -48,14 +49,14 @@ def write_cosines(angles: Array, out: Array) -> None:
 
 def _sweep(paired: bool, angles: Array, out: Array) -> bool:
     """Write all columns with compiled code; False where NumPy must."""
-    if angles.dtype != np.float32 or not compiled():
+    if angles.dtype.char != "f" or not compiled():
         return False
-    direct = out.strides[1] == out.itemsize and out.dtype in (np.float32, np.float64)
+    direct = out.dtype.char in "fd" and out.strides[1] == out.itemsize
     target = out if direct else np.empty(out.shape, np.float32)
     if angles.strides[1] != angles.itemsize:
         angles = np.ascontiguousarray(angles)
     rows, columns = angles.shape
-    wide = _kernel(paired, str(target.dtype))(
+    wide = _kernel(paired, target.dtype)(
         *(angles.ctypes.data, angles.strides[0] // angles.itemsize),
         *(target.ctypes.data, target.strides[0] // target.itemsize),
         *(rows, columns),
@@ -68,10 +69,10 @@ def _sweep(paired: bool, angles: Array, out: Array) -> bool:
 
 
 @cache
-def _kernel(paired: bool, dtype: str) -> Callable[..., int]:
+def _kernel(paired: bool, dtype: np.dtype[Any]) -> Callable[..., int]:
     from rff_stream.features._compiled import compile_sweep
 
-    return compile_sweep(paired, dtype)
+    return compile_sweep(paired, dtype.name)
 
 
 def _repair(paired: bool, angles: Array, out: Array) -> None:
