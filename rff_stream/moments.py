@@ -191,10 +191,14 @@ class Moments:
         return cls(row, order, np.zeros(size), 0, 0.0, 0.0, parts, sample)
 
     def __add__(self, other: Self) -> Self:
+        return self.plus(other)
+
+    def plus(self, other: Self, out: Float64 | None = None) -> Self:
+        """The sum; its sums are put into ``out`` where that is given."""
         self._require_same(other, "added")
         return replace(
             self,
-            sums=self.sums + other.sums,
+            sums=np.add(self.sums, other.sums, out=out),
             n=self.n + other.n,
             squared_weight=self.squared_weight + other.squared_weight,
             log_weight=self.log_weight + other.log_weight,

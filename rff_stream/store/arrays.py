@@ -36,6 +36,13 @@ ALLOWED: dict[str, list[Any]] = {
 }
 
 
+Metadata = tuple[tuple[int, ...], str, tuple[int, ...]]
+"""Shape, dtype and shape of a chunk."""
+
+KNOWN: dict[bytes, Metadata] = {}
+MOST_KNOWN = 256
+
+
 def encode(name: str, array: Array, dims: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
     """Files of an array in one chunk, one file at a time.
 
@@ -175,10 +182,10 @@ def _metadata(
     }
 
 
-def _checked_metadata(
-    data: bytes, place: str, where: str
-) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
+def _checked_metadata(data: bytes, place: str, where: str) -> Metadata:
     """(shape, dtype, chunk shape) of metadata that are, to the byte, what we write."""
+    if data in KNOWN:  # batches of one store have the same few, and parsing is slow
+        return KNOWN[data]
     plain = parse(data, f"{place}/{where}")
     for key, allowed in ALLOWED.items():
         if plain.get(key) not in allowed:
@@ -190,6 +197,8 @@ def _checked_metadata(
         shape = tuple(sizes)
         for chunk in {_chunk_shape(shape, False), _chunk_shape(shape, bool(shape))}:
             if dump(_metadata(shape, plain["data_type"], chunk, dims)) == data:
+                if len(KNOWN) < MOST_KNOWN:
+                    KNOWN[data] = shape, plain["data_type"], chunk
                 return shape, plain["data_type"], chunk
     raise damaged(place, where, "is not the metadata of an array that rff_stream writes")
 

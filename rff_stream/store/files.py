@@ -21,11 +21,16 @@ class Files(Protocol):
     place: str
     """The root in messages, without secrets."""
 
-    parallel: int
-    """Files that are read at once: more than 1 where each takes a round trip."""
-
     def find(self, name: str, at_most: int) -> bytes | None:
         """The bytes of a file, or None where there is none; refuses more than ``at_most``."""
+        ...
+
+    def find_all(self, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
+        """What :meth:`find` gives of several files."""
+        ...
+
+    def take(self, folder: str, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
+        """Every file under a folder: the bytes of those named, None for others; as :meth:`find`."""
         ...
 
     def sizes(self, folder: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
@@ -23,6 +23,9 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 SETTLING = 8  # threads
 BLOCK = 2**30  # bytes; Linux moves less than 2 GiB at a time
 
+Visit = Callable[[str, "os.DirEntry[str]", int], None]
+"""Is told the name of a file, its entry and the descriptor of its folder."""
+
 
 class LocalFiles:
     """Files under a local folder; see :class:`~rff_stream.store.files.Files`.
@@ -33,8 +36,6 @@ class LocalFiles:
         May itself be reached through links; nothing below it may.
     """
 
-    parallel = 1
-
     def __init__(self, root: str) -> None:
         self.root = root
         self.place = root
@@ -43,21 +44,30 @@ class LocalFiles:
         with self._refusing_links(name):
             try:
                 with self._folder(os.path.dirname(name)) as folder:
-                    descriptor = os.open(os.path.basename(name), READ, dir_fd=folder)
+                    return self._read(name, folder, at_most)
             except FileNotFoundError:
                 return None
-            with open(descriptor, "rb", buffering=0) as file:
-                self._check(name, os.fstat(descriptor), at_most)
-                return _read_all(file.fileno(), os.fstat(descriptor).st_size)
+
+    def find_all(self, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
+        return {name: self.find(name, size) for name, size in at_most.items()}
+
+    def take(self, folder: str, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
+        found: dict[str, bytes | None] = {}
+
+        def read(name: str, _: os.DirEntry[str], inside: int) -> None:
+            with self._refusing_links(name):
+                found[name] = self._read(name, inside, at_most[name]) if name in at_most else None
+
+        self._walk(folder, read)
+        return found
 
     def sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
-        with (
-            self._refusing_links(folder),
-            contextlib.suppress(FileNotFoundError),
-            self._folder(folder) as descriptor,
-        ):
-            self._collect(folder, descriptor, found)
+
+        def look(name: str, entry: os.DirEntry[str], _: int) -> None:
+            found[name] = entry.stat(follow_symlinks=False).st_size
+
+        self._walk(folder, look)
         return found
 
     def folders(self, folder: str) -> list[str]:
@@ -186,15 +196,37 @@ class LocalFiles:
             fact = f"has {found.st_size:,} bytes, but at most {at_most:,} are expected"
             raise damaged(self.place, name, fact)
 
-    def _collect(self, folder: str, descriptor: int, found: dict[str, int]) -> None:
+    def _read(self, name: str, folder: int, at_most: int) -> bytes:
+        """The bytes of a file in a folder that is open."""
+        descriptor = os.open(os.path.basename(name), READ, dir_fd=folder)
+        try:
+            found = os.fstat(descriptor)
+            self._check(name, found, at_most)
+            return _read_all(descriptor, found.st_size)
+        finally:
+            os.close(descriptor)
+
+    def _walk(self, folder: str, visit: Visit) -> None:
+        """Visit every file under a folder; nothing where there is none."""
+        with (
+            self._refusing_links(folder),
+            contextlib.suppress(FileNotFoundError),
+            self._folder(folder) as descriptor,
+        ):
+            self._walk_in(folder, descriptor, visit)
+
+    def _walk_in(self, folder: str, descriptor: int, visit: Visit) -> None:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    with self._folder(name) as inner:
-                        self._collect(name, inner, found)
+                    inner = os.open(entry.name, FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                    try:
+                        self._walk_in(name, inner, visit)
+                    finally:
+                        os.close(inner)
                 elif entry.is_file(follow_symlinks=False):
-                    found[name] = entry.stat(follow_symlinks=False).st_size
+                    visit(name, entry, descriptor)
                 else:
                     raise damaged(self.place, name, "is a link or not a regular file")
 

@@ -28,6 +28,7 @@ from rff_stream.store.layout import NewBatch, NewStore, content_of, write_batch,
 from rff_stream.store.log import Log
 from rff_stream.store.reading import (
     Root,
+    RunningSum,
     bytes_of,
     read_batches,
     read_root,
@@ -264,11 +265,11 @@ class MomentStore:
             The weight of each batch: ``lambda batch: 0.5 ** (age(batch) / 30)`` forgets by and
             by. 0 leaves a batch out.
         """
-        total: Moments | None = None
+        total = RunningSum()
         for found in self._read(where, groups, weights):
             for moments in found.values():
-                total = moments if total is None else total + moments
-        return Moments.zero(self.row, self.order) if total is None else total
+                total.add(moments)
+        return Moments.zero(self.row, self.order) if total.value is None else total.value
 
     def groups(
         self,

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rff_stream._array import Array
+from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.arrays import decode
@@ -22,6 +22,7 @@ from rff_stream.store.vouched import read_vouched
 
 __all__ = [
     "Root",
+    "RunningSum",
     "bytes_of",
     "read_batch",
     "read_batches",
@@ -141,12 +142,29 @@ def read_weighted(
         }
 
 
+class RunningSum:
+    """Moments added from left to right, into the one array that the first addition made."""
+
+    def __init__(self) -> None:
+        self.value: Moments | None = None
+        self._own: Float64 | None = None
+
+    def add(self, moments: Moments) -> None:
+        """Take one more; the value of before is no longer to be looked at."""
+        if self.value is None:
+            self.value = moments
+            return
+        self.value = self.value.plus(moments, self._own)
+        self._own = self.value.sums
+
+
 def sum_by_group(parts: Iterable[Groups]) -> Groups:
     """Sum of each group, from left to right; groups in the order they are stored."""
-    total: Groups = {}
+    found: collections.defaultdict[Label, RunningSum] = collections.defaultdict(RunningSum)
     for groups in parts:
         for label, moments in groups.items():
-            total[label] = total[label] + moments if label in total else moments
+            found[label].add(moments)
+    total = {label: each.value for label, each in found.items() if each.value is not None}
     return dict(sorted(total.items(), key=lambda item: label_key(item[0])))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -15,6 +16,9 @@ from rff_stream.errors import ModelError
 from rff_stream.store.files import damaged, redacted
 
 __all__ = ["RemoteFiles"]
+
+PARALLEL = 16
+"""Files that are read at once, for each takes a round trip."""
 
 
 class RemoteFiles:
@@ -30,8 +34,6 @@ class RemoteFiles:
     secret : bool
         The URL holds one: causes of errors are not shown, for they may quote it.
     """
-
-    parallel = 16
 
     def __init__(self, system: Any, root: str, place: str, secret: bool = False) -> None:
         self.system = system
@@ -67,6 +69,15 @@ class RemoteFiles:
         if len(data) > at_most:
             raise damaged(self.place, name, f"has more than the {at_most:,} bytes expected")
         return bytes(data)
+
+    def find_all(self, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
+        with ThreadPoolExecutor(PARALLEL, "rff-stream-store") as pool:
+            return dict(zip(at_most, pool.map(self.find, at_most, at_most.values()), strict=True))
+
+    def take(self, folder: str, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
+        there = self.sizes(folder)
+        named = {name: size for name, size in at_most.items() if name in there}
+        return {**dict.fromkeys(there), **self.find_all(named)}
 
     def sizes(self, folder: str) -> dict[str, int]:
         with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):

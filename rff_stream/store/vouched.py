@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
 from rff_stream.store.entries import Manifest, sha256
 from rff_stream.store.files import Files, damaged
 
-__all__ = ["MAX_BYTES", "check_listing", "read_one", "read_vouched", "root_of", "write_vouched"]
+__all__ = ["MAX_BYTES", "read_vouched", "root_of", "write_vouched"]
 
 MAX_BYTES = 64 * 2**30
 """The most that one model may take in memory, unless the caller says otherwise."""
@@ -43,25 +42,25 @@ def read_vouched(files: Files, manifest: Manifest, max_bytes: int) -> dict[str, 
         or gives the bytes where all of them together are more than ``max_bytes``.
     """
     check_size(files.place, manifest, max_bytes)
-    check_listing(files, manifest)
-    if files.parallel == 1:
-        return {name: read_one(files, name, manifest) for name in manifest}
-    with ThreadPoolExecutor(files.parallel, "rff-stream-store") as pool:
-        found = pool.map(lambda name: read_one(files, name, manifest), manifest)
-        return dict(zip(manifest, found, strict=True))
+    found = {}
+    for root, mine in by_root(manifest).items():
+        at_most = {name: size for name, (size, _) in mine.items()}
+        data = files.take(root, at_most) if root else files.find_all(at_most)
+        check_names(files.place, mine, data)
+        found |= {name: verified(files.place, name, mine, data[name]) for name in mine}
+    return found
 
 
-def read_one(files: Files, name: str, manifest: Manifest) -> bytes:
-    """The bytes of one file, verified."""
+def verified(place: str, name: str, manifest: Manifest, data: bytes | None) -> bytes:
+    """The bytes of one file, if they are those of its commit."""
     size, wanted = manifest[name]
-    data = files.find(name, size)
     if data is None:
-        raise damaged(files.place, name, "is missing")
+        raise damaged(place, name, "is missing")
     if len(data) != size:
-        raise damaged(files.place, name, f"has {len(data):,} bytes, but its commit says {size:,}")
+        raise damaged(place, name, f"has {len(data):,} bytes, but its commit says {size:,}")
     if (found := sha256(data)) != wanted:
         what = f"has sha256 {found[:12]}…, but its commit says {wanted[:12]}…"
-        raise damaged(files.place, name, what)
+        raise damaged(place, name, what)
     return data
 
 
@@ -75,15 +74,20 @@ def check_size(place: str, manifest: Manifest, max_bytes: int) -> None:
         )
 
 
-def check_listing(files: Files, manifest: Manifest) -> None:
-    """Refuse files that are missing or extra in the folders that a manifest owns."""
-    for root in sorted({root_of(name) for name in manifest} - {""}):
-        found = files.sizes(root)
-        wanted = {name for name in manifest if root_of(name) == root}
-        for name in sorted(wanted - found.keys()):
-            raise damaged(files.place, name, "is missing")
-        for name in sorted(found.keys() - wanted):
-            raise damaged(files.place, name, "is an extra file that no commit names")
+def check_names(place: str, manifest: Manifest, found: Iterable[str]) -> None:
+    """Refuse files that are missing or extra in a folder that a manifest owns."""
+    for name in sorted(manifest.keys() - found):
+        raise damaged(place, name, "is missing")
+    for name in sorted({*found} - manifest.keys()):
+        raise damaged(place, name, "is an extra file that no commit names")
+
+
+def by_root(manifest: Manifest) -> dict[str, Manifest]:
+    """The part of a manifest in each folder that belongs to its commit."""
+    found: dict[str, Manifest] = {}
+    for name in sorted(manifest, key=root_of):
+        found.setdefault(root_of(name), {})[name] = manifest[name]
+    return found
 
 
 def root_of(name: str) -> str:
