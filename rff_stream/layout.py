@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,15 @@ from rff_stream.errors import PlanError
 from rff_stream.sources.base import Box, BoxCost, Source
 from rff_stream.words import format_bytes
 
-__all__ = ["DECODE_RATE", "Layout", "largest_leaf", "lay_out", "pilot_boxes", "rows_of"]
+__all__ = [
+    "CHUNK_SECONDS",
+    "DECODE_RATE",
+    "Layout",
+    "largest_leaf",
+    "lay_out",
+    "pilot_boxes",
+    "rows_of",
+]
 
 LEAF_ROWS = 65_536  # traffic is then 0.85 % of compute over 1 GB/s, whatever R
 LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
@@ -26,8 +34,12 @@ MOST_SEGMENTS = 128
 SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the segments in flight
 FEWEST_LEAVES = 64  # so many leaves before they grow beyond LEAF_ROWS
 DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
+TASK_SECONDS = 16.0  # of work that a task of a cluster may do: so much is lost with a worker
+TASK_LEAVES = 64  # at most, however short
+TASKS_A_THREAD = 16  # at least, before a task takes several leaves: all threads end at one time
 AMPLIFICATION = 8  # most bytes decoded per byte needed
 DECODE_RATE = 1e9  # bytes a second
+CHUNK_SECONDS = 0.25e-3  # a small chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,8 @@ class Layout:
         2^k leaves make a segment: the unit of checkpoint and of what is in flight.
     seed : int
         Of the permutation of coarse boxes.
+    task_leaves : int
+        Leaves that one task of a cluster may sum: it changes no bit.
     """
 
     edges: tuple[tuple[int, ...], ...]
@@ -52,6 +66,7 @@ class Layout:
     cut: int = 0
     segment_leaves: int = 1
     seed: int = 0
+    task_leaves: int = 1
 
     @property
     def n_boxes(self) -> int:
@@ -67,6 +82,15 @@ class Layout:
     def n_segments(self) -> int:
         """S."""
         return -(-self.n_leaves // self.segment_leaves)
+
+    def leaves_a_task(self, threads: int) -> int:
+        """Leaves that one task of a cluster reads and sums: a power of two, 1 where there are few.
+
+        A task costs the scheduler more than 1 ms of CPU, whatever it does.
+        """
+        share = self.n_leaves // (TASKS_A_THREAD * max(threads, 1))
+        most = min(share, self.segment_leaves, self.task_leaves)
+        return 1 << max(most, 1).bit_length() - 1
 
     def uniform_edges(self) -> tuple[tuple[int, ...], ...]:
         """Boundaries for values a row: those of the coarse boxes, a lone one cut evenly.
@@ -98,8 +122,10 @@ class Layout:
 
     def box(self, coarse: int, part: int = 0) -> Box:
         """The box of one leaf; may be empty where a coarse box is thinner than ``parts``."""
-        places = np.unravel_index(coarse, [len(e) - 1 for e in self.edges])
-        box = [(e[int(i)], e[int(i) + 1]) for e, i in zip(self.edges, places, strict=True)]
+        box: list[tuple[int, int]] = []
+        for edges in reversed(self.edges):
+            coarse, i = divmod(coarse, len(edges) - 1)
+            box.insert(0, (edges[i], edges[i + 1]))
         lo, hi = box[self.cut]
         size = hi - lo
         box[self.cut] = (lo + size * part // self.parts, lo + size * (part + 1) // self.parts)
@@ -118,7 +144,13 @@ def lay_out(source: Source, row_seconds: float, *, seed: int = 0) -> Layout:
     parts, cut = _parts(source, coarse, target, row_seconds)
     leaves = max(1, coarse.n_boxes * parts)
     segment = min(1 << max(0, math.ceil(math.log2(leaves / MOST_SEGMENTS))), SEGMENT_LEAVES)
-    return Layout(edges, parts, cut, segment, seed)
+    found = Layout(edges, parts, cut, segment, seed)
+    leaf = largest_leaf(source, found)
+    reading = leaf.decoded_bytes / DECODE_RATE + leaf.chunks * CHUNK_SECONDS
+    together = int(
+        TASK_SECONDS / max(leaf.rows * row_seconds + reading, TASK_SECONDS / TASK_LEAVES)
+    )
+    return replace(found, task_leaves=max(together, 1))
 
 
 def rows_of(source: Source) -> int:

@@ -15,7 +15,7 @@ from rff_stream.describe import plan_card
 from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cosines import compiled
-from rff_stream.layout import DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
+from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments import packed_size
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.base import SLAB_ROWS, BoxCost, Source
@@ -34,13 +34,12 @@ __all__ = [
     "segments_in_flight",
 ]
 
-CHUNK_SECONDS = 0.25e-3
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
 COMPILER_BYTES = 160 << 20  # Numba, LLVM and what they compile, where they are installed
 TASK_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
-TASK_BYTES = 6500  # of the scheduler, for a leaf in flight
+TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
@@ -132,7 +131,17 @@ class Plan:
     @property
     def traffic_bytes(self) -> float:
         """Moments sent between processes."""
-        return float(self.layout.n_leaves) * self.state_bytes if self.workers > 1 else 0.0
+        return float(self.n_tasks) * self.state_bytes if self.workers > 1 else 0.0
+
+    @property
+    def task_leaves(self) -> int:
+        """Leaves that one task of a cluster sums."""
+        return self.layout.leaves_a_task(self.threads * self.workers)
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks of a cluster that read: each of them sends one set of moments."""
+        return -(-self.layout.n_leaves // self.task_leaves)
 
     @property
     def seconds(self) -> float:
@@ -141,10 +150,10 @@ class Plan:
 
     @property
     def scheduler_bytes(self) -> int:
-        """What a scheduler holds for the leaves in flight, beyond its own size."""
-        size = self.layout.segment_leaves
-        leaves = segments_in_flight(self.threads * self.workers, size) * size
-        return TASK_BYTES * min(leaves, self.layout.n_leaves)
+        """What a scheduler holds for the tasks in flight, beyond its own size."""
+        a_segment = -(-self.layout.segment_leaves // self.task_leaves)
+        tasks = segments_in_flight(self.threads * self.workers, a_segment) * a_segment
+        return TASK_BYTES * min(tasks, self.n_tasks)
 
     def time_parts(self) -> dict[str, float]:
         """Seconds by what takes them."""
@@ -160,7 +169,7 @@ class Plan:
         # A scheduler of its own works while workers do.
         hidden = sum(parallel.values()) if self.workers > 1 else 0.0
         return parallel | {
-            "tasks": max(self.layout.n_leaves * TASK_SECONDS - hidden, 0.0),
+            "tasks": max(self._scheduling - hidden, 0.0),
             "solve": SOLVE_SECONDS * (self.n_features / 1000) ** 3 if self.order == 2 else 0.0,
         }
 
@@ -172,6 +181,11 @@ class Plan:
             "program": program, "leaves": self.threads * self.task_bytes, "sums": driver
         }  # fmt: skip
         return {"pass": reading, "solve": {"program": program, "solve": self.solve_bytes}}
+
+    @property
+    def _scheduling(self) -> float:
+        """CPU seconds of driver and scheduler: tasks of a cluster, leaves in threads."""
+        return TASK_SECONDS * (self.n_tasks if self.workers > 1 else self.layout.n_leaves)
 
     @property
     def _leaves_worth(self) -> float:
@@ -210,7 +224,7 @@ class Plan:
         """What many processes add, and what the time is made of."""
         parts = self.time_parts()
         busy = parts["features and sums"] + parts["reading"]
-        scheduling = format_seconds(self.layout.n_leaves * TASK_SECONDS)
+        scheduling = format_seconds(self._scheduling)
         return [
             (
                 "workers",
@@ -232,9 +246,9 @@ class Plan:
         return plan_card(self).html()
 
 
-def segments_in_flight(threads: int, segment_leaves: int) -> int:
-    """Segments that a cluster is given at a time: two leaves and two segments a thread."""
-    return max(2 * max(threads, 1) // segment_leaves, 2) + 2
+def segments_in_flight(threads: int, segment_tasks: int) -> int:
+    """Segments that a cluster is given at a time: two tasks a thread, and two segments more."""
+    return max(-(-2 * max(threads, 1) // segment_tasks), 2) + 2
 
 
 def plan(

@@ -36,6 +36,7 @@ from rff_stream.accumulate import plain_row
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
 from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.onepass import progress as bars
+from rff_stream.onepass import run as running
 from rff_stream.onepass.blas import single_threaded_blas
 
 N, D, R = 6000, 3, 16
@@ -324,6 +325,50 @@ def test_a_cluster_changes_no_bit(xyw: Rows, in_process_cluster: Any) -> None:
     with on("2"):
         here = collect(lazy, target)
     assert same_bits(there, here)
+
+
+@pytest.fixture
+def tasks_of_several(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Leaves of 300 rows, four segments, several leaves a task; the tasks of each segment."""
+    monkeypatch.setattr(layouts, "LEAF_ROWS", 300)
+    monkeypatch.setattr(layouts, "MOST_SEGMENTS", 4)
+    monkeypatch.setattr(layouts, "TASKS_A_THREAD", 1)
+    found: list[int] = []
+    plain = running.segment_tasks
+
+    def counted(*arguments: Any) -> Any:
+        key, tasks = plain(*arguments)
+        found.append(sum(str(key).startswith("rff_leaf") for key in tasks))
+        return key, tasks
+
+    monkeypatch.setattr(running, "segment_tasks", counted)
+    return found
+
+
+@pytest.mark.parametrize("n", [N, 5150, 4750])
+def test_tasks_of_several_leaves_change_no_bit(
+    in_process_cluster: Any, tasks_of_several: list[int], xyw: Rows, tmp_path: Path, n: int
+) -> None:
+    """Whole trees and torn ones: the last task, and the last segment, may be smaller."""
+    store = plain_zarr(*(values[:n] for values in xyw), tmp_path)
+    with on("2"):
+        here = collect(store, "y", inputs=["X"])
+    tasks_of_several.clear()
+    there = collect(store, "y", inputs=["X"], row=here.row)
+    assert same_bits(there, here)
+    leaves = rs.plan(rs.open_source(store, "y", inputs=["X"]), n_features=R).layout.n_leaves
+    assert sum(tasks_of_several) < leaves
+
+
+@pytest.mark.usefixtures("in_process_cluster")
+def test_a_lost_chunk_is_named_from_a_task_of_several_leaves(
+    tasks_of_several: list[int], xyw: Rows, tmp_path: Path
+) -> None:
+    store = plain_zarr(*xyw, tmp_path)
+    row = collect(store, "y", inputs=["X"]).row
+    (tmp_path / "plain.zarr" / "X" / "c" / "3" / "0").unlink()
+    with pytest.raises(DataError, match=r"plain\.zarr: chunk c/3/0 of array 'X'"):
+        collect(store, "y", inputs=["X"], row=row)
 
 
 @pytest.mark.usefixtures("small_leaves")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from rff_stream.errors import PlanError
 from rff_stream.layout import Layout, lay_out, pilot_boxes
 from rff_stream.onepass import leaves_of
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
-from rff_stream.planning import check_memory, fits
+from rff_stream.planning import check_memory, fits, row_seconds
 from rff_stream.sources import Box, BoxCost, Columns
 from rff_stream.words import format_bytes, format_seconds
 
@@ -145,6 +145,38 @@ def test_places_are_the_rows_of_the_grid_once_each(
     assert np.array_equal(found, np.arange(math.prod(e[-1] for e in edges)))
 
 
+@given(edges=bounds(), threads=st.integers(0, 5), short=st.integers(1, 64))
+def test_a_task_of_several_leaves_is_a_whole_tree_of_a_segment(
+    edges: tuple[tuple[int, ...], ...], threads: int, short: int
+) -> None:
+    layout = replace(lay_out(grid(edges), 1e-6), task_leaves=short)
+    found = layout.leaves_a_task(threads)
+    assert found & (found - 1) == 0 and found <= short
+    assert layout.segment_leaves % found == 0, "no task crosses a segment"
+    tasks = -(-layout.n_leaves // found)
+    assert found == 1 or tasks >= layouts.TASKS_A_THREAD * threads, "threads end together"
+
+
+def test_a_task_of_several_leaves_does_seconds_of_work_and_not_minutes() -> None:
+    source = grid((regular(10**9, 65_536),))
+    for r in (2, 64, 1024, 4096):
+        plan = rs.plan(source, n_features=r, workers=8)
+        work = plan.n_rows * row_seconds(plan.width, 2, 2, plan.sums, plan.dtype) / plan.n_tasks
+        assert work <= max(layouts.TASK_SECONDS, 2 * work / plan.task_leaves)
+        assert plan.task_leaves > 1 or r == 4096
+
+
+def test_leaves_are_made_when_they_are_asked_for() -> None:
+    source = grid((regular(10**7, 10), (0, 3)))
+    layout = Layout(source.bounds, 1, 0, 128, 3)
+    leaves = leaves_of(source, layout)
+    assert len(leaves) == layout.n_leaves == 10**6
+    assert leaves[5:7] == [leaves[5], leaves[6]] == list(itertools.islice(leaves, 5, 7))
+    assert leaves[-1] == leaves[10**6 - 1]
+    with pytest.raises(IndexError):
+        leaves[10**6]
+
+
 @given(edges=bounds(), seed=st.integers(0, 9))
 def test_the_same_data_give_the_same_layout(edges: tuple[tuple[int, ...], ...], seed: int) -> None:
     first, again = (lay_out(grid(edges), 1e-6, seed=seed) for _ in range(2))
@@ -251,11 +283,11 @@ def test_more_work_never_takes_less_memory(r: int, threads: int, order: int, gro
     assert found.solve_bytes == (24 * r * r if order == 2 else 0)
 
 
-def test_traffic_is_nothing_in_one_process_and_a_state_a_leaf_in_many() -> None:
+def test_traffic_is_nothing_in_one_process_and_a_state_a_task_in_many() -> None:
     source = grid((regular(10_000_000, 10_000),))
     one, many = (rs.plan(source, n_features=256, workers=w) for w in (1, 4))
     assert one.traffic_bytes == 0
-    assert many.traffic_bytes == many.layout.n_leaves * many.state_bytes
+    assert many.traffic_bytes == many.n_tasks * many.state_bytes
     assert many.seconds < one.seconds
     assert "assumes" in str(many) and "assumes" not in str(one)
 

@@ -18,7 +18,7 @@ import numpy as np
 from rff_stream.accumulate import Sums
 from rff_stream.errors import DataError, ModelError, PlanError
 from rff_stream.features.base import FeatureMap
-from rff_stream.layout import Layout, lay_out, pilot_boxes
+from rff_stream.layout import Layout, pilot_boxes
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onehot import ClassMoments, one_hot, sorted_labels
 from rff_stream.onepass.blas import single_threaded_blas
@@ -32,6 +32,7 @@ from rff_stream.onepass.leaf import (
     Statistic,
     Tally,
 )
+from rff_stream.onepass.leaves import UNKNOWN_PLACES, grid_leaves, leaves_of, places_of
 from rff_stream.onepass.run import Pass, active_client, thread_count, worker_memory
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
@@ -41,9 +42,6 @@ from rff_stream.sources.base import Source
 from rff_stream.store import Checkpoint
 
 __all__ = ["Reading", "collect", "leaves_of", "no_rows"]
-
-UNKNOWN_PLACES = 32
-"""Bits of a place within a leaf where lengths are unknown."""
 
 
 class Reading:
@@ -128,7 +126,7 @@ class Reading:
         A ``checkpoint`` that has begun gives the nodes that an earlier run finished, and
         takes those of this one.
         """
-        places = _places(self.source, found.layout)
+        places = places_of(self.source, found.layout)
         statistic = MomentStatistic(
             features,
             row,
@@ -169,7 +167,7 @@ class Reading:
             Of :class:`~rff_stream.onepass.classes.ClassStatistic`: labels, class_weight,
             folds, apart and sample_rows.
         """
-        places, sums = _places(self.source, found.layout), cast(Any, found.sums)
+        places, sums = places_of(self.source, found.layout), cast(Any, found.sums)
         statistic = ClassStatistic(features, row, sums, n_places=places, **choices)
         tally = self.sums(statistic, found.layout)
         return dict(tally.value.by_label), tally.seen
@@ -182,9 +180,14 @@ class Reading:
         keeper: Keeper | None = None,
     ) -> Tally:
         """Sum of any statistic over all rows."""
-        size = layout.segment_leaves
-        leaves = leaves_of(self.source, layout)
-        return self.fold(statistic, leaves, segment_leaves=size, words=words, keeper=keeper)
+        return self.fold(
+            statistic,
+            leaves_of(self.source, layout),
+            segment_leaves=layout.segment_leaves,
+            task_leaves=layout.leaves_a_task(thread_count()),
+            words=words,
+            keeper=keeper,
+        )
 
     def fold(
         self,
@@ -192,17 +195,19 @@ class Reading:
         leaves: Sequence[Leaf],
         *,
         segment_leaves: int = 1,
+        task_leaves: int = 1,
         words: str = "reading",
         keeper: Keeper | None = None,
     ) -> Tally:
         """Sum of any statistic over leaves of this source."""
         if not self._settled:
-            self._pass.settle(_grid_leaves(self.source))
+            self._pass.settle(grid_leaves(self.source))
             self._settled = True
         return self._pass.fold(
             statistic,
             leaves,
             segment_leaves=segment_leaves,
+            task_leaves=task_leaves,
             n_rows=self.source.n_rows if words != "pilot" else None,
             words=words,
             keeper=keeper,
@@ -350,26 +355,6 @@ def _require_fit(
             )
 
 
-def leaves_of(source: Source, layout: Layout) -> list[Leaf]:
-    """Leaves in the order of the tree, with the place of their first row."""
-    starts = layout.starts()
-    known = source.n_rows is not None
-    leaves = []
-    for coarse in layout.order().tolist():
-        start = int(starts[coarse]) if known else coarse << UNKNOWN_PLACES
-        for part in range(layout.parts):
-            box = layout.box(coarse, part)
-            leaves.append(Leaf(box, start))
-            if known:
-                start += int(np.prod([hi - lo for lo, hi in box]))
-    return leaves
-
-
-def _places(source: Source, layout: Layout) -> int:
-    """Places of the whole data: rows, or room for them where lengths are unknown."""
-    return layout.n_boxes << UNKNOWN_PLACES if source.n_rows is None else source.n_rows
-
-
 def no_rows(source: Source) -> DataError:
     """The error of data without a single usable row."""
     return DataError(
@@ -377,14 +362,6 @@ def no_rows(source: Source) -> DataError:
         f"{', '.join(source.columns.inputs)}) while a minimum of 1 is required: every row is "
         "missing, filtered out or of weight 0. Look at the inputs named, or at missing_rows."
     )
-
-
-def _grid_leaves(source: Source) -> list[Leaf]:
-    """Leaves spread over the grid, to see what they share."""
-    if source.graph is None:
-        return []
-    layout = lay_out(source, 1e-5)
-    return leaves_of(source, layout)
 
 
 def _size() -> tuple[int, int]:

@@ -56,9 +56,9 @@ class Flight:
         """Segments submitted and not yet taken."""
         return len(self._waiting)
 
-    def window(self, segment_leaves: int) -> int:
+    def window(self, segment_tasks: int) -> int:
         """Segments to keep in flight."""
-        return segments_in_flight(sum(self._client.nthreads().values()), segment_leaves)
+        return segments_in_flight(sum(self._client.nthreads().values()), segment_tasks)
 
     def ship(self, job: Job) -> Any:
         """The job as one key of the scheduler's: sent once to a worker, kept if one dies."""

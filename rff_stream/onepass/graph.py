@@ -9,8 +9,10 @@ from typing import Any
 from dask._task_spec import convert_legacy_graph  # no public name yet
 from dask.task_spec import Task, TaskRef
 
+from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.leaf import Job, Leaf
 from rff_stream.sources.base import Source
+from rff_stream.treesum import TreeSum
 
 __all__ = ["Graph", "as_tasks", "keys_of", "needed", "segment_tasks", "waist"]
 
@@ -25,6 +27,7 @@ def segment_tasks(
     leaves: Sequence[Leaf],
     first: int,
     token: str,
+    together: int = 1,
 ) -> tuple[str, Graph]:
     """Tasks of one segment and the key of its sum.
 
@@ -37,19 +40,28 @@ def segment_tasks(
         Where the worker finds reader and statistic.
     first : int
         Number of the segment's first leaf; keys carry it and the box in words.
+    together : int
+        A power of two: leaves that one task reads and sums, along the same tree.
     """
     tasks: Graph = {}
     level = []
-    for number, leaf in enumerate(leaves, start=first):
-        key = f"rff_leaf-{number:09} [{source.describe(leaf.box)}] {token}"
-        tasks[key] = Task(key, run_leaf, job, leaf, *source.arguments(leaf.box))
+    for start in range(0, len(leaves), together):
+        run = leaves[start : start + together]
+        more = f" and {len(run) - 1} more" if len(run) > 1 else ""
+        key = f"rff_leaf-{first + start:09} [{source.describe(run[0].box)}{more}] {token}"
+        tasks[key] = (
+            Task(key, run_leaves, job, *run)
+            if more
+            else Task(key, run_leaf, job, run[0], *source.arguments(run[0].box))
+        )
         level.append(key)
     height = 0
     while len(level) > 1:
         height += 1
         above = []
         for i in range(0, len(level) - 1, 2):
-            key = f"rff_add-{height}-{first + (i << (height - 1)):09} {token}"
+            number = first + (i << (height - 1)) * together
+            key = f"rff_add-{height}-{number:09} {token}"
             tasks[key] = Task(key, operator.add, TaskRef(level[i]), TaskRef(level[i + 1]))
             above.append(key)
         level = above + level[len(level) - len(level) % 2 :]
@@ -59,6 +71,15 @@ def segment_tasks(
 def run_leaf(job: Job, leaf: Leaf, *values: Any) -> Any:
     """One leaf, as a task."""
     return job.run(leaf, *values)
+
+
+def run_leaves(job: Job, *leaves: Leaf) -> Any:
+    """Neighbours in the tree, each of which reads its own slice, as one task."""
+    total: TreeSum[Any] = TreeSum()
+    with single_threaded_blas():  # once, not once a leaf
+        for index, leaf in enumerate(leaves):
+            total.add(index, job.run(leaf))
+    return total.total()
 
 
 def needed(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:

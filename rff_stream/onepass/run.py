@@ -6,6 +6,7 @@ arrival, so the bits are the same.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +89,7 @@ class Pass:
         leaves: Sequence[Leaf],
         *,
         segment_leaves: int = 1,
+        task_leaves: int = 1,
         n_rows: int | None = None,
         words: str = "reading",
         keeper: Keeper | None = None,
@@ -100,6 +102,8 @@ class Pass:
             In the order of the tree; at least one.
         segment_leaves : int
             A power of two: leaves summed before the driver sees them.
+        task_leaves : int
+            A power of two: leaves that one task of a cluster sums, if they read their own slices.
         n_rows : int, optional
             For the progress bar.
         keeper : Keeper, optional
@@ -121,7 +125,10 @@ class Pass:
             starts = enumerate(range(0, len(leaves), segment_leaves))
             left = [(i, start) for i, start in starts if not total.covers(i)]
             segments = ((i, leaves[start : start + segment_leaves]) for i, start in left)
-            run = self._in_threads if self._client is None else self._on_cluster
+            alone = self._graph or self._source.arguments(leaves[0].box)
+            together = 1 if alone else task_leaves
+            on_cluster = functools.partial(self._on_cluster, together=together)
+            run = self._in_threads if self._client is None else on_cluster
             try:
                 run(Job(self._source.reader, statistic), segments, segment_leaves, commit)
             finally:
@@ -162,17 +169,19 @@ class Pass:
         segments: Iterator[tuple[int, Sequence[Leaf]]],
         size: int,
         commit: Callable[[int, Tally], None],
+        *,
+        together: int,
     ) -> None:
         """A window of segments for sources read by slices; one submission for graphs."""
         from rff_stream.onepass.cluster import Flight
 
         with Flight(self._client, self._token) as flight:
             ship = flight.ship(job)
-            window = flight.window(size) if not self._graph else 2**31
+            window = flight.window(size // together) if not self._graph else 2**31
             while True:
                 for index, leaves in segments:
                     key, tasks = segment_tasks(
-                        self._source, ship, leaves, index * size, self._token
+                        self._source, ship, leaves, index * size, self._token, together
                     )
                     flight.submit(index, key, self._with_graph(tasks))
                     if flight.waiting >= window:
