@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner
 
 import rff_stream as rs
+from rff_stream.cli import main
 
 HEAVY = {"dask", "distributed", "numpy", "pandas", "scipy", "sklearn", "xarray", "zarr"}
 WORDS = ["--inputs", "a,b", "--target", "t"]
@@ -35,9 +37,13 @@ def run(*words: Any, **environment: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def start(*words: Any) -> subprocess.Popen[str]:
+def start(*words: Any, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
     )
 
 
@@ -89,6 +95,29 @@ def test_signals_stop_a_fit_and_leave_nothing(
     assert len(err.splitlines()) == 1
     assert err.startswith("rff-stream: stopped by ")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_that_was_terminated_goes_on_with_the_same_bits(data: Path, tmp_path: Path) -> None:
+    model, kept = tmp_path / "m.zarr", tmp_path / "m.zarr.checkpoint"
+    words = ["fit", data, *WORDS, "--n-components", "512", "--threads", "1", "--model", model]
+    often = {"DASK_RFF_STREAM__CHECKPOINT_SECONDS": "0"}
+    process = start(*words, **often)
+    deadline = time.monotonic() + 60
+    while not (kept / "log" / f"{1:020}" / "zarr.json").exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert len(err.splitlines()) == 1 and "stopped by SIGTERM" in err
+    assert not model.exists()
+    assert 0 < rs.MomentStore.open(kept).verify().rows < 600_000
+    done = run(*words, **often)
+    assert (done.returncode, list(tmp_path.iterdir())) == (0, [model]), done.stderr
+    whole = CliRunner().invoke(main, [str(word) for word in [*words[:-1], tmp_path / "n.zarr"]])
+    assert whole.exit_code == 0
+    a, b = rs.load(model), rs.load(tmp_path / "n.zarr")
+    assert np.array_equal(a.moments_.sums, b.moments_.sums) and np.array_equal(a.coef_, b.coef_)
 
 
 @pytest.mark.parametrize(("encoding", "said"), [("cp1252", "R² 0.9"), ("cp1251", "R2 0.9")])

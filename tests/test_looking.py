@@ -11,6 +11,7 @@ import rff_stream as rs
 from rff_stream import layout
 from rff_stream.errors import PlanError
 from rff_stream.estimators.looking import State, has_settled, leaf_errors, root_ratio
+from rff_stream.onepass import progress as bars
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +88,35 @@ def test_the_standard_error_is_between_leaves_and_covers_the_truth():
         by_rows = state.rmse[0] / np.sqrt(2 * state.weights.sum())
         wider += bool(state.rmse_se[0] > 2 * by_rows)
     assert inside >= 12 and wider >= 12
+
+
+def test_one_bar_counts_the_rows_read_and_says_how_large_the_error_is(monkeypatch):
+    x, y = rows(30_000)
+    shown: list[tuple[str, int | str]] = []
+
+    class Bar:
+        def __init__(self, words: str, n_rows: int | None) -> None:
+            self.words = words
+            shown.append((words, n_rows or 0))
+
+        def update(self, rows: int) -> None:
+            shown.append((f"rows of {self.words}", rows))
+
+        def set_postfix_str(self, text: str, refresh: bool) -> None:
+            shown.append(("said", text))
+
+        def close(self) -> None:
+            shown.append(("closed", 0))
+
+    monkeypatch.setattr(bars, "_bar", Bar)
+    found = list(made(progress=True).stream(x, y, every=0.25))
+    assert [name for name, _ in shown].count("looking") == 1
+    assert (
+        sum(n for name, n in shown if name == "rows of looking") == 30_000 == dict(shown)["looking"]
+    )
+    said = [text for name, text in shown if name == "said"]
+    assert said == [state.error for state in found] and said[-1].startswith("RMSE 0.")
+    assert all("±" in text for text in said) and shown[-1][0] == "closed"
 
 
 def test_a_fit_stops_when_the_error_has_settled():

@@ -14,6 +14,7 @@ from rff_stream.errors import PlanError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading, leaves_of
 from rff_stream.onepass.leaf import Groups, Leaf, MomentStatistic, Tally
+from rff_stream.onepass.progress import Progress
 from rff_stream.sources import Source
 from rff_stream.treesum import TreeSum
 
@@ -57,10 +58,14 @@ class State:
     errors: Float64
     weights: Float64
 
-    def __str__(self) -> str:
+    @property
+    def error(self) -> str:
+        """RMSE ± its standard error, of every target."""
         pairs = zip(self.rmse, self.rmse_se, strict=True)
-        errors = ", ".join(f"{a:.5g} ± {b:.2g}" for a, b in pairs)
-        return f"{self.fraction:.1%} read, {self.n_rows:,} rows fitted, RMSE {errors}"
+        return "RMSE " + ", ".join(f"{a:.5g} ± {b:.2g}" for a, b in pairs)
+
+    def __str__(self) -> str:
+        return f"{self.fraction:.1%} read, {self.n_rows:,} rows fitted, {self.error}"
 
 
 def states(model: StreamedRegressor, source: Source, every: float) -> Iterator[State]:
@@ -75,12 +80,28 @@ def states(model: StreamedRegressor, source: Source, every: float) -> Iterator[S
     held = held_out(len(leaves))
     row = model._mapped(reading)
     model.n_features_in_ = len(source.columns.inputs)
-    folded = [fold(model, reading, row, [leaf], apart=True) for leaf in leaves[:held]]
-    tests = [moments for moments in map(only, folded) if moments.n]
-    train, so_far = leaves[held:], TreeSum[Tally]()
-    rows, read = rows_in(leaves), rows_in(leaves[:held])
+    rows = rows_in(leaves)
+    with Progress("looking", rows, shown=model.progress) as bar:
+        yield from looks(model, reading, row, (leaves[:held], leaves[held:]), every, bar)
+
+
+def looks(
+    model: StreamedRegressor,
+    reading: Reading,
+    row: AugmentedRow,
+    parts: tuple[Sequence[Leaf], Sequence[Leaf]],
+    every: float,
+    bar: Progress,
+) -> Iterator[State]:
+    """States after each step through the second part of the leaves; the first is held out."""
+    held, train = parts
+    with bar.shared():
+        folded = [fold(model, reading, row, [leaf], apart=True) for leaf in held]
+    tests, so_far = [moments for moments in map(only, folded) if moments.n], TreeSum[Tally]()
+    read, rows = rows_in(held), rows_in([*held, *train])
     for step, (start, stop) in enumerate(ends(len(train), every)):
-        so_far.add(step, fold(model, reading, row, train[start:stop]))
+        with bar.shared():
+            so_far.add(step, fold(model, reading, row, train[start:stop]))
         read += rows_in(train[start:stop])
         current = so_far.total()
         assert current is not None
@@ -90,7 +111,9 @@ def states(model: StreamedRegressor, source: Source, every: float) -> Iterator[S
         model._adopt(groups)
         model.n_missing_ = current.seen - model.n_rows_
         model.fraction_seen_ = read / rows
-        yield state_of(model, tests, read / rows)
+        state = state_of(model, tests, read / rows)
+        bar.say(state.error)
+        yield state
 
 
 def held_out(n_leaves: int) -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["Progress"]
 
 DELAY_SECONDS = 2.0
+
+_OPEN: ContextVar[Progress | None] = ContextVar("open bar", default=None)
+"""The bar that several reads share."""
 
 
 class Progress:
@@ -25,12 +31,29 @@ class Progress:
     """
 
     def __init__(self, words: str, n_rows: int | None, *, shown: bool = True) -> None:
-        self._bar: Any = _bar(words, n_rows) if shown else None
+        self._outer = _OPEN.get()
+        self._bar: Any = _bar(words, n_rows) if shown and self._outer is None else None
 
     def advance(self, rows: int) -> None:
         """Count rows."""
-        if self._bar is not None:
+        if self._outer is not None:
+            self._outer.advance(rows)
+        elif self._bar is not None:
             self._bar.update(rows)
+
+    def say(self, text: str) -> None:
+        """Show a text behind the bar, from the next rows on."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Reads inside count on this bar and show none of their own."""
+        token = _OPEN.set(self)
+        try:
+            yield
+        finally:
+            _OPEN.reset(token)
 
     def __enter__(self) -> Self:
         return self
