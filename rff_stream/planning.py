@@ -235,7 +235,7 @@ class Plan:
                 "assumes",
                 f"{_FLOPS[self.sums] / 1e9:.0f} GFLOP/s a thread; {DECODE_RATE / 1e9:.0f} GB/s of "
                 f"decoding a thread and {NETWORK_RATE / 1e9:.0f} GB/s of network a process; "
-                f"{1000 * TASK_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a leaf",
+                f"{1000 * TASK_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a task",
             ),
         ]
 

@@ -204,7 +204,8 @@ def test_the_lock_holds_what_the_package_needs() -> None:
         assert name not in locked
         locked[name] = rest.split()[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for text in project["dependencies"]:
+    extras = [*project["optional-dependencies"]["fast"], *project["optional-dependencies"]["s3"]]
+    for text in [*project["dependencies"], *extras]:  # a client with Numba wants workers with it
         need = Requirement(text)
         assert need.specifier.contains(locked[need.name.lower()]), text
 
@@ -263,6 +264,28 @@ def test_pods_are_locked_down() -> None:
             assert "hostPath" not in volume
             assert volume.get("emptyDir", {"sizeLimit": ""}).keys() == {"sizeLimit"}
             assert volume.get("secret", {"defaultMode": 0o440})["defaultMode"] == 0o440
+
+
+def test_what_starts_again_goes_on() -> None:
+    """Sums are kept beside the model: it stands where a restart finds it, and is no URL."""
+    script = (FOLDER / "slurm" / "fit.sbatch").read_text()
+    assert "\n#SBATCH --requeue" in script and "\n#SBATCH --signal=TERM@" in script
+    assert "--model M.zarr" in script
+    (job,) = (found["spec"]["job"]["spec"] for found in manifests() if found["kind"] == "DaskJob")
+    assert job["restartPolicy"] == "OnFailure"
+    (container,) = job["containers"]
+    places = {one["name"]: one for one in container["volumeMounts"] if not one.get("readOnly")}
+    lasting = {one["name"] for one in job["volumes"] if "persistentVolumeClaim" in one}
+    (model,) = (word.partition("=")[2] for word in container["args"] if "--model=" in word)
+    (kept,) = places.keys() & lasting
+    assert Path(model).parent == Path(places[kept]["mountPath"])
+    service = compose()["services"]["job"]
+    assert service["restart"] == "on-failure:3"
+    assert {one["target"]: one["type"] for one in service["volumes"]}["/models"] == "bind"
+    for place in PLACES:
+        text = (FOLDER / place / "README.md").read_text()
+        assert "goes on" in text and ".checkpoint`" in text, place
+        assert "anew" not in text
 
 
 def test_images_have_a_version_and_are_one() -> None:

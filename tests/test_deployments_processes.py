@@ -48,6 +48,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of ten leaves."""
+    import zarr
+
+    path = tmp_path_factory.mktemp("data") / "large.zarr"
+    a, b = np.random.default_rng(0).standard_normal((2, 650_000), dtype=np.float32)
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    for name, column in {"a": a, "b": b, "t": np.sin(a) + b}.items():
+        group.create_array(name, data=column, chunks=(65_000,))
+    return path
+
+
+@pytest.fixture(scope="module")
 def expected(data: Path) -> bytes:
     """Coefficients of the same command without a scheduler."""
     model = data.parent / "here.zarr"
@@ -321,6 +334,33 @@ def test_a_slurm_job_that_must_stop_says_so_and_leaves_nothing(
                 os.kill(pid, signal.SIGKILL)
             job.wait(30)
     assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_slurm_job_that_was_killed_goes_on(
+    slurm: dict[str, str], large: Path, tmp_path: Path
+) -> None:
+    """Preempted without a word, put back into the queue: the rest is read, and no bit differs."""
+    words = ["fit", large, *WORDS, "--n-components", "1024", "--model"]
+    here, there = tmp_path / "here.zarr", tmp_path / "there.zarr"
+    subprocess.run(rff_stream(*words, here), check=True, capture_output=True, timeout=150)
+    script = ["bash", FOLDER / "slurm" / "fit.sbatch", *words, there]
+    often = slurm | {"DASK_RFF_STREAM__CHECKPOINT_SECONDS": "0"}
+    job = subprocess.Popen(script, env=often, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        kept = tmp_path / "there.zarr.checkpoint"
+        until(lambda: len(list(kept.glob("log/*"))) >= 2, "finished node", 120)
+        assert job.poll() is None, "it died in mid-fit"
+    finally:
+        for pid in family(job.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        job.wait(30)
+    assert not there.exists()
+    again = subprocess.run(script, env=slurm, capture_output=True, text=True, timeout=200)
+    assert again.returncode == 0, again.stderr
+    assert "goes on from a checkpoint with" in again.stderr
+    assert coefficients(there) == coefficients(here)
+    assert not kept.exists()
 
 
 def named(word: str, ancestor: int) -> list[int]:

@@ -305,13 +305,15 @@ def test_a_fit_goes_on_after_the_death_of_its_driver(
     path = tmp_path / "checkpoint.zarr"
     words = {"address": own.address, "store": store, "inputs": INPUTS, "path": path}
     program = DRIVER.format(leaf_rows=LEAF_ROWS, d=D, r=WIDE, **words)
-    with connected(own, 1):
+    with connected(own, 1) as client:
         driver = subprocess.Popen(
             [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}
         )
         until(lambda: len(list(path.glob("log/*"))) >= 2, "finished node")
         assert driver.poll() is None, "it died in mid-fit"
         kill(driver)
-    with dask.config.set(scheduler="threads"):
+        until(lambda: not any(client.processing().values()), "rest")
+        before = leaves_done(client)
         found = checkpointed(store, path)
+        assert leaves_done(client) - before < LEAVES, "what was finished is not read again"
     assert same_bits(found, expected)

@@ -189,7 +189,8 @@ def test_the_command_goes_on_after_an_interrupt(stored, often, leaves, tmp_path)
     other = fit("--sums", "float64")
     assert other.exit_code == 4 and 'sums was "float32" and is "float64"' in other.stderr
     run = leaves(0)
-    assert fit().exit_code == 0
+    again = fit()
+    assert again.exit_code == 0 and "goes on from a checkpoint with" in again.stderr
     assert len(run) < 10 and not (tmp_path / "M.zarr.checkpoint").exists()
     leaves(0)
     assert fit(path=tmp_path / "N.zarr").exit_code == 0
@@ -292,11 +293,11 @@ def killing(folder: Path, trials: str, seed: int) -> None:
 
 
 def test_killed_drivers_leave_what_a_rerun_completes(tmp_path):
-    """Five random moments, and two drivers at once."""
-    killing(tmp_path, "fit:3,update:2,two:1", 5)
+    """Five random moments, two drivers at once on one store, and two on one checkpoint."""
+    killing(tmp_path, "fit:3,update:2,two:1,rivals:1", 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_many_killed_drivers(tmp_path, seed):
-    killing(tmp_path, "fit:6,update:6,two:3", 1000 + seed)
+    killing(tmp_path, "fit:6,update:6,two:3,rivals:3", 1000 + seed)

@@ -103,8 +103,8 @@ class Flight:
         except KilledWorker as error:
             raise ClusterError(
                 f"Segment {index} killed its workers: {error}. The key names the leaf and its "
-                "box. Look at the workers' logs; if they ran out of memory, lower n_components "
-                "or threads, or give each worker more memory."
+                "box, or the first of several. Look at the workers' logs; if they ran out of "
+                "memory, lower n_components or threads, or give each worker more memory."
             ) from error
         except (CancelledError, OSError) as error:
             if future.status == "error":  # the leaf's own

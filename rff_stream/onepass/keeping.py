@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError
@@ -18,7 +19,7 @@ from rff_stream.sources.base import Source
 from rff_stream.store import Checkpoint
 from rff_stream.treesum import Node, TreeSum
 
-__all__ = ["Keeper", "checkpoint_at", "facts_of", "row_kept", "same_data"]
+__all__ = ["Keeper", "Nodes", "checkpoint_at", "facts_of", "row_kept", "same_data"]
 
 logger = logging.getLogger("rff_stream")
 
@@ -26,12 +27,24 @@ SHARE = 20
 """A write of t seconds is followed by at least so many times t without one."""
 
 
+class Nodes(Protocol):
+    """Where finished nodes of a sum are kept: a :class:`~rff_stream.store.Checkpoint`."""
+
+    def nodes(self) -> dict[Node, tuple[dict[Any, Any], int]]:
+        """Finished nodes: values by group, and the rows that were looked at for them."""
+        ...
+
+    def save(self, node: Node, groups: Mapping[Any, Any], seen: int) -> None:
+        """Keep a node in place of those below it."""
+        ...
+
+
 class Keeper:
     """Takes a sum up where an earlier run left it, and writes it down by and by.
 
     Parameters
     ----------
-    checkpoint : Checkpoint
+    checkpoint : Nodes
         Begun: it knows what the moments mean.
 
     Notes
@@ -41,7 +54,7 @@ class Keeper:
     when the pass ends or is stopped by anything but the end of the process.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Nodes) -> None:
         self._checkpoint = checkpoint
         self._written: set[Node] = set()
         self._every = seconds("checkpoint-seconds", 30)
@@ -55,7 +68,7 @@ class Keeper:
             total.add(index, Tally(Groups(groups), seen), level)
             rows += seen
         if rows:
-            logger.info("goes on from a checkpoint with %s rows", f"{rows:,}")
+            logger.warning("goes on from a checkpoint with %s rows", f"{rows:,}")
         return rows
 
     def offer(self, total: TreeSum[Tally]) -> None:

@@ -47,6 +47,19 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
+BARE = """
+import sys, time
+import numpy as np
+from rff_stream._blas import rank_update
+z, out = np.ones((512, 1024), "float32"), np.zeros((1024, 1024), "float32")
+sys.stdin.readline()
+begun = time.perf_counter()
+for _ in range(1500):
+    rank_update(z, out, 1.0)
+print(time.perf_counter() - begun, flush=True)
+"""
+
+
 class Nothing:
     """Reads rows that are made up on the spot."""
 
@@ -205,6 +218,7 @@ def measure_workers(n: int, components: int, repeats: int) -> None:
 
         def note(name: str, value: float) -> None:
             found.setdefault(name, []).append(value)
+            print(f"{name}: {value:.2f}", file=sys.stderr, flush=True)  # should it be cut short
 
         for _ in range(repeats):
             for name, cluster, store in (
@@ -215,10 +229,28 @@ def measure_workers(n: int, components: int, repeats: int) -> None:
                     note(f"{name}: s", fit(store, components))
                 note(f"{name}: CPU s", cluster.cpu() - before)
                 note(f"{name}: MB sent", (sent_bytes(cluster.client) - sent) / 1e6)
+            for processes in (1, 2):
+                note(f"{processes} bare of SYRK: s", bare(processes))
             begun = time.process_time()
             note("threads: s", fit_in_threads(small, components))
             note("threads: CPU s", time.process_time() - begun)
     report(found, n, components, repeats)
+
+
+def bare(processes: int) -> float:
+    """Wall seconds of the same rank-k updates in each of so many processes at once."""
+    words, pipe = [sys.executable, "-c", BARE], subprocess.PIPE
+    known = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    each = [
+        subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=known)
+        for _ in range(processes)
+    ]
+    time.sleep(1.5)  # they import
+    for process in each:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return max(float(process.communicate()[0]) for process in each)
 
 
 def fit_in_threads(store: str, components: int) -> float:
@@ -236,7 +268,10 @@ def report(found: dict[str, list[float]], n: int, components: int, repeats: int)
     print(f"\n### Workers: n = {n:,}, d = 8, R = {components}, from Zarr, {repeats} turns\n")
     print("| what | median |\n|---|---|")
     for name, values in found.items():
-        print(f"| {name} | {statistics.median(values):.1f} |")
+        each = ", ".join(f"{value:.1f}" for value in values)
+        print(f"| {name} | {statistics.median(values):.1f} ({each}) |")
+    reach = 2 * ratio("1 bare of SYRK: s", "2 bare of SYRK: s")
+    print(f"| two processes of nothing but SYRK over one | {reach:.2f} |")
     print(f"| one over two workers, wall | {ratio('one: s', 'two: s'):.2f} |")
     weak = ratio("one: s", "two, twice the rows: s")
     print(f"| weak scaling: n on one over 2 n on two, wall | {weak:.2f} |")
