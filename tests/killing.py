@@ -1,6 +1,6 @@
 """Drivers that are killed: a program that forks fits and updates and ends them at random moments.
 
-``python killing.py FOLDER fit:3,update:2,two:1 SEED`` prints one line for each trial and "all well"
+``python killing.py FOLDER fit:3,update:2,two:1,rivals:1 SEED`` prints one line for each trial and "all well"
 for each kind. The parent only imports: every child is a fresh driver.
 """
 
@@ -162,11 +162,27 @@ def two_at_once(before: Path, folder: Path, seed: int) -> str:
     return found
 
 
+def rivals(before: Path, folder: Path, seed: int) -> str:
+    """State after two drivers fitted one model, in one checkpoint, at the same time."""
+    shutil.copytree(before, folder)
+    children = []
+    for _ in range(2):
+        children.append(start(fit, folder))
+        time.sleep(random.Random(seed).uniform(0, 0.3))
+    codes = [ended(child) for child in children]
+    assert 0 in codes and set(codes) <= {0, 4}, codes
+    run(state, folder)
+    found = (folder / "state").read_text()
+    say(f"rivals ended with {codes}: {found[:12]}")
+    shutil.rmtree(folder)
+    return found
+
+
 def prepared(folder: Path, kind: str) -> Path:
     before = folder / "before"
     before.mkdir()
     run(write, before / "d.zarr", 0, ROWS)
-    if kind != "fit":
+    if kind in ("update", "two"):
         run(fit, before)
         run(write, before / "d.zarr", ROWS, ROWS + MORE)
     return before
@@ -178,7 +194,7 @@ def warm() -> None:
 
 
 def program(folder: Path, kind: str, seed: int, trials: int) -> None:
-    act = fit if kind == "fit" else update
+    act = fit if kind in ("fit", "rivals") else update
     before = prepared(folder, kind)
     shutil.copytree(before, folder / "whole")
     began = time.monotonic()
@@ -191,6 +207,8 @@ def program(folder: Path, kind: str, seed: int, trials: int) -> None:
         place = folder / f"{number}"
         if kind == "two":
             found = two_at_once(before, place, seed + number)
+        elif kind == "rivals":
+            found = rivals(before, place, seed + number)
         else:
             delays = [rng.uniform(0.02, 1.0) * seconds for _ in range(rng.choice([1, 1, 2]))]
             found = trial(act, before, place, delays)

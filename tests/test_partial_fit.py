@@ -112,6 +112,17 @@ def test_a_stream_commits_to_the_store_it_was_loaded_from(tmp_path: Path):
     assert rs.load(tmp_path / "M.zarr").n_rows_ == model.n_rows_ == 600
 
 
+def test_the_batch_that_made_a_stored_model_is_not_counted_again(tmp_path: Path):
+    """Its name lies within the batch of the fit."""
+    MADE["KernelRidge"]().partial_fit(*batch(0), batch="offset 0").save(
+        tmp_path / "M.zarr", moments=True
+    )
+    for _ in range(2):
+        assert rs.load(tmp_path / "M.zarr").partial_fit(*batch(0), batch="offset 0").n_rows_ == 200
+    with pytest.raises(ModelError, match="'offset 0' was counted before with other rows"):
+        rs.load(tmp_path / "M.zarr").partial_fit(*batch(1), batch="offset 0")
+
+
 def test_frames_keep_their_names():
     pd = pytest.importorskip("pandas")
     x, y = batch(0)

@@ -283,17 +283,17 @@ def test_everything_is_synced_before_the_commit(tmp_path, monkeypatch):
 def test_a_model_replaced_while_it_is_read_is_read_whole(tmp_path, monkeypatch):
     path = tmp_path / "M.zarr"
     save(path, 1)
-    original = local.LocalFiles.sizes
+    original = local.LocalFiles.take
     versions = iter([2, 3])
 
-    def replaced_meanwhile(self: Any, folder: str) -> Any:
+    def replaced_meanwhile(self: Any, *given: Any) -> Any:
         if (version := next(versions, None)) is not None:
-            monkeypatch.setattr(local.LocalFiles, "sizes", original)
+            monkeypatch.setattr(local.LocalFiles, "take", original)
             save(path, version, overwrite=True)
-            monkeypatch.setattr(local.LocalFiles, "sizes", replaced_meanwhile)
-        return original(self, folder)
+            monkeypatch.setattr(local.LocalFiles, "take", replaced_meanwhile)
+        return original(self, *given)
 
-    monkeypatch.setattr(local.LocalFiles, "sizes", replaced_meanwhile)
+    monkeypatch.setattr(local.LocalFiles, "take", replaced_meanwhile)
     assert version_of(load_model(path)) == 3
 
 

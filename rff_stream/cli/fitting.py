@@ -119,8 +119,6 @@ def fitted_model(
 ) -> tuple[Any, float]:
     """A fitted model, and the seconds from call to return of fit."""
     model = opening.estimator(learner, selection, machine, seed)
-    # A classifier that was stopped starts anew: its passes keep no checkpoint.
-    kept = {} if learner.classify is not None else {"checkpoint": checkpoint}
     started = time.monotonic()
     model.fit(
         opening.opened(data),
@@ -129,7 +127,7 @@ def fitted_model(
         inputs=selection.inputs,
         dim=selection.dim,
         where=selection.conditions(seed, "train"),
-        **kept,
+        checkpoint=checkpoint,
         storage_options=selection.storage_options,
     )
     return model, time.monotonic() - started

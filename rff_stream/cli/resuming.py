@@ -18,11 +18,12 @@ def checkpoint_of(model: str) -> str:
 
 def fitted_at(model: str | None, overwrite: bool, fit: Callable[[str | None], Value]) -> Value:
     """What ``fit(checkpoint)`` gives; ``overwrite`` drops the checkpoint of another fit."""
+    from rff_stream.errors import ModelError
     from rff_stream.store import OtherPass, discard
 
     if model is None or "://" in model:
         return fit(None)
-    path = checkpoint_of(model)
+    path, taken = checkpoint_of(model), os.path.lexists(model)
     try:
         return fit(path)
     except OtherPass:
@@ -30,6 +31,13 @@ def fitted_at(model: str | None, overwrite: bool, fit: Callable[[str | None], Va
             raise
         discard(path)
         return fit(path)
+    except ModelError as error:
+        if taken or not os.path.lexists(model):
+            raise
+        raise ModelError(
+            f"{model} was saved by another run of this command while this one was reading. It is "
+            "whole: load it, or choose another --model."
+        ) from error
 
 
 def finish(model: str) -> None:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from rff_stream._array import Array
-from rff_stream.accumulate import Sums
-from rff_stream.errors import NumericalWarning
-from rff_stream.estimators.classified import StreamedClassifier
+from rff_stream.errors import ModelError
+from rff_stream.estimators.classgrown import ClassData, GrowingClassifier
+from rff_stream.estimators.growing import rows_of_batch
 from rff_stream.estimators.inputs import (
     checked_labels,
     in_memory,
     target_names,
     unchanged_on_error,
 )
+from rff_stream.estimators.ledger import Ledger, content_of_arrays
 from rff_stream.estimators.mapping import (
     LengthScale,
     check_choices,
@@ -29,48 +29,21 @@ from rff_stream.estimators.mapping import (
     make_features,
     seed_of,
 )
-from rff_stream.features import FeatureMap
+from rff_stream.estimators.resuming import drawn, resumable, resumed
 from rff_stream.kernels import Kernel
-from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onehot import ClassMoments, joined, sorted_labels
+from rff_stream.moments import AugmentedRow
+from rff_stream.onehot import ClassMoments, class_row, joined, sorted_labels
 from rff_stream.onepass import Reading, no_rows
 from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
+from rff_stream.onepass.classnodes import ClassNodes
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns, open_source
+from rff_stream.store import Checkpoint
 
 __all__ = ["ClassData", "FittingClassifier"]
 
-
-@dataclass(slots=True, eq=False)
-class ClassData:
-    """What one fit reads from.
-
-    Parameters
-    ----------
-    reading : Reading
-    columns : Columns
-        With the name of y as its target.
-    table : (C,) array or None
-        Labels of data in memory, whose rows carry their numbers.
-    """
-
-    reading: Reading
-    columns: Columns
-    table: Array | None
-
-    def written(self, label: Any) -> Any:
-        """A label as rows carry it; None where no row does."""
-        if self.table is None:
-            return label
-        found = np.flatnonzero(self.table == label)
-        return int(found[0]) if len(found) else None
-
-    def named(self, part: ClassMoments) -> ClassMoments:
-        """Class moments under the labels that were given."""
-        if self.table is None:
-            return part
-        names = self.table.tolist()
-        return part.renamed(tuple(names[int(code)] for code in part.labels))
+SEED = "seed"
+"""Of the pilot, in the header of a checkpoint."""
 
 
 def _takes_batches(estimator: Any) -> bool:
@@ -82,24 +55,13 @@ def _takes_batches(estimator: Any) -> bool:
     )
 
 
-class FittingClassifier(StreamedClassifier):
+class FittingClassifier(GrowingClassifier):
     """Fits class moments and leaves their answer to a subclass: ``_check`` and ``_answer``."""
 
-    loss: str
     kernel: Kernel | str | Sequence[Kernel]
     length_scale: LengthScale
-    n_components: int
-    alpha: float | str
-    class_weight: Mapping[Any, float] | str | None
-    features: FeatureMap | str
-    cv: int
     warm_start: bool
-    dtype: Literal["float32", "float64"]
-    sums: Sums
-    sample_rows: int
     random_state: Any
-    _flat = True
-    _expected: tuple[Any, ...] | None = None
 
     @unchanged_on_error
     def fit(
@@ -111,6 +73,8 @@ class FittingClassifier(StreamedClassifier):
         inputs: Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
+        classes: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Fit from one read of the data, or one for each step of a loss that needs more.
@@ -125,6 +89,13 @@ class FittingClassifier(StreamedClassifier):
             counts as three.
         inputs, dim, where, storage_options
             As in :meth:`rff_stream.KernelRidge.fit`.
+        classes : array-like, optional
+            Labels to expect, of which the data need not hold any yet; others are then an
+            error. A model in a store takes no class later that it was not saved with.
+        checkpoint : path or URL, optional
+            Where finished sums, and every pass of a loss that makes several, are kept while a
+            long fit runs; the same fit goes on from there, with the same bits. Remove it when
+            the model is saved.
 
         Returns
         -------
@@ -140,12 +111,9 @@ class FittingClassifier(StreamedClassifier):
         """
         check_n_components(self.n_components, self.features)
         self._check()
-        self._expected = None
-        data = self._opened(X, y, sample_weight, inputs, dim, where, storage_options, None)
-        check_choices(
-            self.kernel, self.length_scale, self.features, self.sample_rows, self.n_features_in_
-        )
-        self._read(data)
+        expected = None if classes is None else tuple(np.unique(classes).tolist())
+        data = self._begun(X, y, sample_weight, inputs, dim, where, storage_options, expected)
+        self._read(data, expected or (), checkpoint)
         return self
 
     @available_if(_takes_batches)  # type: ignore[untyped-decorator]
@@ -157,6 +125,7 @@ class FittingClassifier(StreamedClassifier):
         classes: Any = None,
         sample_weight: Any = None,
         *,
+        batch: str | None = None,
         inputs: Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
         where: Sequence[Any] = (),
@@ -173,22 +142,30 @@ class FittingClassifier(StreamedClassifier):
         classes : array-like, optional
             Labels to expect, in the first call: others are then an error. Without it a new
             label is a new class, and a warning names it.
+        batch : str, optional
+            Its name: a batch that was counted is not counted again, whoever replays it.
         """
         if not hasattr(self, "coef_"):
             check_n_components(self.n_components, self.features)
             self._check()
             expected = None if classes is None else tuple(np.unique(classes).tolist())
-            self._expected = expected
-            data = self._opened(X, y, sample_weight, inputs, dim, where, storage_options, None)
-            check_choices(
-                self.kernel, self.length_scale, self.features, self.sample_rows,
-                self.n_features_in_,
-            )  # fmt: skip
+            content = content_of_arrays(*rows_of_batch(X, y, sample_weight)) if batch else ""
+            data = self._begun(X, y, sample_weight, inputs, dim, where, storage_options, expected)
             self._read(data, expected or ())
+            self._ledger = Ledger(batches={batch: content}) if batch else self._ledger
             return self
+        if in_memory(X) and not (inputs or dim or where):
+            from rff_stream.estimators.updating import counted
+
+            counted(self, X, y, sample_weight, batch)
+            return self
+        if batch is not None or self._home is not None:
+            raise ModelError(
+                f"A {type(X).__name__} with inputs={inputs!r} and where={where!r} is no batch of "
+                "rows in memory, which a name, or the store of this model, asks for. Use update()."
+            )
         columns = self.columns_
-        data = self._opened(X, y, sample_weight, inputs, dim, where, storage_options, columns)
-        self._add(data)
+        self._add(self._labelled(X, y, sample_weight, inputs, dim, where, storage_options, columns))
         return self
 
     def _check(self) -> None:
@@ -202,15 +179,26 @@ class FittingClassifier(StreamedClassifier):
         row: AugmentedRow,
         classes: ClassMoments,
         folds: Mapping[Any, ClassMoments],
+        kept: Checkpoint | None,
     ) -> None:
         """Set ``coef_``, ``intercept_`` and the rest of the answer."""
         raise NotImplementedError
 
-    def _solve_classes(self, classes: ClassMoments, folds: Mapping[Any, ClassMoments]) -> None:
-        """The answer where moments suffice."""
-        raise NotImplementedError
+    def _begun(
+        self, X: Any, y: Any, weight: Any, inputs: Any, dim: Any, where: Any, options: Any,
+        expected: tuple[Any, ...] | None,
+    ) -> ClassData:  # fmt: skip
+        """The rows of a fit that starts anew."""
+        data = self._labelled(X, y, weight, inputs, dim, where, options, None)
+        check_choices(
+            self.kernel, self.length_scale, self.features, self.sample_rows, self.n_features_in_
+        )
+        self._expected = expected
+        self._forget_history()
+        self._selection = {"dim": dim, "where": tuple(where), "by": None}
+        return data
 
-    def _opened(
+    def _labelled(
         self, X: Any, y: Any, weight: Any, inputs: Any, dim: Any, where: Any, options: Any,
         columns: Columns | None,
     ) -> ClassData:  # fmt: skip
@@ -250,28 +238,52 @@ class FittingClassifier(StreamedClassifier):
         reading = Reading(source, progress=self.progress)
         return ClassData(reading, columns or found, table)
 
-    def _read(self, data: ClassData, expected: tuple[Any, ...] = ()) -> None:
+    def _read(
+        self,
+        data: ClassData,
+        expected: tuple[Any, ...] = (),
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> None:
         """Plan, pilot, map, pass, answer."""
-        reading, columns, seed = data.reading, data.columns, seed_of(self.random_state)
-        folds = self.cv if self.alpha == "cv" else 0
-        apart = self.class_weight == "balanced"
-        n = self.n_components
-        n = n if isinstance(self.features, str) else self.features.n_components
-        choices: Any = {"memory": self.memory, "sums": self.sums, "dtype": self.dtype}
-        self.plan_ = reading.plan(n, n_groups=max(folds, 1), **choices)
+        reading, columns = data.reading, data.columns
+        source = reading.source
+        self.columns_, ledger = columns, self._recorded(source)
+        folds, apart = self._n_folds(1), self.class_weight == "balanced"
+        plan = self._plan(reading)
+        kept = None if checkpoint is None else resumable(self, source, plan, checkpoint)
+        row = None if kept is None else resumed(self, kept)
+        seed = seed_of(self.random_state)
+        if row is not None and kept is not None and kept.store is not None:
+            row, seed = class_row(row, ()), int(kept.store.header[SEED])
         pilot, labels = reading.class_pilot(seed)
         if apart:
-            groups = max(folds, 1) * len(labels)
-            self.plan_ = reading.plan(n, n_groups=groups, **choices)
-        self._draw(pilot, seed)
-        row = self._row(pilot, columns)
-        parts, seen = self._class_moments(data, row, labels, folds, apart)
-        self.columns_ = columns
+            plan = self._plan_apart(reading, max(folds, 1) * len(labels))
+        self.plan_ = plan
+        if row is None:
+            self._draw(pilot, seed)
+            row = self._row(pilot, columns)
+        nodes = None
+        if kept is not None:
+            header, arrays = drawn(self)
+            nodes = ClassNodes(kept, row, labels, {**header, SEED: seed}, arrays)
+            self._pass = kept.token
+        parts, seen = self._class_moments(data, row, plan, labels, folds, apart=apart, nodes=nodes)
+        if not any(part.moments.n for part in parts.values()):
+            raise no_rows(source)
+        every = sorted_labels([*next(iter(parts.values())).labels, *expected])
+        parts = {fold: part.over(every) for fold, part in parts.items()}
         whole = joined(parts.values())
-        whole = whole.over(sorted_labels([*whole.labels, *expected]))
-        self._count(whole, seen)
-        with few_features_blas(n):
-            self._answer(data, pilot, row, whole, parts)
+        self._hold(whole, parts)
+        self._ledger, self.fraction_seen_ = ledger, 1.0
+        self.n_missing_ = seen - self.n_rows_
+        with few_features_blas(self.features_.n_components):
+            self._answer(data, pilot, row, whole, parts, kept)
+
+    def _plan_apart(self, reading: Reading, n_groups: int) -> Any:
+        """The plan of a pass that keeps every class apart."""
+        n = self.n_components if isinstance(self.features, str) else self.features.n_components
+        choices: Any = {"memory": self.memory, "sums": self.sums, "dtype": self.dtype}
+        return reading.plan(n, n_groups=n_groups, **choices)
 
     def _draw(self, pilot: Pilot, seed: int) -> None:
         """The map: drawn for the pilot, or that of the fit before."""
@@ -299,86 +311,17 @@ class FittingClassifier(StreamedClassifier):
             units = columns.units[: len(columns.inputs)]
             return augmented_row(self.features_, bare, columns.inputs, (), units)
 
-    def _class_moments(
-        self, data: ClassData, row: AugmentedRow, labels: tuple[Any, ...], folds: int, apart: bool
-    ) -> tuple[dict[Any, ClassMoments], int]:
-        """Class moments of each fold (or of all rows, under None), under the labels given."""
-        given = self.class_weight if isinstance(self.class_weight, Mapping) else {}
-        weights = {data.written(label): float(w) for label, w in given.items()}
-        groups, seen = data.reading.classes(
-            self.features_,
-            row,
-            self.plan_,
-            labels=tuple(label for label in labels if weights.get(label, 1.0) > 0),
-            sample_rows=self.sample_rows,
-            class_weight=weights,
-            folds=folds,
-            apart=apart,
-        )
-        if not any(part.moments.n for part in groups.values()):
-            raise no_rows(data.reading.source)
-        named = {key: data.named(part) for key, part in groups.items()}
-        self.class_weight_ = dict(given)
-        if apart:
-            named = self._balanced(named)
-        every = sorted_labels(label for part in named.values() for label in part.labels)
-        found: dict[Any, ClassMoments] = {}
-        for (fold, _), part in sorted(named.items(), key=lambda item: str(item[0])):
-            whole = part.over(every)
-            found[fold] = found[fold] + whole if fold in found else whole
-        return found, seen
-
-    def _balanced(self, groups: dict[Any, ClassMoments]) -> dict[Any, ClassMoments]:
-        """Sums of every label scaled so that all classes weigh the same."""
-        totals: dict[Any, float] = {}
-        for part in groups.values():
-            label = part.labels[0]
-            totals[label] = totals.get(label, 0.0) + part.moments.weight
-        mean = sum(totals.values()) / len(totals)
-        self.class_weight_ = {label: mean / weight for label, weight in totals.items()}
-        return {key: part.scale(self.class_weight_[part.labels[0]]) for key, part in groups.items()}
-
-    def _count(self, whole: ClassMoments, seen: int) -> None:
-        """Rows, classes and moments; refuses a single class."""
-        if len(whole.labels) < 2:
-            raise ValueError(
-                f"The data hold 1 class ({whole.labels[0]!r}), but a classifier tells two or more "
-                "apart. Give rows of another class."
-            )
-        self.moments_: Moments = whole.moments
-        self.classes_ = np.asarray(whole.labels)
-        self.n_rows_, self.n_missing_ = whole.moments.n, seen - whole.moments.n
-
     def _add(self, data: ClassData) -> None:
         """The moments of one more batch, and the answer of all."""
-        old = ClassMoments(tuple(self.classes_.tolist()), self.moments_)
-        bare = self.moments_.with_targets([]).row
-        self.plan_ = data.reading.plan(
-            self.features_.n_components, memory=self.memory, sums=self.sums, dtype=self.dtype
-        )
-        parts, seen = self._class_moments(data, bare, (), 0, False)
-        new = joined(parts.values())
-        self._admit(set(new.labels) - set(old.labels))
+        source = data.reading.source
+        plan = self._plan(data.reading, self.features_.n_components)
+        known = tuple(self.classes_.tolist())
+        bare = class_row(self.moments_.row, ())
+        parts, seen = self._class_moments(data, bare, plan, (), self._n_folds(1))
+        if not any(part.moments.n for part in parts.values()):
+            raise no_rows(source)
+        self._admit({label for part in parts.values() for label in part.labels} - {*known}, known)
         before = self.n_rows_ + self.n_missing_
-        whole = old + new
-        self._count(whole, before + seen)
-        with few_features_blas(self.features_.n_components):
-            self._solve_classes(whole, {None: whole})
-
-    def _admit(self, new: set[Any]) -> None:
-        """A label that was not met before: an error where others were announced."""
-        if not new:
-            return
-        label = sorted_labels(new)[0]
-        if self._expected is not None:
-            raise ValueError(
-                f"Label {label!r} is not among the classes that the first call announced "
-                f"({', '.join(map(repr, self.classes_.tolist()))}). Announce it, or leave "
-                "classes= out: a new label is then a new class."
-            )
-        warnings.warn(
-            f"Label {label!r} is new in this batch ({len(new)} new in all): it is a class from "
-            "now on, and rows before it count as not of it.",
-            NumericalWarning,
-            stacklevel=5,
-        )
+        self.plan_ = plan
+        self._adopt(self._merged({fold: part.moments for fold, part in parts.items()}))
+        self.n_missing_ = before + seen - self.n_rows_

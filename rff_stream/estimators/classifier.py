@@ -32,8 +32,11 @@ from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow
 from rff_stream.onehot import ClassMoments
 from rff_stream.onepass.lossalpha import choose_alpha
-from rff_stream.onepass.losspass import LossStatistic, descents
+from rff_stream.onepass.losspass import LossStatistic, LossSums, SumOfRows, descents
+from rff_stream.onepass.remembering import remembered
 from rff_stream.pilot import Pilot
+from rff_stream.store import Checkpoint
+from rff_stream.store.passes import Passes
 
 __all__ = ["KernelClassifier"]
 
@@ -206,11 +209,12 @@ class KernelClassifier(FittingClassifier):
         row: AugmentedRow,
         classes: ClassMoments,
         folds: Mapping[Any, ClassMoments],
+        kept: Checkpoint | None,
     ) -> None:
         if self.loss == "squared":
             self._solve_classes(classes, folds)
         else:
-            self._descend(data, pilot, row, classes)
+            self._descend(data, pilot, row, classes, kept)
 
     def _solve_classes(self, classes: ClassMoments, folds: Mapping[Any, ClassMoments]) -> None:
         self.n_passes_, self.converged_ = 1, True
@@ -226,7 +230,12 @@ class KernelClassifier(FittingClassifier):
         return sampled(classes, self.features_, self.class_weight_)
 
     def _descend(
-        self, data: ClassData, pilot: Pilot, row: AugmentedRow, classes: ClassMoments
+        self,
+        data: ClassData,
+        pilot: Pilot,
+        row: AugmentedRow,
+        classes: ClassMoments,
+        kept: Checkpoint | None,
     ) -> None:
         """Passes over the rows until the loss is least."""
         loss = loss_for(self.loss, len(classes.labels))
@@ -242,7 +251,7 @@ class KernelClassifier(FittingClassifier):
         )
         state: Descent | None = None
         for state in descents(
-            lambda asked: data.reading.sums(asked, self.plan_.layout, "fitting").value,
+            self._passes(data, kept),
             statistic,
             problem,
             self._start(classes),
@@ -260,6 +269,15 @@ class KernelClassifier(FittingClassifier):
             linear = calibrated(linear, held_out, sample)
         self._set(linear)
         self._finish(state, problem)
+
+    def _passes(self, data: ClassData, kept: Checkpoint | None) -> SumOfRows:
+        """A statistic -> its sum over all rows, or what an earlier run kept of it."""
+
+        def read(asked: LossStatistic) -> LossSums:
+            found: LossSums = data.reading.sums(asked, self.plan_.layout, "fitting").value
+            return found
+
+        return read if kept is None else remembered(read, Passes(kept.path), kept.token)
 
     def _penalty(
         self, pilot: Pilot, row: AugmentedRow, loss: Loss, classes: ClassMoments
@@ -335,6 +353,7 @@ class KernelClassifier(FittingClassifier):
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
         self.classes_ = np.array(facts["classes"], dtype=facts["class_dtype"])
+        self._expected = tuple(self.classes_.tolist())
         self.class_weight_ = dict(facts["class_weight"])
         self.n_passes_, self.converged_ = facts["n_passes"], facts["converged"]
         self.objective_ = ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
-from rff_stream.estimators.inputs import in_memory, unchanged_on_error
+from rff_stream.estimators.inputs import checked_batch, in_memory, unchanged_on_error
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
 from rff_stream.estimators.streaming import StreamedEstimator
 from rff_stream.moments import AugmentedRow, Moments, total
@@ -222,6 +222,26 @@ class GrowingEstimator(StreamedEstimator):
         )
         self._check_columns(source)
         return source
+
+    def _of_arrays(self, X: Any, y: Any, sample_weight: Any) -> Source:
+        """Rows in memory, checked against the fit."""
+        targets = self.columns_.targets
+        X, y, weight = checked_batch(self, X, y, sample_weight, bool(targets), self.missing_rows)
+        found = 0 if y is None else int(np.prod(y.shape[1:]))
+        if found != len(targets):
+            raise ModelError(
+                f"y has {found} targets, but the model was fitted on {len(targets)} "
+                f"({', '.join(targets)}). Give those."
+            )
+        choices: Any = {"missing_rows": self.missing_rows, "missing_chunks": self.missing_chunks}
+        return open_source(X, y, weight, **choices)
+
+    def _merged(self, groups: Mapping[Any, Moments]) -> dict[Any, Moments]:
+        """Moments by group with those of one more batch."""
+        found = dict(self._grouped())
+        for label, moments in groups.items():
+            found[label] = found[label] + moments if label in found else moments
+        return found
 
     def _check_columns(self, source: Source) -> None:
         """Refuse other names or units than those of the fit."""

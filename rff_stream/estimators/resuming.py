@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from rff_stream._array import Array
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.persistence import MAP, STATE, map_of, plain_value, selection_of
 from rff_stream.moments import AugmentedRow, Moments
@@ -14,11 +15,11 @@ from rff_stream.planning import Plan
 from rff_stream.sources import Source
 from rff_stream.store import Checkpoint
 
-__all__ = ["read_all"]
+__all__ = ["drawn", "read_all", "resumable", "resumed"]
 
 AFTERWARDS = (
-    "alpha", "contamination", "cv", "fit_intercept", "memory", "noise", "progress", "refine",
-    "ridge", "threshold",
+    "alpha", "contamination", "cv", "fit_intercept", "loss", "max_passes", "memory", "noise",
+    "progress", "refine", "ridge", "threshold", "tol", "warm_start",
 )  # fmt: skip
 """Parameters that are asked after the pass: another value goes on from the same sums."""
 
@@ -73,8 +74,13 @@ def resumed(model: GrowingEstimator, kept: Checkpoint) -> AugmentedRow | None:
 
 def begin(model: GrowingEstimator, kept: Checkpoint, row: AugmentedRow, found: Plan) -> None:
     """Say what the checkpoint will keep, the map included."""
+    kept.begin(row, found.order, *drawn(model))
+    model._pass = kept.token
+
+
+def drawn(model: GrowingEstimator) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What a model has before its pass, its map above all, as a header and arrays of a store."""
     plain, arrays = model.features_.spec()
     named = {MAP + name: values for name, values in arrays.items()}
     named |= {STATE + name: values for name, values in model._state().items()}
-    kept.begin(row, found.order, {"map": dict(plain)}, named)
-    model._pass = kept.token
+    return {"map": dict(plain)}, named

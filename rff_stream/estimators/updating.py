@@ -7,17 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rff_stream._array import digest
 from rff_stream.errors import ModelError
 from rff_stream.estimators.growing import GrowingEstimator, rows_of_batch
-from rff_stream.estimators.inputs import checked_batch, in_memory
+from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading
 from rff_stream.onepass.content import ContentStatistic
-from rff_stream.sources import Source, open_source
+from rff_stream.sources import Source
 from rff_stream.sources.extent import can_grow, check_unchanged, growth_of, record_of
 from rff_stream.sources.part import PartSource
 from rff_stream.store import MomentStore, Outdated
@@ -126,23 +124,23 @@ def adopt(model: GrowingEstimator, store: MomentStore) -> None:
 
 def merge(model: GrowingEstimator, added: Added) -> None:
     """Add a batch to a model in memory."""
-    groups = dict(model._grouped())
-    for label, moments in added.groups.items():
-        groups[label] = groups[label] + moments if label in groups else moments
-    model._adopt(groups)
+    model._adopt(model._merged(added.groups))
     model._ledger = model._ledger + added.ledger
     model.n_missing_ += added.seen - added.rows
 
 
 def counted(model: GrowingEstimator, X: Any, y: Any, weight: Any, batch: str | None) -> None:
     """One more batch of rows in memory, for partial_fit."""
-    store, ledger = model._store(), model._ledger
+    store = model._store()
+    ledger = model._ledger if store is None else Ledger.of(store.ever().values())
     content = content_of_arrays(*rows_of_batch(X, y, weight)) if batch else ""
     mine = Ledger(batches={batch: content}) if batch else Ledger()
-    if batch and ledger.knows(batch, content) and store is None:
+    if batch and ledger.knows(batch, content):  # under its own id, or within that of the fit
+        if store is not None:
+            adopt(model, store)
         return
     row = model.moments_.row if store is None else store.row
-    groups, seen = read(model, array_source(model, X, y, weight), row)
+    groups, seen = read(model, model._of_arrays(X, y, weight), row)
     added = Added(batch or f"batch {uuid.uuid4().hex}", groups, seen, mine)
     if store is None:
         merge(model, added)
@@ -209,7 +207,7 @@ def new_arrays(
     content = content_of_arrays(*rows_of_batch(X, y, weight))
     batch = request.batch or f"rows {content[:32]}"
     if not ledger.knows(batch, content):
-        groups, seen = read(model, array_source(model, X, y, weight), row)
+        groups, seen = read(model, model._of_arrays(X, y, weight), row)
         yield Added(batch, groups, seen, Ledger(batches={batch: content}))
 
 
@@ -238,19 +236,3 @@ def read(model: GrowingEstimator, source: Source, row: AugmentedRow) -> tuple[Gr
     plan = model._plan(reading, model.features_.n_components)
     groups, seen = model._groups_of(reading, row, plan)
     return groups or {None: Moments.zero(row, plan.order)}, seen
-
-
-def array_source(model: GrowingEstimator, X: Any, y: Any, weight: Any) -> Source:
-    """Rows in memory, checked against the fit."""
-    d, targets = model.n_features_in_, model.columns_.targets
-    X, y, weight = checked_batch(model, X, y, weight, bool(targets), model.missing_rows)
-    found = 0 if y is None else int(np.prod(y.shape[1:]))
-    if found != len(targets):
-        raise ModelError(
-            f"y has {found} targets, but the model was fitted on {len(targets)} "
-            f"({', '.join(targets)}). Give those."
-        )
-    assert X.shape[1] == d
-    return open_source(
-        X, y, weight, missing_rows=model.missing_rows, missing_chunks=model.missing_chunks
-    )

@@ -23,6 +23,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onehot import ClassMoments, one_hot, sorted_labels
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.classes import ClassStatistic
+from rff_stream.onepass.classnodes import ClassNodes
 from rff_stream.onepass.keeping import Keeper, checkpoint_at, row_kept, same_data
 from rff_stream.onepass.leaf import (
     Leaf,
@@ -157,19 +158,30 @@ class Reading:
         return self.source.shape if self.source.n_rows is not None and (split or cut) else ()
 
     def classes(
-        self, features: FeatureMap, row: AugmentedRow, found: Plan, **choices: Any
+        self,
+        features: FeatureMap,
+        row: AugmentedRow,
+        found: Plan,
+        *,
+        nodes: ClassNodes | None = None,
+        **choices: Any,
     ) -> tuple[dict[Any, ClassMoments], int]:
         """Class moments by (fold, label), and how many rows were looked at.
 
         Parameters
         ----------
+        nodes : ClassNodes, optional
+            Where finished nodes come from and go to.
         **choices
             Of :class:`~rff_stream.onepass.classes.ClassStatistic`: labels, class_weight,
             folds, apart and sample_rows.
         """
         places, sums = places_of(self.source, found.layout), cast(Any, found.sums)
         statistic = ClassStatistic(features, row, sums, n_places=places, **choices)
-        tally = self.sums(statistic, found.layout)
+        generation = self.source.generation()
+        keeper = None if nodes is None else Keeper(nodes)
+        tally = self.sums(statistic, found.layout, keeper=keeper)
+        same_data(self.source, generation)
         return dict(tally.value.by_label), tally.seen
 
     def sums(

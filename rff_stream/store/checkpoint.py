@@ -64,6 +64,11 @@ class Checkpoint:
         self._store = self._found()
 
     @property
+    def path(self) -> str:
+        """Where it lies."""
+        return os.fspath(self._path)
+
+    @property
     def token(self) -> str:
         """sha256 of the facts."""
         return digest(self._facts)
@@ -182,7 +187,7 @@ def discard(path: str | os.PathLike[str], options: Mapping[str, Any] | None = No
         os.rename(files.root, beside)
         shutil.rmtree(beside, ignore_errors=True)
         return
-    for name in ("zarr.json", "log", "data", "row", "map", "fitted", "answers"):
+    for name in ("zarr.json", "log", "data", "row", "map", "fitted", "answers", "passes"):
         files.remove(name)
 
 

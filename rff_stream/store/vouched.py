@@ -42,7 +42,7 @@ def read_vouched(files: Files, manifest: Manifest, max_bytes: int) -> dict[str, 
         or gives the bytes where all of them together are more than ``max_bytes``.
     """
     check_size(files.place, manifest, max_bytes)
-    found = {}
+    found: dict[str, bytes] = {}
     for root, mine in by_root(manifest).items():
         at_most = {name: size for name, (size, _) in mine.items()}
         data = files.take(root, at_most) if root else files.find_all(at_most)
