@@ -346,6 +346,28 @@ def test_order_comes_from_numbers_and_not_from_clocks(path, monkeypatch):
     assert [entry.number for entry in store.history()] == list(range(5))
 
 
+def test_a_commit_costs_no_more_after_a_long_history(path, monkeypatch):
+    """Opened and appended to: as many files are opened, and no moments of others are read."""
+    store = new_store(path, "")
+    counts = []
+    for stop in (130, 258):  # two entries after a full state, both times
+        for number in range(len(store) + 1, stop):
+            store.append(f"{number:04}", whole_moments(number % 9))
+        opened: list[str] = []
+        original = os.open
+
+        def counting(name, *given, original=original, opened=opened, **more):
+            opened.append(str(name))
+            return original(name, *given, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", counting)
+            MomentStore.open(path).append(f"{stop:04}", whole_moments(1))
+        counts.append(len(opened))
+    assert len(store) == 258
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("every", [1, 2, 3, 128])
 def test_opening_reads_from_the_last_full_state(path, monkeypatch, every):
     monkeypatch.setattr(log_module, "SNAPSHOT_EVERY", every)

@@ -89,6 +89,30 @@ def test_a_model_of_any_union_of_groups_reads_nothing(tmp_path):
         rs.load(tmp_path / "M.zarr", groups={"lat": 5})
 
 
+def test_a_collected_cube_in_a_store_answers_for_any_union(tmp_path, path):
+    """No model was fitted: what was collected by month and latitude is a store of its own."""
+    cube, data = grown(tmp_path / "c.zarr", 0, 120), days(0, 120)
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.5), 2, 24, rng=0)
+    by = ["time.month", "lat"]
+    groups = rs.collect(
+        features, cube, "t", inputs=["u", "v"], by=by, sums="float64", progress=False
+    )
+    row = next(iter(groups.values())).row
+    store = MomentStore.create(path, row)
+    assert store.append("2000", groups) and not store.append("2000", groups)
+    cube.rename(tmp_path / "away.zarr")
+    for chosen in ({"time.month": [1]}, {"lat": [-70.0, 70.0], "time.month": [2, 3]}):
+        found = ridge().fit_moments(features, store.total(groups=chosen))
+        part = data.sel(time=data["time.month"].isin(chosen["time.month"]))
+        part = part.sel(lat=chosen["lat"]) if "lat" in chosen else part
+        alone = rs.collect(
+            features, part, "t", inputs=["u", "v"], row=row, sums="float64", progress=False
+        )
+        assert found.n_rows_ == alone.n == part["t"].size
+        expected = ridge().fit_moments(features, alone)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0, atol=1e-9)
+
+
 def test_groups_are_chosen_by_label_or_by_a_function(path):
     store = MomentStore.create(path, a_row())
     groups = {label: whole_moments(i) for i, label in enumerate([1, "1", 2, None])}

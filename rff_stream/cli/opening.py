@@ -10,7 +10,15 @@ from typing import Any
 from rff_stream.cli.arguments import Learner, Machine, Selection
 from rff_stream.errors import DataError
 
-__all__ = ["check_free", "estimator", "growing_model", "load_model", "opened", "source_of"]
+__all__ = [
+    "answered",
+    "check_free",
+    "estimator",
+    "growing_model",
+    "load_model",
+    "opened",
+    "source_of",
+]
 
 NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
 
@@ -129,6 +137,20 @@ def growing_model(
         )
     model = shell_of(store.header, store.arrays)
     return model if machine.memory is None else model.set_params(memory=machine.memory), store
+
+
+def answered(path: str, machine: Machine, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Solve the model at a path for the batches that it holds now, and keep the answer there."""
+    from rff_stream.estimators.persistence import keep_answer
+    from rff_stream.store import MomentStore
+
+    remote = storage_options if "://" in path else None
+    while True:
+        before = MomentStore.open(path, storage_options=remote).batches()
+        model = load_model(path, machine, storage_options=storage_options)
+        if MomentStore.open(path, storage_options=remote).batches() == before:
+            keep_answer(model, before, (path, remote))
+            return
 
 
 def check_free(path: str | None, overwrite: bool) -> None:

@@ -28,6 +28,12 @@ __all__ = ["update"]
 @click.option(
     "--by", metavar="COLUMN", help="Every label of this column is a batch; known ones are skipped."
 )
+@click.option(
+    "--answer/--no-answer",
+    default=True,
+    help="Solve the model anew when the rows are counted (a sum of all batches and one solve). "
+    "Without it whoever loads the model solves: for many updates in a row.",
+)
 @arguments.machine
 @arguments.storage_options
 @arguments.as_json
@@ -36,6 +42,7 @@ def update(
     model: str | None,
     batch: str | None,
     by: str | None,
+    answer: bool,
     machine: Machine,
     storage_options: dict[str, Any] | None,
     as_json: bool,
@@ -56,6 +63,8 @@ def update(
     request = Request(opening.opened(data), None, None, batch, by, storage_options)
     with computing(machine):
         found = ingested(shell, store, request)
+        if answer and found.added:
+            opening.answered(model, machine, storage_options)
     seconds, total = time.monotonic() - started, sum(each.rows for each in store.batches())
     added = {each.id: each.rows for each in found.added}
     rows = sum(added.values())

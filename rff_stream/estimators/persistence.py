@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,10 +19,17 @@ from rff_stream.features import map_from_spec
 from rff_stream.kernels import kernel_from_spec
 from rff_stream.moments import Moments, total
 from rff_stream.sources import Columns, HoldOut
-from rff_stream.store import MomentStore, StoredModel, load_model, save_model
+from rff_stream.store import (
+    Batch,
+    MomentStore,
+    StoredModel,
+    load_model,
+    save_answer,
+    save_model,
+)
 from rff_stream.store.choosing import ChosenGroups, Weights, Where
 
-__all__ = ["load", "plain_value", "save", "shell_of", "value_of"]
+__all__ = ["keep_answer", "load", "plain_value", "save", "shell_of", "value_of"]
 
 MAP = "map/"
 STATE = "fitted/"
@@ -43,14 +50,7 @@ def save(
         "parameters": {name: plain_value(v) for name, v in model.get_params(deep=False).items()},
         "columns": _listed(asdict(model.columns_)),
         "map": dict(plain),
-        "fitted": {
-            "flat": model._flat,
-            "n_rows": model.n_rows_,
-            "n_missing": model.n_missing_,
-            "feature_names": [str(n) for n in getattr(model, "feature_names_in_", [])],
-            **history_of(model),
-            **model._facts(),
-        },
+        "fitted": facts_of(model),
     }
     if moments and not hasattr(model, "moments_"):
         raise ModelError(
@@ -69,6 +69,26 @@ def save(
         overwrite=overwrite,
         storage_options=storage_options,
     )
+
+
+def keep_answer(model: GrowingEstimator, batches: Collection[Batch], home: tuple[str, Any]) -> None:
+    """Write what a stored model answers from exactly these batches, so that loading does not."""
+    path, options = home
+    save_answer(
+        path, batches, {"fitted": facts_of(model)}, model._arrays(), storage_options=options
+    )
+
+
+def facts_of(model: StreamedEstimator) -> dict[str, Any]:
+    """What a fit left behind besides arrays, as plain JSON."""
+    return {
+        "flat": model._flat,
+        "n_rows": model.n_rows_,
+        "n_missing": model.n_missing_,
+        "feature_names": [str(n) for n in getattr(model, "feature_names_in_", [])],
+        **history_of(model),
+        **model._facts(),
+    }
 
 
 def history_of(model: StreamedEstimator) -> dict[str, Any]:

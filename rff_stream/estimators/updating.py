@@ -12,13 +12,14 @@ from rff_stream.errors import ModelError
 from rff_stream.estimators.growing import GrowingEstimator, rows_of_batch
 from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
+from rff_stream.estimators.persistence import keep_answer
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading
 from rff_stream.onepass.content import ContentStatistic
 from rff_stream.sources import Source
 from rff_stream.sources.extent import can_grow, check_unchanged, growth_of, record_of
 from rff_stream.sources.part import PartSource
-from rff_stream.store import MomentStore, Outdated
+from rff_stream.store import Batch, MomentStore, Outdated
 
 __all__ = ["Added", "Update", "counted", "ingested", "updated"]
 
@@ -71,7 +72,9 @@ def updated(model: GrowingEstimator, *given: Any, **choices: Any) -> Update:
     request, store = Request(*given, **choices), model._store()
     if store is not None:
         found = ingested(model, store, request)
-        adopt(model, store)
+        batches = adopt(model, store)
+        if found.added and model._home is not None:
+            keep_answer(model, batches, model._home)
         return found
     found = looked(model, model._ledger, model.moments_.row, request)
     for added in found.added:
@@ -111,15 +114,20 @@ def follows(mine: Ledger) -> Any:
     return still
 
 
-def adopt(model: GrowingEstimator, store: MomentStore) -> None:
-    """Answer from what the store holds now, unless the model does already."""
-    batches = store.batches()
-    ledger, rows = Ledger.of(store.ever().values()), sum(batch.rows for batch in batches)
-    if ledger == model._ledger and rows == model.n_rows_:
-        return
-    model._adopt(store.groups())
+def adopt(model: GrowingEstimator, store: MomentStore) -> list[Batch]:
+    """Answer from what the store holds now, unless the model does already; from which batches."""
+    while True:
+        batches = store.batches()
+        ledger, rows = Ledger.of(store.ever().values()), sum(batch.rows for batch in batches)
+        if ledger == model._ledger and rows == model.n_rows_:
+            return batches
+        groups = store.groups()
+        if store.batches() == batches:  # else others committed meanwhile
+            break
+    model._adopt(groups)
     model._ledger = ledger
     model.n_missing_ = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
+    return batches
 
 
 def merge(model: GrowingEstimator, added: Added) -> None:

@@ -5,7 +5,8 @@
     zarr.json                    format, header, names and units of columns: written once
     map/<array> …                what the model is made of, by the names its estimator gives
     row/<array>                  numbers of the augmented row: prior, origins, target scale
-    answers/<sha256>/<array>     what was solved from the moments, by what it was solved from
+    answers/<sha256>/<array>     what was solved from the moments, by what it was solved from;
+                                 of a model that grew: a store of its own, of the same form
     data/<uuid>/                 one batch: moments, parts, rows, weights, sample_…
     log/<20 digits>/zarr.json    an entry, which is a commit: what it adds or takes away, and
                                  bytes and sha256 of every file it vouches for
@@ -19,7 +20,7 @@ from rff_stream.store.audit import Verified
 from rff_stream.store.checkpoint import Checkpoint, OtherPass, discard, facts_in
 from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.ids import Outdated
-from rff_stream.store.model import StoredModel, load_model, save_model
+from rff_stream.store.model import StoredModel, load_model, save_answer, save_model
 from rff_stream.store.momentstore import MomentStore
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "discard",
     "facts_in",
     "load_model",
+    "save_answer",
     "save_model",
 ]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rff_stream.errors import ModelError
-from rff_stream.store.entries import Entry
+from rff_stream.store.answers import ANSWERS, answer_log, answer_name, find_answer
+from rff_stream.store.entries import Entry, State
 from rff_stream.store.files import Files
 from rff_stream.store.log import Log, entry_name
 from rff_stream.store.reading import read_batch, read_root
@@ -47,8 +48,11 @@ def verify_store(files: Files, max_bytes: int) -> Verified:
     if problems:
         more = f" … and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise ModelError("\n".join(problems[:5]) + more)
-    named = _named(log, history)
     found = files.sizes("")
+    named = _named(log, history)
+    if (answer := answer_log(files, log.state.live.values())) is not None:
+        start = _answer(log.state)
+        named |= {f"{start}{name}" for name in _named(answer, answer.history())}
     live = log.state.live.values()
     return Verified(
         entries=len(history),
@@ -70,6 +74,11 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
         since = [entry_name(gone[data])] if data in gone else list(log.files.sizes(folder))
         if data not in live and all(log.files.age(name) > older_than for name in since or [folder]):
             removed.append(folder)
+    for name in log.files.folders(ANSWERS):
+        folder = f"{ANSWERS}/{name}"
+        kept = name == log.first.answers or _answer(state) == f"{folder}/"
+        if not kept and all(log.files.age(n) > older_than for n in log.files.sizes(folder)):
+            removed.append(folder)
     for name in log.files.sizes("log"):
         if PARTIAL.fullmatch(name) and log.files.age(name) > older_than:
             removed.append(name)
@@ -85,11 +94,20 @@ def _problems(log: Log, max_bytes: int) -> Iterator[str]:
     except ModelError as error:
         yield str(error)
         return
+    try:
+        find_answer(log.files, log.state.live.values(), max_bytes)
+    except ModelError as error:
+        yield str(error)
     for batch in log.state.live.values():
         try:
             read_batch(log, batch, root, max_bytes)
         except ModelError as error:
             yield str(error)
+
+
+def _answer(state: State) -> str:
+    """How the files of the answer of a grown model begin."""
+    return f"{ANSWERS}/{answer_name(state.live.values())}/"
 
 
 def _named(log: Log, history: list[Entry]) -> set[str]:

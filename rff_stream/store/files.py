@@ -41,6 +41,10 @@ class Files(Protocol):
         """Names of the folders in a folder, sorted; [] where there is none."""
         ...
 
+    def below(self, folder: str) -> Files:
+        """Files under a folder, which is then the root."""
+        ...
+
     def require_exclusive_puts(self) -> None:
         """Refuse a place where :meth:`create` would let two writers win."""
         ...

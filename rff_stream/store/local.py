@@ -111,6 +111,9 @@ class LocalFiles:
             self.settle([name])
         return first
 
+    def below(self, folder: str) -> LocalFiles:
+        return LocalFiles(os.path.join(self.root, folder))
+
     def require_exclusive_puts(self) -> None:
         """A link is exclusive."""
 

@@ -60,8 +60,8 @@ class Log:
         numbers = _numbers(files)
         if not numbers:
             raise ModelError(
-                f"{files.place} holds no commit: it was never finished, or its log is lost. "
-                f"A model has {FIRST}. Fit and save it again."
+                f"{files.place} holds no commit: {files.place}/{FIRST} is missing. It was never "
+                "finished, or its log is lost. Fit and save it again."
             )
         log._start(_last_snapshot(numbers[-1]))
         log.refresh()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.entries import ever
+from rff_stream.store.answers import ANSWERS, answer_name, find_answer
+from rff_stream.store.entries import Batch, ever
 from rff_stream.store.files import Files, open_files
 from rff_stream.store.layout import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.log import Log
@@ -18,7 +19,7 @@ from rff_stream.store.reading import read_batches, read_root, read_whole, sum_by
 from rff_stream.store.records import Label
 from rff_stream.store.vouched import MAX_BYTES
 
-__all__ = ["StoredModel", "load_model", "save_model"]
+__all__ = ["StoredModel", "load_model", "save_answer", "save_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,30 @@ def save_model(
     write_store(path, new, overwrite=overwrite, storage_options=storage_options)
 
 
+def save_answer(
+    path: str | os.PathLike[str],
+    batches: Collection[Batch],
+    header: Mapping[str, Any],
+    answers: Mapping[str, Array],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep what was solved from exactly these batches of the model at ``path``.
+
+    :func:`load_model` gives it back while they are the batches that count, with ``header`` in
+    place of what the model's own says under the same keys.
+    """
+    files = open_files(path, storage_options)
+    if find_answer(files, batches, MAX_BYTES) is not None:
+        return
+    place = f"{os.fspath(path).rstrip('/')}/{ANSWERS}/{answer_name(batches)}"
+    try:
+        save_model(place, header, {}, answers, None, storage_options=storage_options)
+    except ModelError:  # another driver may have been faster
+        if find_answer(files, batches, MAX_BYTES) is None:
+            raise
+
+
 def load_model(
     path: str | os.PathLike[str],
     *,
@@ -130,11 +155,15 @@ def _load(files: Files, max_bytes: int) -> StoredModel:
     if root.row is not None:
         chosen = [live[key] for key in sorted(live)]
         moments = sum_by_group(g for _, g in read_batches(log, chosen, root, max_bytes))
-    answers = root.answers if unchanged else {}
+    header, answers = root.header, root.answers
+    if not unchanged:
+        found = find_answer(files, live.values(), max_bytes)
+        answers = {} if found is None else found.answers
+        header = header if found is None else {**header, **found.header}
     said = [batch.labels.get("seen") for batch in live.values()]
     seen = [n for n in said if type(n) is int]
     looked = sum(seen) if said and len(seen) == len(said) else None
-    return StoredModel(root.header, root.arrays, answers, moments, ever(log.state), looked)
+    return StoredModel(header, root.arrays, answers, moments, ever(log.state), looked)
 
 
 def _meaning(moments: Mapping[Any, Moments]) -> tuple[AugmentedRow, int]:

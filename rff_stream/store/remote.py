@@ -133,6 +133,9 @@ class RemoteFiles:
     def identity(self) -> object:
         return None
 
+    def below(self, folder: str) -> RemoteFiles:
+        return RemoteFiles(self.system, self._path(folder), f"{self.place}/{folder}", self._secret)
+
     def require_exclusive_puts(self) -> None:
         """Refuse a file system that lets two writers create one file: it would lose batches."""
         name = f".probe-{uuid.uuid4().hex}"
