@@ -30,12 +30,16 @@ def remembered(sums: SumOfRows, passes: Passes, token: str) -> SumOfRows:
     token : str
         Of data, map and choices.
     """
+    told = False
 
     def asked(statistic: LossStatistic) -> LossSums:
+        nonlocal told
         question = question_of(statistic, token)
         known = passes.find(question)
         if known is not None:
-            logger.info("goes on from a pass that was made before")
+            if not told:
+                logger.warning("goes on from passes that an earlier run made")
+            told = True
             curvature = None if known.moments is None else known.moments[None]
             values, cross = (np.array(known.arrays[name]) for name in ("values", "cross"))
             return LossSums(values, cross, curvature)
