@@ -11,6 +11,8 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.errors import ModelError
+from rff_stream.estimators.classgrown import GrowingClassifier
+from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.store import Checkpoint, MomentStore
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,6 +54,27 @@ def test_a_checkpoint_of_format_1_goes_on(folder):
     nodes = kept.nodes()
     assert {node: seen for node, (_, seen) in nodes.items()} == {(1, 0): 20, (0, 2): 5}
     assert nodes[0, 2][0] == {} and nodes[1, 0][0][None].n == 20
+
+
+def test_models_of_format_1_that_kept_their_answers_are_not_solved(tmp_path, monkeypatch):
+    """A regressor and a classifier, both updated once: answers beside the moments."""
+    with tarfile.open(GOLDEN / "format1-grown.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    with monkeypatch.context() as patch:
+        for kind in (GrowingEstimator, GrowingClassifier):
+            patch.setattr(kind, "_adopt", None)
+        model, classifier = (rs.load(tmp_path / f"{name}.zarr") for name in "AC")
+    assert model.n_rows_ == classifier.n_rows_ == 80
+    np.testing.assert_allclose(
+        model.predict(NEW), [0.6026633902618966, 0.48273911096002775], rtol=ROUNDING
+    )
+    assert classifier.classes_.tolist() == ["cold", "hot", "warm"]
+    np.testing.assert_allclose(
+        classifier.predict_proba(NEW)[:, 0], [0.8564208107430941, 0.4225741273451109], rtol=ROUNDING
+    )
+    x = np.arange(20.0).reshape(10, 2) / 10
+    assert classifier.update(x, ["hot"] * 10, batch="warmer").n_rows_ == 90
+    assert MomentStore.open(tmp_path / "C.zarr").verify().batches == 3
 
 
 @pytest.mark.parametrize("name", ["zarr.json", "log/00000000000000000001/zarr.json"])
