@@ -32,6 +32,7 @@ from rff_stream import layout as layouts
 from rff_stream.onepass import Reading
 from rff_stream.sources.base import BoxCost, Columns, Rows
 
+CASES = ["one", "two", "two, twice the rows", "bare", "threads"]  # taken in turn
 ROWS = 16  # of a leaf that costs nothing
 WORKERS = """
 import asyncio, sys
@@ -54,7 +55,7 @@ from rff_stream._blas import rank_update
 z, out = np.ones((512, 1024), "float32"), np.zeros((1024, 1024), "float32")
 sys.stdin.readline()
 begun = time.perf_counter()
-for _ in range(1500):
+for _ in range(300):
     rank_update(z, out, 1.0)
 print(time.perf_counter() - begun, flush=True)
 """
@@ -202,16 +203,17 @@ class Cluster:
         return sum(map(cpu_seconds, self.pids)) + time.process_time()
 
 
-def measure_workers(n: int, components: int, repeats: int) -> None:
+def measure_workers(n: int, components: int, repeats: int, cases: list[str]) -> None:
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         small, large = str(place / "small.zarr"), str(place / "large.zarr")
         write_zarr(small, n)
-        write_zarr(large, 2 * n)
+        if CASES[2] in cases:
+            write_zarr(large, 2 * n)
         one, two = Cluster(1, stack), Cluster(2, stack)
         for cluster in (one, two):
             with cluster.client.as_current():
-                fit(small, 64)
+                fit(small, 64)  # they import and compile
         with contextlib.redirect_stdout(None):
             fit_in_threads(small, 64)
         found: dict[str, list[float]] = {}
@@ -224,16 +226,19 @@ def measure_workers(n: int, components: int, repeats: int) -> None:
             for name, cluster, store in (
                 ("one", one, small), ("two", two, small), ("two, twice the rows", two, large)
             ):  # fmt: skip
+                if name not in cases:
+                    continue
                 before, sent = cluster.cpu(), sent_bytes(cluster.client)
                 with cluster.client.as_current():
                     note(f"{name}: s", fit(store, components))
                 note(f"{name}: CPU s", cluster.cpu() - before)
                 note(f"{name}: MB sent", (sent_bytes(cluster.client) - sent) / 1e6)
-            for processes in (1, 2):
-                note(f"{processes} bare of SYRK: s", bare(processes))
-            begun = time.process_time()
-            note("threads: s", fit_in_threads(small, components))
-            note("threads: CPU s", time.process_time() - begun)
+            for processes in (1, 2) if "bare" in cases else ():
+                note(f"{processes} bare: s", bare(processes))
+            if "threads" in cases:
+                begun = time.process_time()
+                note("threads: s", fit_in_threads(small, components))
+                note("threads: CPU s", time.process_time() - begun)
     report(found, n, components, repeats)
 
 
@@ -261,21 +266,21 @@ def fit_in_threads(store: str, components: int) -> float:
 
 
 def report(found: dict[str, list[float]], n: int, components: int, repeats: int) -> None:
-    def ratio(a: str, b: str) -> float:
-        pairs = zip(found[a], found[b], strict=True)
-        return statistics.median(x / y for x, y in pairs)
+    def ratio(what: str, a: str, b: str, factor: float = 1.0) -> None:
+        if a in found and b in found:
+            each = [factor * x / y for x, y in zip(found[a], found[b], strict=True)]
+            print(f"| {what} | {statistics.median(each):.2f} |")
 
     print(f"\n### Workers: n = {n:,}, d = 8, R = {components}, from Zarr, {repeats} turns\n")
     print("| what | median |\n|---|---|")
     for name, values in found.items():
         each = ", ".join(f"{value:.1f}" for value in values)
         print(f"| {name} | {statistics.median(values):.1f} ({each}) |")
-    reach = 2 * ratio("1 bare of SYRK: s", "2 bare of SYRK: s")
-    print(f"| two processes of nothing but SYRK over one | {reach:.2f} |")
-    print(f"| one over two workers, wall | {ratio('one: s', 'two: s'):.2f} |")
-    weak = ratio("one: s", "two, twice the rows: s")
-    print(f"| weak scaling: n on one over 2 n on two, wall | {weak:.2f} |")
-    print(f"| two workers over threads, CPU | {ratio('two: CPU s', 'threads: CPU s'):.2f} |")
+    one, two, large = "one: s", "two: s", "two, twice the rows: s"
+    ratio("two processes of SYRK alone over one", "1 bare: s", "2 bare: s", 2.0)
+    ratio("one over two workers, wall", one, two)
+    ratio("weak scaling: n on one over 2 n on two, wall", one, large)
+    ratio("two workers over threads, CPU", "two: CPU s", "threads: CPU s")
 
 
 def main() -> None:
@@ -285,10 +290,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--components", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
     if "workers" in chosen.sections:
-        measure_workers(chosen.rows, chosen.components, chosen.repeats)
+        measure_workers(chosen.rows, chosen.components, chosen.repeats, chosen.cases)
     if "leaves" in chosen.sections:
         measure_leaves(chosen.leaves)
 
