@@ -32,12 +32,17 @@ folder = Path(tempfile.mkdtemp())
 cube.chunk(time=30).to_zarr(folder / "cube.zarr", consolidated=False)
 
 # %% [markdown]
-# Fit on random half of the cells, held out by a hash of their place.
+# Fit on a random half of the cells, held out by a hash of their place. Length-scales are in the
+# units of the inputs: how far one must go for the field to be another. `length_scale="ard"`
+# searches for them instead, in about a minute (39, 31 and 42 here).
 
 # %%
 half = rs.HoldOut(0.5, seed=0)
 model = rs.GaussianProcessRegressor(
-    length_scale="ard", n_components=512, missing_rows="drop", random_state=0
+    length_scale=[30, 30, 40],  # degrees, degrees, days
+    n_components=512,
+    missing_rows="drop",
+    random_state=0,
 ).fit(folder / "cube.zarr", "sst", inputs=["lat", "lon", "time"], where=[half])
 mean, std = model.predict(folder / "cube.zarr", return_std=True, noise=True)
 print(model)

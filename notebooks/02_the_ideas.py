@@ -110,7 +110,8 @@ for ax, size in zip(panels, (1, 5, 100), strict=True):
     ax.plot(grid, exact.predict(grid), "--", color="black", lw=1, label="exact")
     ax.plot(grid, model.predict(grid), color="#0072B2", label=f"R = {size}")
     ax.set(xlabel="x", ylabel="y")
-    ax.legend(fontsize="small", loc="lower right")
+    ax.set_ylim(-2.2, 1.4)
+    ax.legend(fontsize="small", loc="lower center", ncols=2)
 plt.show()
 away = np.sqrt(np.mean((model.predict(grid) - exact.predict(grid)) ** 2))
 print(f"R = 100: {away:.3f} from exact (root mean square); the noise is 0.2")
@@ -193,15 +194,15 @@ claims["half-circles: features do what the kernel machine does"] = (
 # p̂(x) ∝ ⟨z(x), mean z⟩ over a mixture of Gaussians, for R = 100, 1,000, 10,000 and γ = 0.5, 1,
 # 2. Contours as in the texts, of the raw estimate: negative where it is lost (hatched). The
 # strange one is R = 1,000, γ = 2: islands of density where there are no rows at all. Its error is
-# known, and what is below it is blank in ours (right).
+# known, and what is below it is blank in the two panels below.
 
 # %%
 centres = np.array([[-2.0, 0.0], [2.0, 1.0], [0.5, -2.5]])
 rows = np.concatenate([c + 0.7 * rng.standard_normal((3000, 2)) for c in centres])
 box = np.array([[-6.0, -6.0], [6.0, 5.0]])
-plane = np.stack(np.meshgrid(np.linspace(-6, 6, 90), np.linspace(-6, 5, 90)), -1)
-panels = figure(3, 3, 2.9, 2.4)
-negative = {}
+plane = np.stack(np.meshgrid(np.linspace(-6, 6, 60), np.linspace(-6, 5, 60)), -1)
+panels = figure(3, 3, 3.4, 2.5)
+negative, kept = {}, {}
 for line, size in zip(panels, (100, 1000, 10_000), strict=True):
     for ax, gamma in zip(line, (0.5, 1.0, 2.0), strict=True):
         with warnings.catch_warnings():
@@ -209,10 +210,15 @@ for line, size in zip(panels, (100, 1000, 10_000), strict=True):
             model = rs.KernelDensity(
                 length_scale(gamma), n_components=size, random_state=1, progress=False
             ).fit(da.from_array(rows, chunks=(1000, 2)))
-        Z = model.features_(plane.reshape(-1, 2)).astype(float)
-        raw = model.density_.relative(Z)[0].reshape(90, 90) * np.exp(-model.density_.log_integral)
+        kept[size, gamma] = model
+        per_area = np.exp(-model.density_.log_integral)
+        raw = per_area * np.concatenate(  # a piece at a time: R is large
+            [model.density_.relative(model.features_(line))[0] for line in plane]
+        ).reshape(60, 60)
         negative[size, gamma] = float((raw < 0).mean())
-        ax.contourf(plane[..., 0], plane[..., 1], raw, levels=12, cmap="cividis")
+        drawn = ax.contourf(plane[..., 0], plane[..., 1], raw, levels=10, cmap="cividis")
+        bar = ax.figure.colorbar(drawn, ax=ax, format="%.2f")
+        bar.ax.tick_params(labelsize=6)
         ax.contourf(
             plane[..., 0],
             plane[..., 1],
@@ -223,16 +229,16 @@ for line, size in zip(panels, (100, 1000, 10_000), strict=True):
         )
         ax.set_title(f"R = {size:,}, γ = {gamma}, below 0: {negative[size, gamma]:.0%}", fontsize=8)
         ax.tick_params(labelsize=7)
+for ax in panels[-1]:
+    ax.set_xlabel("x₀")
+for ax in panels[:, 0]:
+    ax.set_ylabel("x₁")
 plt.show()
 
 # %%
 panels = figure(1, 2, 4.2, 3.2)
 for ax, size in zip(panels, (1000, 10_000), strict=True):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rs.NumericalWarning)
-        model = rs.KernelDensity(
-            length_scale(2.0), n_components=size, random_state=1, progress=False
-        ).fit(rows)
+    model = kept[size, 2.0]
     rs.plot.density(model, ax, box=box)
     ax.set_title(f"γ = 2, R = {size:,}; blank: below 2 standard errors", fontsize=8)
 plt.show()
@@ -257,9 +263,11 @@ for ax, size in zip(panels, (2, 5, 10, 30, 100), strict=True):
     )
     fits[size] = np.sqrt(np.mean((model.predict(grid) - truth(grid[:, 0]))[20:-20] ** 2))
     ax.plot(x, y, ",", color="#595959")
-    ax.plot(grid, truth(grid[:, 0]), "--", color="#D55E00", lw=1)
-    ax.plot(grid, model.predict(grid), color="#0072B2")
+    ax.plot(grid, truth(grid[:, 0]), "--", color="#D55E00", lw=1, label="truth")
+    ax.plot(grid, model.predict(grid), color="#0072B2", label="fit")
     ax.set(xlabel="x", title=f"R = {size}", ylim=(-3.5, 4.5))
+panels[0].set_ylabel("y")
+panels[-1].legend(fontsize="small", loc="lower right")
 plt.show()
 print({size: round(float(error), 3) for size, error in fits.items()})
 claims["x·sin(3x): error falls with R"] = fits[100] < 0.15 < 0.5 < fits[5]
@@ -285,9 +293,11 @@ for ax, size in zip(panels, (6, 10, 50, 500), strict=True):
     ).fit(few, seen)
     drawn = model.predict(grid)
     tame[size] = float(np.abs(drawn).max())
-    ax.plot(few, seen, "o", color="#D55E00", ms=4)
-    ax.plot(grid, drawn, color="#0072B2")
+    ax.plot(few, seen, "o", color="#D55E00", ms=4, label="the ten points")
+    ax.plot(grid, drawn, color="#0072B2", label="fit")
     ax.set(title=f"R = {size}, max |f| = {tame[size]:.1f}", ylim=(-8, 8), xlabel="x")
+panels[0].set_ylabel("y")
+panels[-1].legend(fontsize="small", loc="lower right")
 plt.show()
 claims["with R ≫ n the fit regularises itself"] = (
     tame[500] < 8 and np.abs(model.predict(few) - seen).max() < 0.01
@@ -310,9 +320,14 @@ for line, gamma in zip(panels, (0.1, 20.0), strict=True):
             random_state=0,
             dtype="float64",
         ).fit(x, y)
-        ax.plot(x, y, ".", color="#595959", ms=2)
-        ax.plot(grid, model.predict(grid), color="#0072B2")
+        ax.plot(x, y, ".", color="#595959", ms=2, label="rows")
+        ax.plot(grid, model.predict(grid), color="#0072B2", label="fit")
         ax.set(ylim=(-4, 5), title=f"γ = {gamma}, λ = {alpha:g}")
+for ax in panels[-1]:
+    ax.set_xlabel("x")
+for ax in panels[:, 0]:
+    ax.set_ylabel("y")
+panels[0, 0].legend(fontsize="small", loc="lower right")
 plt.show()
 
 # %% [markdown]
@@ -329,18 +344,20 @@ moments = rs.collect(maps, inputs, target.rechunk(62_500), progress=False)
 coarse = np.linspace(-2.5, 2.5, 80)
 places = np.stack(np.meshgrid(coarse, coarse, indexing="ij"), -1).reshape(-1, 2)
 wanted = 2 * np.sin(places[:, 0]) + 4 * np.sin(places.prod(axis=1))
-panels = figure(1, 6, 2.1, 2.2)
-panels[0].imshow(wanted.reshape(80, 80).T, origin="lower", cmap="cividis", vmin=-6, vmax=6)
+panels = figure(2, 3, 3.1, 2.6).ravel()
+style = {"origin": "lower", "cmap": "cividis", "vmin": -6, "vmax": 6, "extent": (-2.5, 2.5) * 2}
+shade = panels[0].imshow(wanted.reshape(80, 80).T, **style)
 panels[0].set_title("truth", fontsize=9)
 surface = {}
 for ax, size in zip(panels[1:], (2, 10, 40, 100, 200), strict=True):
-    found = ridge(moments.leading(size), 1e-3)
+    found = ridge(moments.leading(size), 1e-2)
     drawn = found.predict(maps(places)[:, :size].astype(float))[:, 0]
     surface[size] = float(np.sqrt(np.mean((drawn - wanted) ** 2)))
-    ax.imshow(drawn.reshape(80, 80).T, origin="lower", cmap="cividis", vmin=-6, vmax=6)
+    ax.imshow(drawn.reshape(80, 80).T, **style)
     ax.set_title(f"R = {size}: RMSE {surface[size]:.2f}", fontsize=9)
 for ax in panels:
-    ax.set(xticks=[], yticks=[], xlabel="x₁", ylabel="x₂")
+    ax.set(xlabel="x₁", ylabel="x₂")
+ax.figure.colorbar(shade, ax=list(panels), label="y", extend="both")
 plt.show()
 claims["a million rows, five R, one read"] = moments.n == 10**6 and surface[200] < 0.1 < surface[40]
 
@@ -384,15 +401,16 @@ variance = signal * np.einsum("ir,r,ir->i", G, s, G) - np.einsum(
 found, std = process.predict(grid, return_std=True)
 panels = figure(1, 2, 4.2, 3)
 rs.plot.curve(process, panels[0], at=grid[:, 0])
-panels[0].set_title("weight space: R × R, streamed", fontsize=9)
+panels[0].set(title="weight space: R × R, streamed", ylim=(-1.6, 3.4))
+panels[0].legend(fontsize="small", loc="upper left", ncols=2)
 half = 1.96 * np.sqrt(variance)
 panels[1].plot(x, y, ".", color="#595959", ms=4, label="rows")
 panels[1].fill_between(
     grid[:, 0], mean - half, mean + half, color="#009E73", alpha=0.35, lw=0, label="95% of f"
 )
 panels[1].plot(grid, mean, color="#009E73", label="mean")
-panels[1].set(title="function space: n × n, in memory", xlabel="x0", ylabel="y")
-panels[1].legend(fontsize="small", loc="lower left")
+panels[1].set(title="function space: n × n, in memory", xlabel="x0", ylabel="y", ylim=(-1.6, 3.4))
+panels[1].legend(fontsize="small", loc="upper left", ncols=2)
 plt.show()
 apart = max(np.abs(found - mean).max(), np.abs(std - np.sqrt(variance)).max())
 primal = ridge(process.moments_, process.alpha_, fit_intercept=False)
@@ -436,6 +454,7 @@ for (name, found), mark, colour in zip(
     ax.loglog(sizes, found, mark + "-", color=colour, label=name)
 ax.set(xlabel="features R", ylabel="RMSE against the truth")
 ax.set_xticks(sizes, [str(size) for size in sizes])
+ax.minorticks_off()
 ax.legend(fontsize="small")
 plt.show()
 claims["at equal R in two inputs, Nyström and Hermite beat random features"] = (
@@ -458,7 +477,7 @@ rs.plot.kernel_matrix(laplace, some, panels[0])
 rs.plot.kernel_matrix(binned, some, panels[1])
 panels[1].set_title("random binning, hashed", fontsize=9)
 encoding = PiecewiseLinear.of_rows(grid[:, 0], 8)
-panels[2].plot(grid, encoding(grid))
+panels[2].plot(grid, encoding(grid), color="#0072B2")
 panels[2].set(xlabel="x", ylabel="features", title="piecewise-linear encoding")
 plt.show()
 met = (binned(some) * binned.prior()) @ binned(some).T

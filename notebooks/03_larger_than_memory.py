@@ -55,7 +55,7 @@ for months, path in sizes.items():
 
 # %%
 source = rs.open_source(str(sizes[64]), "flux", inputs=INPUTS)
-plan = rs.plan(source, n_features=256, threads=2)
+plan = rs.plan(source, n_features=128, threads=2)
 plan
 
 # %%
@@ -72,7 +72,7 @@ PROGRAM = """
 import json, sys, time
 import rff_stream as rs
 from rff_stream.demo.measure import peak_bytes
-model = rs.KernelRidge(length_scale=2.0, n_components=256, random_state=0, progress=False)
+model = rs.KernelRidge(length_scale=2.0, n_components=128, random_state=0, progress=False)
 rs.open_source(sys.argv[1], "flux", inputs=sys.argv[2].split(","))  # what it imports
 before, started = peak_bytes(), time.monotonic()
 model.fit(sys.argv[1], "flux", inputs=sys.argv[2].split(","))

@@ -52,12 +52,16 @@ print(f"{float(cube.air.isnull().mean()):.0%} of the cells are missing")
 
 # %% [markdown]
 # ## Ten lines
-# `ard` finds a length-scale for each of the inputs. A tenth of the cells is held out by a hash of
-# their place.
+# A length-scale for each of the inputs, in degrees and days: `length_scale="ard"` finds 28, 34 and
+# 12 in about a minute. A tenth of the cells is held out by a hash of their place.
 
 # %%
 model = rs.GaussianProcessRegressor(
-    length_scale="ard", n_components=1024, missing_rows="drop", random_state=0, progress=False
+    length_scale=[28, 34, 12],
+    n_components=1024,
+    missing_rows="drop",
+    random_state=0,
+    progress=False,
 )
 model.fit(place / "air.zarr", "air", inputs=["lat", "lon", "time"], where=[rs.HoldOut(0.1, seed=0)])
 mean, std = model.predict(xr.open_zarr(place / "air.zarr", consolidated=False), return_std=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.density import DensityEstimate
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -21,6 +22,7 @@ from rff_stream.plot.canvas import (
     require_inputs,
     sample_of,
 )
+from rff_stream.predictor import AnswerPredictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,9 +71,12 @@ def density(
     if d == 1:
         return _density_curve(model, ax, box, rows[:, 0] if data else np.empty(0), label)
     x, y, places = grid_of(box, GRID)
-    found = model.density_(model.features_(places).astype(np.float64))
-    unsure = found.density < SURE * found.se
-    field = np.ma.masked_where(unsure, found.density).reshape(len(y), len(x))
+    estimate = AnswerPredictor(
+        model.features_, model.density_.columns, len(DensityEstimate._fields)
+    )
+    found = dict(zip(DensityEstimate._fields, estimate(places).T, strict=True))
+    unsure = found["density"] < SURE * found["se"]
+    field = np.ma.masked_where(unsure, found["density"]).reshape(len(y), len(x))
     drawn = ax.contourf(x, y, field, levels=levels, cmap="cividis")
     if data and len(rows):
         ax.plot(*rows.T, ".", color="white", mec="black", mew=0.3, ms=3, alpha=0.6, label="rows")
