@@ -16,14 +16,13 @@ from rff_stream.errors import ModelError
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.store import MomentStore
 
+QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
 MADE: dict[str, Any] = {
-    "KernelRidge": lambda: rs.KernelRidge(n_components=24, alpha="gcv", progress=False),
-    "GaussianProcessRegressor": lambda: rs.GaussianProcessRegressor(
-        n_components=24, progress=False
-    ),
-    "KernelDensity": lambda: rs.KernelDensity(n_components=64, progress=False),
-    "NoveltyDetector": lambda: rs.NoveltyDetector(n_components=64, progress=False),
-    "KernelPCA": lambda: rs.KernelPCA(n_components=3, n_map_components=24, progress=False),
+    "KernelRidge": lambda: rs.KernelRidge(n_components=24, alpha="gcv", **QUIET),
+    "GaussianProcessRegressor": lambda: rs.GaussianProcessRegressor(n_components=24, **QUIET),
+    "KernelDensity": lambda: rs.KernelDensity(1.0, n_components=256, **QUIET),
+    "NoveltyDetector": lambda: rs.NoveltyDetector(n_components=64, **QUIET),
+    "KernelPCA": lambda: rs.KernelPCA(n_components=3, n_map_components=24, **QUIET),
 }
 
 
@@ -87,6 +86,20 @@ def test_the_command_answers_when_it_has_counted(tmp_path, cube, request):
     assert same(rs.load(path), late)
     with pytest.raises(AssertionError, match="solved again"):
         rs.load(other)
+
+
+def test_a_command_that_counts_nothing_answers_what_another_left(tmp_path, cube, request):
+    """Killed between its commit and its answer, or told not to answer."""
+    path = tmp_path / "M.zarr"
+    fitted(cube).save(path, moments=True)
+    grown(cube, 30, 33)
+    for more, answers in ((["--no-answer"], 1), ([], 2), ([], 2)):
+        done = CliRunner().invoke(main, ["update", str(path), str(cube), *more])
+        assert done.exit_code == 0, done.output
+        assert len(MomentStore.open(path).log.files.folders("answers")) == answers
+    assert "nothing is new" in done.output
+    request.getfixturevalue("unsolved")
+    assert rs.load(path).n_rows_ == 33 * 8
 
 
 def test_an_answer_is_of_the_batches_that_count(tmp_path, cube, stored):

@@ -57,13 +57,14 @@ def update(
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
     model, data = model_and_data(places, model)
     from rff_stream.estimators.updating import Request, ingested
+    from rff_stream.store import is_answered
 
     started = time.monotonic()
     shell, store = opening.growing_model(model, machine, storage_options)
     request = Request(opening.opened(data), None, None, batch, by, storage_options)
     with computing(machine):
         found = ingested(shell, store, request)
-        if answer and found.added:
+        if answer and not is_answered(store.log):
             opening.answered(model, machine, storage_options)
     seconds, total = time.monotonic() - started, sum(each.rows for each in store.batches())
     added = {each.id: each.rows for each in found.added}

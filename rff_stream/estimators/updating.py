@@ -19,7 +19,7 @@ from rff_stream.onepass.content import ContentStatistic
 from rff_stream.sources import Source
 from rff_stream.sources.extent import can_grow, check_unchanged, growth_of, record_of
 from rff_stream.sources.part import PartSource
-from rff_stream.store import Batch, MomentStore, Outdated
+from rff_stream.store import Batch, MomentStore, Outdated, is_answered
 
 __all__ = ["Added", "Update", "counted", "ingested", "updated"]
 
@@ -73,7 +73,7 @@ def updated(model: GrowingEstimator, *given: Any, **choices: Any) -> Update:
     if store is not None:
         found = ingested(model, store, request)
         batches = adopt(model, store)
-        if found.added and model._home is not None:
+        if model._home is not None and not is_answered(store.log):
             keep_answer(model, batches, model._home)
         return found
     found = looked(model, model._ledger, model.moments_.row, request)

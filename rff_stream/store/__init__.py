@@ -16,6 +16,7 @@ metadata. Data without an entry are not there. An entry holds the sha256 of the 
 and of itself; every 128th holds all that is live before it.
 """
 
+from rff_stream.store.answers import is_answered
 from rff_stream.store.audit import Verified
 from rff_stream.store.checkpoint import Checkpoint, OtherPass, discard, facts_in
 from rff_stream.store.entries import Batch, Entry
@@ -34,6 +35,7 @@ __all__ = [
     "Verified",
     "discard",
     "facts_in",
+    "is_answered",
     "load_model",
     "save_answer",
     "save_model",

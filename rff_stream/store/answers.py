@@ -17,7 +17,7 @@ from rff_stream.store.local import LocalFiles
 from rff_stream.store.log import Log
 from rff_stream.store.reading import Root, read_root
 
-__all__ = ["ANSWERS", "answer_log", "answer_name", "find_answer"]
+__all__ = ["ANSWERS", "answer_log", "answer_name", "find_answer", "is_answered"]
 
 ANSWERS = "answers"
 
@@ -30,6 +30,13 @@ def find_answer(files: Files, batches: Collection[Batch], max_bytes: int) -> Roo
     except ModelError as error:
         place = f"{files.place}/{ANSWERS}/{answer_name(batches)}"
         raise ModelError(f"{error} Or remove {place}: it is derived, and solved again.") from error
+
+
+def is_answered(log: Log) -> bool:
+    """Whether the model need not be solved when it is loaded; reads no moments."""
+    live = log.current().live.values()
+    own = log.first.answers is not None and {batch.data for batch in live} == {log.first.data}
+    return own or answer_name(live) in log.files.folders(ANSWERS)
 
 
 def answer_log(files: Files, batches: Collection[Batch]) -> Log | None:
