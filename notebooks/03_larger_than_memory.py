@@ -20,8 +20,8 @@ import rff_stream as rs
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# Three cubes of the same kind in Zarr: half a million to eight million rows of six variables. They
-# are written a month at a time, so that the cube is never in memory here either.
+# Three cubes of the same kind in Zarr: a quarter of a million to four million rows of six
+# variables, written a month at a time, so that the cube is never in memory here either.
 
 # %%
 INPUTS = ["u", "v", "t", "q", "p"]
@@ -46,7 +46,7 @@ def write(path, months):
             data.to_zarr(path, zarr_format=3, consolidated=False, encoding=chunks)
 
 
-sizes = {months: folder / f"{months}.zarr" for months in (4, 16, 64)}
+sizes = {months: folder / f"{months}.zarr" for months in (2, 8, 32)}
 for months, path in sizes.items():
     write(path, months)
 
@@ -54,7 +54,7 @@ for months, path in sizes.items():
 # What will it take? The plan reads metadata only.
 
 # %%
-source = rs.open_source(str(sizes[64]), "flux", inputs=INPUTS)
+source = rs.open_source(str(sizes[32]), "flux", inputs=INPUTS)
 plan = rs.plan(source, n_features=128, threads=2)
 plan
 
@@ -115,6 +115,6 @@ plt.show()
 
 # %%
 held = [run["peak"] - run["imports"] for run in runs]
-assert runs[-1]["rows"] == 16 * runs[0]["rows"] == 64 * 30 * 50 * 80
+assert runs[-1]["rows"] == 16 * runs[0]["rows"] == 32 * 30 * 50 * 80
 assert all(run["peak"] < run["planned"] for run in runs)
 assert held[-1] < held[0] + 64 * 2**20, "memory grew with the data"

@@ -20,12 +20,12 @@ from distributed.deploy.subprocess import SubprocessCluster
 import rff_stream as rs
 
 # %% [markdown]
-# A cube of a million rows in Zarr, which every worker reads by itself.
+# A cube of 600,000 rows in Zarr, which every worker reads by itself.
 
 # %%
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
-days, lat, lon = 80, np.linspace(-60, 60, 100), np.linspace(0, 360, 128, endpoint=False)
+days, lat, lon = 48, np.linspace(-60, 60, 100), np.linspace(0, 360, 128, endpoint=False)
 shape = (days, len(lat), len(lon))
 wind = rng.gamma(4.0, 2.0, shape).astype("float32")
 warm = (15 * np.cos(np.deg2rad(lat))[:, None] + rng.standard_normal(shape)).astype("float32")
@@ -44,7 +44,7 @@ del wind, warm, flux, cube
 def fit():
     """One fit, and its seconds."""
     started = time.monotonic()
-    model = rs.KernelRidge(n_components=512, random_state=0, progress=False)
+    model = rs.KernelRidge(n_components=384, random_state=0, progress=False)
     model.fit(str(folder / "cube.zarr"), "flux", inputs=["wind", "warm", "lat"])
     return model, time.monotonic() - started
 
