@@ -217,7 +217,7 @@ for line, size in zip(panels, (100, 1000, 10_000), strict=True):
         ).reshape(60, 60)
         negative[size, gamma] = float((raw < 0).mean())
         drawn = ax.contourf(plane[..., 0], plane[..., 1], raw, levels=10, cmap="cividis")
-        bar = ax.figure.colorbar(drawn, ax=ax, format="%.2f")
+        bar = ax.figure.colorbar(drawn, ax=ax, format="%.3f")
         bar.ax.tick_params(labelsize=6)
         ax.contourf(
             plane[..., 0],

@@ -53,6 +53,8 @@ def smaller(picture: str) -> str:
 
 def main(names: list[str]) -> None:
     """Run the notebooks of these names, or all."""
+    # Dask tells which of its add-ons cannot be imported here, and where they are.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:dask.cli")
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     for path in sorted(HERE.glob("[0-9]*.py")):
         if not names or path.stem in names:

@@ -314,3 +314,39 @@ def test_a_bad_fit_leaves_the_model_as_it_was(rows: np.ndarray) -> None:
     assert np.array_equal(model.score_samples(rows[:3]), before)
     with pytest.raises(ValueError, match="sample_rows=-1"):
         model_of(sample_rows=-1).fit(rows)
+
+
+# -------------------------------------------------------------------------------------------- maps
+
+
+@pytest.mark.parametrize(
+    "features", ["orthogonal", "fourier", "phase", "qmc", "structured", "nystroem", "hermite"]
+)
+def test_a_density_of_any_map_is_that_of_its_kernel(features: str) -> None:
+    x = np.random.default_rng(0).standard_normal((2000, 1))
+    places = np.linspace(-1, 1, 9)[:, None]
+    model = model_of(bandwidth=0.5, features=features, n_components=1024).fit(x)
+    exact = reference.parzen(places, x, 0.5)
+    # Five standard errors of 512 independent frequencies, whose variance is at most 1/2.
+    assert np.abs(model.density(places).density - exact).max() < 5 / np.sqrt(1024) / 1.25
+
+
+def test_a_map_given_as_a_value_is_used_for_the_bandwidth_that_is_named(rows: np.ndarray) -> None:
+    made = rs.FourierFeatures.sample(rs.Gaussian((1.0, 20.0)), 2, 512, rng=0)
+    model = model_of(bandwidth=[1.0, 20.0], features=made).fit(rows)
+    assert model.features_ is made
+    assert len(model.density_.coef) == 512
+    by_kernel = model_of(kernel=rs.Gaussian((1.0, 20.0)), features=made).fit(rows)
+    np.testing.assert_array_equal(model.score_samples(rows), by_kernel.score_samples(rows))
+
+
+@pytest.mark.parametrize("bandwidth", ["scott", "silverman", "cv"])
+def test_a_map_has_a_bandwidth_already(rows: np.ndarray, bandwidth: str) -> None:
+    made = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 512, rng=0)
+    with pytest.raises(ValueError, match="features is a map, which was made for one bandwidth"):
+        model_of(bandwidth=bandwidth, features=made).fit(rows)
+
+
+def test_an_unknown_map_is_named(rows: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="features='wavelets' but it is one of"):
+        model_of(features="wavelets").fit(rows)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
 import rff_stream as rs
 from rff_stream.features import (
@@ -138,3 +142,56 @@ def test_what_does_not_fit_is_refused(make, message):
 def test_only_maps_stand_side_by_side():
     with pytest.raises(TypeError):
         Sphere() | 3
+
+
+# ------------------------------------------------------------------ columns choose in an estimator
+
+
+def table(n: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    found = pd.DataFrame(
+        {"z": rng.normal(size=n), "lat": rng.uniform(-60, 60, n), "hour": rng.uniform(0, 24, n)}
+    )
+    found["y"] = np.sin(np.radians(found["lat"])) + np.cos(2 * np.pi * found["hour"] / 24)
+    return found
+
+
+CHOICES: dict[Any, Any] = {"lat": PiecewiseLinear(np.linspace(-60, 60, 9)), "hour": Periodic(24)}
+
+
+@pytest.mark.parametrize("container", ["pandas", "xarray", "zarr"])
+def test_columns_choose_their_own_map_by_name(container: str, tmp_path: Path) -> None:
+    frame, choices = table(), {"features": CHOICES, "alpha": 1e-3, "progress": False}
+    model = rs.KernelRidge(**choices)
+    if container == "pandas":
+        model.fit(frame[["z", "lat", "hour"]], frame["y"])
+    else:
+        data: Any = xr.Dataset.from_dataframe(frame)
+        if container == "zarr":
+            data.to_zarr(tmp_path / "t.zarr", zarr_format=3, consolidated=False)
+            data = tmp_path / "t.zarr"
+        model.fit(data, "y", inputs=["hour", "z", "lat"])
+    expected = by_columns(CHOICES, model.columns_.inputs)
+    assert model.features_.fingerprint == expected.fingerprint
+    assert model.score(frame[["z", "lat", "hour"]], frame["y"]) > 0.999
+    model.save(tmp_path / "m.zarr")
+    again = rs.load(tmp_path / "m.zarr")
+    assert again.features.fingerprint == expected.fingerprint
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        rs.KernelRidge, rs.GaussianProcessRegressor, rs.KernelClassifier, rs.KernelDensity,
+        rs.NoveltyDetector, rs.KernelPCA,
+    ],
+)  # fmt: skip
+def test_columns_that_do_not_exist_or_choose_no_map_are_named(estimator: Any) -> None:
+    frame = table()
+    y = frame["y"] > 0 if estimator is rs.KernelClassifier else frame["y"]
+    X = frame[["lat", "hour"]]
+    with pytest.raises(ValueError, match=r"Columns \['depth'\] are not among the inputs"):
+        estimator(features={"depth": Periodic(24)}, progress=False).fit(X, y)
+    with pytest.raises(TypeError, match="Column 'lat' chose 3, which is no feature map"):
+        estimator(features={"lat": 3}, progress=False).fit(X, y)

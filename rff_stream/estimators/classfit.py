@@ -27,6 +27,7 @@ from rff_stream.estimators.mapping import (
     find_kernel,
     length_scale_of,
     make_features,
+    n_columns,
     seed_of,
 )
 from rff_stream.estimators.resuming import drawn, resumable, resumed
@@ -191,7 +192,7 @@ class FittingClassifier(GrowingClassifier):
         """The rows of a fit that starts anew."""
         data = self._labelled(X, y, weight, inputs, dim, where, options, None)
         check_choices(
-            self.kernel, self.length_scale, self.features, self.sample_rows, self.n_features_in_
+            self.kernel, self.length_scale, self._chosen, self.sample_rows, self.n_features_in_
         )
         self._expected = expected
         self._forget_history()
@@ -234,7 +235,7 @@ class FittingClassifier(GrowingClassifier):
         )
         if arrays and hasattr(self, "feature_names_in_"):
             found = replace(found, inputs=tuple(self.feature_names_in_))
-        self.n_features_in_ = len(found.inputs)
+        self.n_features_in_, self.columns_ = len(found.inputs), columns or found
         reading = Reading(source, progress=self.progress)
         return ClassData(reading, columns or found, table)
 
@@ -281,7 +282,7 @@ class FittingClassifier(GrowingClassifier):
 
     def _plan_apart(self, reading: Reading, n_groups: int) -> Any:
         """The plan of a pass that keeps every class apart."""
-        n = self.n_components if isinstance(self.features, str) else self.features.n_components
+        n = n_columns(self._chosen, self.n_components)
         choices: Any = {"memory": self.memory, "sums": self.sums, "dtype": self.dtype}
         return reading.plan(n, n_groups=n_groups, **choices)
 
@@ -300,7 +301,7 @@ class FittingClassifier(GrowingClassifier):
         )
         with single_threaded_blas():
             self.features_ = make_features(
-                self.features, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+                self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
             )
         self.length_scale_ = length_scale_of(kernel)
 

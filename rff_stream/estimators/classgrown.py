@@ -15,7 +15,7 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.classified import StreamedClassifier
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_labels
-from rff_stream.features import FeatureMap
+from rff_stream.estimators.mapping import n_columns
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onehot import ClassMoments, class_row, joined, sorted_labels
 from rff_stream.onepass import Reading
@@ -73,7 +73,6 @@ class GrowingClassifier(StreamedClassifier, GrowingEstimator):
     n_components: int
     alpha: float | str
     class_weight: Mapping[Any, float] | str | None
-    features: FeatureMap | str
     cv: int
     dtype: Literal["float32", "float64"]
     sums: Sums
@@ -101,8 +100,7 @@ class GrowingClassifier(StreamedClassifier, GrowingEstimator):
 
     def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
         if n_components is None:
-            own = isinstance(self.features, str)
-            n_components = self.n_components if own else self.features.n_components  # type: ignore[union-attr]
+            n_components = n_columns(self._chosen, self.n_components)
         return reading.plan(
             n_components,
             n_groups=max(self._n_folds(1), 1),

@@ -26,8 +26,7 @@ from rff_stream.answers.descent import Descent
 from rff_stream.answers.losses import LOSSES, Loss, SquaredHinge, loss_for
 from rff_stream.answers.penalised import Penalised, penalised
 from rff_stream.estimators.classfit import ClassData, FittingClassifier
-from rff_stream.estimators.mapping import LengthScale
-from rff_stream.features import FeatureMap
+from rff_stream.estimators.mapping import FeatureChoice, LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow
 from rff_stream.onehot import ClassMoments
@@ -127,7 +126,7 @@ class KernelClassifier(FittingClassifier):
         alpha: float | str = "sample",
         *,
         class_weight: Mapping[Any, float] | str | None = None,
-        features: FeatureMap | str = "auto",
+        features: FeatureChoice = "auto",
         cv: int = 5,
         max_passes: int = 100,
         tol: float = 1e-2,

@@ -23,13 +23,22 @@ from rff_stream.answers.bandwidth import (
 )
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
 from rff_stream.errors import NumericalWarning
-from rff_stream.estimators.mapping import length_scale_of, make_features
+from rff_stream.estimators.mapping import (
+    FeatureChoice,
+    check_choices,
+    check_n_components,
+    length_scale_of,
+    make_features,
+    n_columns,
+)
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.spectral import log_integral, self_convolution
 from rff_stream.moments import Moments
+from rff_stream.onepass import Reading
 from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan
 from rff_stream.predictor import AnswerPredictor
 
 __all__ = ["KernelDensity"]
@@ -61,6 +70,11 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
     n_components : int, default=4096
         R. The error of p̂ falls as 1/√R and is known (``density``); tails need more than
         modes. Cost: R cosines a row.
+    features : str, FeatureMap or mapping, default="auto"
+        As in :class:`~rff_stream.KernelRidge`. A map given as a value was made for one
+        bandwidth, and ``kernel`` and ``bandwidth`` say which (a number, or the kernel's own):
+        its integral is theirs. Only Fourier maps know their own error, and only "auto" looks
+        at all candidates of "cv" after one read.
     missing_rows, missing_chunks, dtype, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -101,6 +115,7 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         kernel: Kernel | str = "gaussian",
         n_components: int = 4096,
         *,
+        features: FeatureChoice = "auto",
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",
         dtype: Literal["float32", "float64"] = "float32",
@@ -112,6 +127,7 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         self.bandwidth = bandwidth
         self.kernel = kernel
         self.n_components = n_components
+        self.features = features
         self.missing_rows = missing_rows
         self.missing_chunks = missing_chunks
         self.dtype = dtype
@@ -164,6 +180,14 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
     def _check(self, d: int) -> None:
         kernel = kernel_of(self.kernel)
         log_integral(kernel, d)
+        check_n_components(self.n_components, self.features)
+        own = getattr(kernel, "length_scale", None) is not None
+        check_choices(self.kernel, "median", self._chosen, self.sample_rows, d)
+        if not (isinstance(self.features, str) or own) and isinstance(self.bandwidth, str):
+            raise ValueError(
+                f"bandwidth={self.bandwidth!r} but features is a map, which was made for one "
+                "bandwidth already. Give that as a number, or as the kernel's length-scale."
+            )
         positive_numbers("bandwidth", self.bandwidth, d, *RULES, "cv")
         if getattr(kernel, "length_scale", None) is not None and not _is(self.bandwidth, "scott"):
             raise ValueError(
@@ -181,11 +205,17 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         elif kernel.length_scale is None:
             _require_spread(pilot, self.bandwidth)
             n = effective_size(pilot.w, n_rows)
-            if self.bandwidth == "cv" and d <= MOST_INPUTS:
+            if self.bandwidth == "cv" and d <= MOST_INPUTS and _is(self.features, "auto"):
                 return self._several_bandwidths(kernel, pilot, n, seed)
             kernel = kernel.with_length_scale(pilot.scale * self._factor(kernel, pilot, n))
         self._fitted_kernel = kernel
-        return make_features("auto", kernel, self.n_components, pilot, seed=seed, dtype=self.dtype)
+        return make_features(
+            self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+        )
+
+    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
+        own = n_columns(self._chosen, self.n_components)
+        return super()._plan(reading, own if n_components is None else n_components)
 
     def _several_bandwidths(
         self, kernel: Kernel, pilot: Pilot, n: float, seed: int
@@ -257,12 +287,13 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         if not len(x):
             return
         needed = components_needed(self.density_, self.features_(x))
-        if needed <= self.n_components:
+        if needed <= self.features_.n_components:
             return
         more = f"n_components={2 * int(np.ceil(needed / 2))} or " if needed < 1e9 else ""
         warnings.warn(
-            f"bandwidth_={np.round(self.bandwidth_, 6)} is too small for {self.n_components} "
-            "components: at half of the rows the density is below twice its own error. "
+            f"bandwidth_={np.round(self.bandwidth_, 6)} is too small for "
+            f"{self.features_.n_components} components: at half of the rows the density is below "
+            "twice its own error. "
             f"Use {more}a larger bandwidth.",
             NumericalWarning,
             stacklevel=2,

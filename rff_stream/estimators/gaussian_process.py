@@ -13,9 +13,8 @@ from rff_stream.accumulate import Sums
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.answers.posterior import Posterior, conformal_quantile
-from rff_stream.estimators.mapping import LengthScale, seed_of
+from rff_stream.estimators.mapping import FeatureChoice, LengthScale, seed_of
 from rff_stream.estimators.streamed import StreamedRegressor
-from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
 from rff_stream.predictor import FunctionPredictor, PosteriorPredictor
@@ -82,7 +81,7 @@ n_missing_, plan_
         n_components: int = 2048,
         noise: float | str | Array = "evidence",
         *,
-        features: FeatureMap | str = "auto",
+        features: FeatureChoice = "auto",
         fit_intercept: bool = True,
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",

@@ -11,7 +11,9 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.estimators.inputs import checked_batch, in_memory, unchanged_on_error
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
+from rff_stream.estimators.mapping import FeatureChoice, chosen_map
 from rff_stream.estimators.streaming import StreamedEstimator
+from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.onepass import Reading
 from rff_stream.onepass.blas import few_features_blas
@@ -41,6 +43,12 @@ class GrowingEstimator(StreamedEstimator):
     _selection: Mapping[str, Any] = {}
     _pass: str = ""
     fraction_seen_: float
+    features: FeatureChoice
+
+    @property
+    def _chosen(self) -> FeatureMap | str:
+        """``features``, where columns that choose their own are one map of the inputs."""
+        return chosen_map(self.features, self.columns_.inputs)
 
     def update(
         self,

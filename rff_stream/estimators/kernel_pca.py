@@ -13,10 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array
 from rff_stream.answers.components import Components, components
 from rff_stream.estimators.mapping import (
+    FeatureChoice,
     check_n_components,
     find_kernel,
     length_scale_of,
     make_features,
+    n_columns,
 )
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
 from rff_stream.features import FeatureMap
@@ -85,7 +87,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean)
         length_scale: str | ArrayLike = "median",
         n_map_components: int = 2048,
         *,
-        features: FeatureMap | str = "auto",
+        features: FeatureChoice = "auto",
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",
         dtype: Literal["float32", "float64"] = "float32",
@@ -132,9 +134,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean)
         return super()._plan(reading, self._n_map() if n_components is None else n_components)
 
     def _n_map(self) -> int:
-        if isinstance(self.features, str):
-            return self.n_map_components
-        return self.features.n_components
+        return n_columns(self._chosen, self.n_map_components)
 
     def _check(self, d: int) -> None:
         check_n_components(self.n_map_components, self.features)
@@ -152,7 +152,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean)
         kernel = find_kernel(kernel_of(self.kernel), scale, pilot, seed, self.progress)
         self.length_scale_ = length_scale_of(kernel)
         return make_features(
-            self.features, kernel, self.n_map_components, pilot, seed=seed, dtype=self.dtype
+            self._chosen, kernel, self.n_map_components, pilot, seed=seed, dtype=self.dtype
         )
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:

@@ -15,9 +15,8 @@ from rff_stream.answers.refine import refined
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.selection import cross_validate, gcv
 from rff_stream.answers.spectrum import spectrum
-from rff_stream.estimators.mapping import LengthScale
+from rff_stream.estimators.mapping import FeatureChoice, LengthScale
 from rff_stream.estimators.streamed import StreamedRegressor
-from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
 from rff_stream.onepass import Reading
@@ -52,11 +51,13 @@ class KernelRidge(StreamedRegressor):
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
         "evidence" maximises the marginal likelihood; "cv" the error on held-out runs of
         rows, for data correlated along rows; "gcv" only for independent rows.
-    features : str or FeatureMap, default="auto"
+    features : str, FeatureMap or mapping, default="auto"
         "auto" is cosine/sine pairs (phases for an odd R) with orthogonal frequencies where
         the kernel is isotropic, independent ones elsewhere; "orthogonal", "fourier" (iid) and
         "phase" ask for one. "hermite", "nystroem", "qmc", "structured" and "binning":
-        see :mod:`rff_stream.features` for which pays when.
+        see :mod:`rff_stream.features` for which pays when. A map given as a value brings its
+        own R and kernel, and so do columns that choose their own, side by side:
+        ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; others are left out.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding of float32 sums, each one cheap
         pass (n·R, not n·R²) over the data. 3 to 5 where ``alpha`` was raised.
@@ -118,7 +119,7 @@ class KernelRidge(StreamedRegressor):
         n_components: int = 2048,
         alpha: float | str | Array = "evidence",
         *,
-        features: FeatureMap | str = "auto",
+        features: FeatureChoice = "auto",
         cv: int = 5,
         refine: int = 0,
         fit_intercept: bool = True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -11,17 +11,20 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.estimators.namedmaps import NAMED_MAPS
-from rff_stream.features import FeatureMap, FourierFeatures
+from rff_stream.features import FeatureMap, FourierFeatures, by_columns
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.pilot import Pilot
 
 __all__ = [
+    "FeatureChoice",
     "LengthScale",
     "check_choices",
     "check_n_components",
+    "chosen_map",
     "find_kernel",
     "length_scale_of",
     "make_features",
+    "n_columns",
     "seed_of",
 ]
 
@@ -31,6 +34,9 @@ PILOT_COMPONENTS = 1536
 """R of the map whose evidence decides on length-scales: kin40k needs more than 1,000."""
 
 LengthScale = float | str | Array
+
+FeatureChoice = FeatureMap | str | Mapping[Any, FeatureMap]
+"""A map, a name of one, or columns that choose their own."""
 
 SAMPLING: dict[str, tuple[bool | None, Literal["orthogonal", "iid"] | None]] = {
     "auto": (None, None),
@@ -124,6 +130,24 @@ def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
             "Give one number, or one per input."
         )
     return float(values) if values.ndim == 0 else tuple(values.tolist())
+
+
+def chosen_map(features: FeatureChoice, inputs: Sequence[str]) -> FeatureMap | str:
+    """A map or a name as it is; columns that choose their own as one map of the inputs.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns that are not among the inputs.
+    TypeError
+        Naming the column whose choice is no map.
+    """
+    return by_columns(features, inputs) if isinstance(features, Mapping) else features
+
+
+def n_columns(features: FeatureMap | str, n_components: int) -> int:
+    """R: a map given as a value brings its own."""
+    return n_components if isinstance(features, str) else features.n_components
 
 
 def make_features(

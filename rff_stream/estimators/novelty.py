@@ -13,10 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array, Float64
 from rff_stream.answers.novelty import Whitened, threshold, whitened
 from rff_stream.estimators.mapping import (
+    FeatureChoice,
     check_choices,
     check_n_components,
     length_scale_of,
     make_features,
+    n_columns,
 )
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
 from rff_stream.features import FeatureMap
@@ -53,7 +55,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
     n_components : int, default=512
         R. Scores have an error of about 1/√R: the order of rows hardly changes with more (256
         to 2,048 rank the ten sets below alike), thresholds for few rows in very many do.
-    features : str or FeatureMap, default="auto"
+    features : str, FeatureMap or mapping of column(s) to FeatureMap, default="auto"
         As in :class:`~rff_stream.KernelRidge`; a map given as a value brings its own R and kernel.
     whitened : bool, default=False
         Score by the ridge-whitened Mahalanobis distance in feature space, from order-2
@@ -98,7 +100,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         length_scale: str | ArrayLike = "half-median",
         n_components: int = 512,
         *,
-        features: FeatureMap | str = "auto",
+        features: FeatureChoice = "auto",
         whitened: bool = False,
         ridge: float = 0.1,
         threshold: Literal["sample", "exact"] = "sample",
@@ -157,7 +159,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
     def _check(self, d: int) -> None:
         kernel_of(self.kernel)
         check_n_components(self.n_components, self.features)
-        check_choices(self.kernel, "median", self.features, self.sample_rows, d)
+        check_choices(self.kernel, "median", self._chosen, self.sample_rows, d)
         share: Any = self.contamination
         ridge: Any = self.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
@@ -180,11 +182,11 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         kernel = kernel_of(self.kernel).with_length_scale(scale)
         self.length_scale_ = length_scale_of(kernel)
         return make_features(
-            self.features, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+            self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
         )
 
     def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        own = None if isinstance(self.features, str) else self.features.n_components
+        own = n_columns(self._chosen, self.n_components)
         return super()._plan(reading, own if n_components is None else n_components)
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:

@@ -27,11 +27,11 @@ from rff_stream.estimators.mapping import (
     find_kernel,
     length_scale_of,
     make_features,
+    n_columns,
     seed_of,
 )
 from rff_stream.estimators.resuming import read_all
 from rff_stream.estimators.running import RunningEstimator
-from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading
@@ -56,7 +56,6 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
     kernel: Kernel | str | Sequence[Kernel]
     length_scale: LengthScale
     n_components: int
-    features: FeatureMap | str
     dtype: Literal["float32", "float64"]
     sums: Sums
     sample_rows: int
@@ -184,7 +183,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
         """Plan, map, pass, answer."""
         columns, ledger = self.columns_, self._recorded(source)
         d, grouped = len(columns.inputs), self._selection["by"] is not None
-        check_choices(self.kernel, self.length_scale, self.features, self.sample_rows, d)
+        check_choices(self.kernel, self.length_scale, self._chosen, self.sample_rows, d)
         self._n_folds(len(columns.targets))
         reading = Reading(source, progress=self.progress)
         groups, seen = read_all(self, reading, checkpoint, grouped=grouped)
@@ -201,7 +200,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
         kernel = find_kernel(self.kernel, self.length_scale, pilot, seed, self.progress)
         with single_threaded_blas():
             self.features_ = make_features(
-                self.features, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+                self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
             )
             row = augmented_row(
                 self.features_, pilot, columns.inputs, columns.targets, columns.units
@@ -211,8 +210,7 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
 
     def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
         if n_components is None:
-            own = isinstance(self.features, str)
-            n_components = self.n_components if own else self.features.n_components  # type: ignore[union-attr]
+            n_components = n_columns(self._chosen, self.n_components)
         folds = self._n_folds(len(self.columns_.targets))
         return reading.plan(
             n_components,

@@ -115,8 +115,8 @@ class StreamedMean(GrowingEstimator):
         columns = source.columns
         if arrays and hasattr(self, "feature_names_in_"):
             columns = replace(columns, inputs=tuple(self.feature_names_in_))
-        self._check(len(columns.inputs))
         self.columns_ = columns
+        self._check(len(columns.inputs))
         self._forget_history()
         self._selection = {"dim": dim, "where": tuple(where), "by": by}
         self._read(source, checkpoint)

@@ -216,9 +216,7 @@ class ByColumns(_Composed):
             lo += part.n_components
 
 
-def by_columns(
-    maps: Mapping[str | tuple[str, ...], FeatureMap], inputs: Sequence[str]
-) -> ByColumns:
+def by_columns(maps: Mapping[Any, FeatureMap], inputs: Sequence[str]) -> ByColumns:
     """Columns choose their own map.
 
     Parameters
@@ -237,6 +235,12 @@ def by_columns(
     >>> place
     <ByColumns of 2: 3 inputs to 5>
     """
+    for name, part in maps.items():
+        if not hasattr(part, "fingerprint"):
+            raise TypeError(
+                f"Column {name!r} chose {part!r}, which is no feature map. Give it one, such as "
+                "Periodic(24), or leave the column out."
+            )
     positions = {name: j for j, name in enumerate(inputs)}
     chosen = [(name,) if isinstance(name, str) else tuple(name) for name in maps]
     unknown = sorted({name for names in chosen for name in names} - positions.keys())
