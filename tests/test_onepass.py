@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dask
 import dask.array as da
+import dask.local
 import numpy as np
 import pytest
 import xarray as xr
@@ -38,6 +39,9 @@ from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.onepass import progress as bars
 from rff_stream.onepass import run as running
 from rff_stream.onepass.blas import single_threaded_blas
+from rff_stream.onepass.graph import segment_tasks
+from rff_stream.onepass.leaf import Leaf
+from rff_stream.treesum import TreeSum
 
 N, D, R = 6000, 3, 16
 FEATURES = rs.FourierFeatures.sample(rs.Gaussian(1.5), D, R, rng=0)
@@ -327,6 +331,35 @@ def test_a_cluster_changes_no_bit(xyw: Rows, in_process_cluster: Any) -> None:
     assert same_bits(there, here)
 
 
+class Words(str):
+    """A sum that shows its tree."""
+
+    def __add__(self, other: str) -> Words:
+        return Words(f"({self}+{other})")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 21, 64, 69])
+def test_a_segment_has_one_tree_however_it_is_cut_into_tasks(n: int) -> None:
+    class Said:
+        def describe(self, box: Any) -> str:
+            return str(box)
+
+        def arguments(self, box: Any) -> tuple[()]:
+            return ()
+
+        def run(self, leaf: Leaf) -> Words:
+            return Words(leaf.start)
+
+    leaves, said = [Leaf(((i, i + 1),), i) for i in range(n)], cast(Any, Said())
+    expected: TreeSum[Words] = TreeSum()
+    for leaf in leaves:
+        expected.add(leaf.start, said.run(leaf))
+    for together, fan_in in itertools.product([1, 2, 8], [2, 4, 8]):
+        key, tasks = segment_tasks(said, said, leaves, 100, "token", together, fan_in)
+        assert dask.local.get_sync(tasks, key) == expected.total()
+        assert len(tasks) <= -(-n // together) * fan_in / (fan_in - 1) + 8
+
+
 @pytest.fixture
 def tasks_of_several(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Leaves of 300 rows, four segments, several leaves a task; the tasks of each segment."""
@@ -334,7 +367,7 @@ def tasks_of_several(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(layouts, "MOST_SEGMENTS", 4)
     monkeypatch.setattr(layouts, "TASKS_A_THREAD", 1)
     found: list[int] = []
-    plain = running.segment_tasks
+    plain = segment_tasks
 
     def counted(*arguments: Any) -> Any:
         key, tasks = plain(*arguments)
@@ -342,6 +375,7 @@ def tasks_of_several(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return key, tasks
 
     monkeypatch.setattr(running, "segment_tasks", counted)
+    monkeypatch.setattr(running, "WIDE_SEGMENT", 1)
     return found
 
 
@@ -350,7 +384,8 @@ def test_tasks_of_several_leaves_change_no_bit(
     in_process_cluster: Any, tasks_of_several: list[int], xyw: Rows, tmp_path: Path, n: int
 ) -> None:
     """Whole trees and torn ones: the last task, and the last segment, may be smaller."""
-    store = plain_zarr(*(values[:n] for values in xyw), tmp_path)
+    x, y, w = (values[:n] for values in xyw)
+    store = plain_zarr(x, y, w, tmp_path)
     with on("2"):
         here = collect(store, "y", inputs=["X"])
     tasks_of_several.clear()

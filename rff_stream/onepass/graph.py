@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 from dask._task_spec import convert_legacy_graph  # no public name yet
 from dask.task_spec import Task, TaskRef
 
+from rff_stream._array import Array
 from rff_stream.onepass.blas import single_threaded_blas
 from rff_stream.onepass.leaf import Job, Leaf
 from rff_stream.sources.base import Source
@@ -28,6 +30,7 @@ def segment_tasks(
     first: int,
     token: str,
     together: int = 1,
+    fan_in: int = 2,
 ) -> tuple[str, Graph]:
     """Tasks of one segment and the key of its sum.
 
@@ -42,6 +45,8 @@ def segment_tasks(
         Number of the segment's first leaf; keys carry it and the box in words.
     together : int
         A power of two: leaves that one task reads and sums, along the same tree.
+    fan_in : int
+        A power of two: sums that one task adds, along the same tree.
     """
     tasks: Graph = {}
     level = []
@@ -50,21 +55,21 @@ def segment_tasks(
         more = f" and {len(run) - 1} more" if len(run) > 1 else ""
         key = f"rff_leaf-{first + start:09} [{source.describe(run[0].box)}{more}] {token}"
         tasks[key] = (
-            Task(key, run_leaves, job, *run)
+            Task(key, run_leaves, job, packed(run))
             if more
             else Task(key, run_leaf, job, run[0], *source.arguments(run[0].box))
         )
         level.append(key)
-    height = 0
+    span = together
     while len(level) > 1:
-        height += 1
         above = []
-        for i in range(0, len(level) - 1, 2):
-            number = first + (i << (height - 1)) * together
-            key = f"rff_add-{height}-{number:09} {token}"
-            tasks[key] = Task(key, operator.add, TaskRef(level[i]), TaskRef(level[i + 1]))
-            above.append(key)
-        level = above + level[len(level) - len(level) % 2 :]
+        for i in range(0, len(level), fan_in):
+            key = f"rff_add-{fan_in * span}-{first + i * span:09} {token}"
+            few = level[i : i + fan_in]
+            if len(few) > 1:
+                tasks[key] = Task(key, add_up, *map(TaskRef, few))
+            above.append(key if len(few) > 1 else few[0])
+        level, span = above, fan_in * span
     return level[0], tasks
 
 
@@ -73,13 +78,27 @@ def run_leaf(job: Job, leaf: Leaf, *values: Any) -> Any:
     return job.run(leaf, *values)
 
 
-def run_leaves(job: Job, *leaves: Leaf) -> Any:
+def add_up(*values: Any) -> Any:
+    """Sum of neighbours in the tree, along it."""
+    total: TreeSum[Any] = TreeSum()
+    for index, value in enumerate(values):
+        total.add(index, value)
+    return total.total()
+
+
+def run_leaves(job: Job, leaves: Array) -> Any:
     """Neighbours in the tree, each of which reads its own slice, as one task."""
     total: TreeSum[Any] = TreeSum()
     with single_threaded_blas():  # once, not once a leaf
-        for index, leaf in enumerate(leaves):
-            total.add(index, job.run(leaf))
+        for index, (start, *edges) in enumerate(leaves.tolist()):
+            box = tuple(zip(edges[::2], edges[1::2], strict=True))
+            total.add(index, job.run(Leaf(box, start)))
     return total.total()
+
+
+def packed(leaves: Sequence[Leaf]) -> Array:
+    """Start and edges of each leaf (k, 1 + 2 dims) int64: Dask hashes and sends one array."""
+    return np.array([(leaf.start, *chain.from_iterable(leaf.box)) for leaf in leaves])
 
 
 def needed(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:

@@ -27,6 +27,7 @@ from rff_stream.treesum import TreeSum
 __all__ = ["Pass", "active_client", "thread_count", "worker_memory"]
 
 MOST_GRAPH_TASKS = 200_000
+WIDE_SEGMENT = 16  # leaves from which a plan has room for four sums at a time, not two
 PAUSED_AT = 0.8  # share of its memory limit at which a worker takes no more tasks
 
 
@@ -177,11 +178,12 @@ class Pass:
 
         with Flight(self._client, self._token) as flight:
             ship = flight.ship(job)
+            fan_in = 4 if size >= WIDE_SEGMENT else 2
             window = flight.window(size // together) if not self._graph else 2**31
             while True:
                 for index, leaves in segments:
                     key, tasks = segment_tasks(
-                        self._source, ship, leaves, index * size, self._token, together
+                        self._source, ship, leaves, index * size, self._token, together, fan_in
                     )
                     flight.submit(index, key, self._with_graph(tasks))
                     if flight.waiting >= window:
