@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
+from rff_stream.errors import ModelError
 from rff_stream.features import (
     ByColumns,
     FourierFeatures,
@@ -178,6 +179,16 @@ def test_columns_choose_their_own_map_by_name(container: str, tmp_path: Path) ->
     again = rs.load(tmp_path / "m.zarr")
     assert again.features.fingerprint == expected.fingerprint
     np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+def test_other_choices_of_columns_are_another_fit(tmp_path: Path) -> None:
+    frame = table()
+    X, y = frame[["lat", "hour"]], frame["y"]
+    choices: dict[str, Any] = {"random_state": 0, "progress": False}
+    rs.KernelRidge(features=CHOICES, **choices).fit(X, y, checkpoint=tmp_path / "c")
+    other = {"lat": CHOICES["lat"], "hour": Periodic(12)}
+    with pytest.raises(ModelError, match="features"):
+        rs.KernelRidge(features=other, **choices).fit(X, y, checkpoint=tmp_path / "c")
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,9 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, (np.random.Generator, np.random.RandomState)):
         return None
     if isinstance(value, Mapping) and any(hasattr(v, "fingerprint") for v in value.values()):
-        return {"map": None}  # columns that chose their own: one map when it is read
+        # Columns that chose their own: one map when it is read.
+        marks = [[plain_value(key), getattr(v, "fingerprint", None)] for key, v in value.items()]
+        return {"map": marks}
     if isinstance(value, Mapping):
         return {"mapping": [[plain_value(key), plain_value(item)] for key, item in value.items()]}
     if isinstance(value, Sequence) and not isinstance(value, str):
