@@ -33,6 +33,12 @@ figcaption { font-size: .85rem; color: #444; }
 .wide { overflow-x: auto; }
 table { font-variant-numeric: tabular-nums; }
 td { overflow-wrap: anywhere; }
+.wide :is(td, th) { white-space: normal !important; }
+@media (max-width: 40rem) {
+  .wide { font-size: .8rem; }
+  .wide :is(td, th) { padding: .15em .3em !important; }
+  .wide :is(td, th):first-child { overflow-wrap: anywhere; min-width: 6rem; }
+}
 code { font-size: .85rem; overflow-wrap: anywhere; }
 """.strip()
 
