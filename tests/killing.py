@@ -1,7 +1,7 @@
 """Drivers that are killed: a program that forks fits and updates and ends them at random moments.
 
-``python killing.py FOLDER fit:3,update:2,two:1,rivals:1 SEED`` prints one line for each trial and "all well"
-for each kind. The parent only imports: every child is a fresh driver.
+``python killing.py FOLDER fit:3,update:2,two:1,rivals:1 SEED`` prints one line for each trial and
+"all well" for each kind. The parent only imports: every child is a fresh driver.
 """
 
 from __future__ import annotations
