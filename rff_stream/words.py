@@ -1,8 +1,13 @@
-"""Numbers as people write them."""
+"""Numbers as people write them, and URLs without what is nobody's business."""
 
 from __future__ import annotations
 
-__all__ = ["format_bytes", "format_seconds"]
+import re
+
+__all__ = ["USER", "format_bytes", "format_seconds", "redacted"]
+
+USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
+"""What stands before the @ of a URL. A secret may hold a slash, a path an @."""
 
 
 def format_bytes(count: float) -> str:
@@ -19,3 +24,8 @@ def format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def redacted(url: str) -> str:
+    """A URL without user, password and query."""
+    return re.sub(r"\?.*$", "?…", re.sub(f"://{USER}", "://…@", url))

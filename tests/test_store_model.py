@@ -17,7 +17,6 @@ from hypothesis.extra import numpy as hnp
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, load_model, save_model
 from rff_stream.store.arrays import decode, decode_rows, encode, encode_rows
-from rff_stream.store.files import redacted
 from test_store_cases import (
     HEADER,
     a_row,
@@ -324,21 +323,3 @@ def test_the_store_needs_neither_zarr_nor_pickle():
     source = Path(sys.modules[MomentStore.__module__].__file__ or "").parent
     words = [line for file in source.glob("*.py") for line in file.read_text().splitlines()]
     assert not [line for line in words if "import pickle" in line or "eval(" in line]
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "s3://KEY:SECRET@bucket/M.zarr",
-        "s3://KEY:SEC/RET@bucket/M.zarr",
-        "s3://KEY:SEC%2FRET@bucket/M@v2.zarr",
-        "https://SECRET@host/M.zarr",
-        "https://host/M.zarr?token=SECRET",
-        "https://user:SECRET@host/M.zarr?a=SECRET#x",
-    ],
-)
-def test_secrets_of_a_url_are_not_shown(url):
-    for secret in ("SECRET", "SEC", "RET", "KEY"):
-        assert secret not in redacted(url)
-    assert redacted("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
-    assert redacted("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from rff_stream.words import USER
+
 __all__ = ["forget", "hide", "hide_url", "redacted"]
 
 NAMES = re.compile(
@@ -21,8 +23,8 @@ _hidden: set[str] = set()
 
 def redacted(text: str) -> str:
     """Text without what stands before @ in a URL, signatures, or any hidden value."""
-    text = re.sub(r"(\w+://)[^/\s@'\"]+@", r"\1…@", text)
-    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\",;)]+", r"\1?…", text)
+    text = re.sub(rf"(\w+://){USER}", r"\1…@", text)
+    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*[^\s'\",;)]", r"\1?…", text)
     for value in sorted(_hidden, key=len, reverse=True):
         text = text.replace(value, "…")
     return text
@@ -35,8 +37,8 @@ def hide(values: Iterable[str]) -> None:
 
 def hide_url(url: str) -> None:
     """Hide the password of a URL, as it is written and as it is meant."""
-    found = re.match(r"\w+://([^/\s@]+)@", url)
-    password = found[1].rpartition(":")[2] if found else ""
+    found = re.match(rf"\w+://({USER})", url)
+    password = found[1].removesuffix("@").partition(":")[2] if found else ""
     hide([password, unquote(password)])
 
 

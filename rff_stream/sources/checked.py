@@ -21,12 +21,13 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from rff_stream.errors import DataError
+from rff_stream.words import redacted
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["READ_TIMEOUT", "CheckedStore", "ChunkError", "ChunkRule", "redacted", "store_name"]
+__all__ = ["READ_TIMEOUT", "CheckedStore", "ChunkError", "ChunkRule", "store_name"]
 
 READ_TIMEOUT = 600.0
 """Seconds after which one read of a chunk is given up."""
@@ -253,8 +254,3 @@ def store_name(store: Store) -> str:
     if root is not None:
         return str(root)
     return redacted(str(store))
-
-
-def redacted(url: str) -> str:
-    """A URL without user, password and query."""
-    return re.sub(r"\?.*$", "?…", re.sub(r"://[^/@]*@", "://…@", url))

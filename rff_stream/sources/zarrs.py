@@ -15,9 +15,10 @@ from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources.base import Source
-from rff_stream.sources.checked import CheckedStore, ChunkRule, redacted, store_name
+from rff_stream.sources.checked import CheckedStore, ChunkRule, store_name
 from rff_stream.sources.draft import Request
 from rff_stream.sources.values import listed
+from rff_stream.words import redacted
 
 if TYPE_CHECKING:
     import xarray

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from rff_stream.errors import ModelError
 
-__all__ = ["Files", "damaged", "open_files", "redacted"]
+__all__ = ["Files", "damaged", "open_files"]
 
 
 class Files(Protocol):
@@ -86,12 +85,6 @@ def open_files(
     from rff_stream.store.local import LocalFiles
 
     return LocalFiles(os.path.realpath(text.removeprefix("file://")))
-
-
-def redacted(url: str) -> str:
-    """A URL without user, password and query. A secret may hold a slash, a path an @."""
-    url = re.sub(r"://(?:[^/@]*|[^@]*:[^@]*)@", "://…@", url)
-    return re.sub(r"\?.*$", "?…", url)
 
 
 def damaged(place: str, name: str, fact: str) -> ModelError:

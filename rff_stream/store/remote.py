@@ -13,7 +13,8 @@ from urllib.parse import unquote
 import fsspec
 
 from rff_stream.errors import ModelError
-from rff_stream.store.files import damaged, redacted
+from rff_stream.store.files import damaged
+from rff_stream.words import redacted
 
 __all__ = ["RemoteFiles"]
 

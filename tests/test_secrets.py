@@ -1,0 +1,34 @@
+"""What stands before the @ of a URL, or after its question mark, is never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from rff_stream import words
+from rff_stream.cli import redaction
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://KEY:SECRET@bucket/M.zarr",
+        "s3://KEY:SEC/RET@bucket/M.zarr",
+        "s3://KEY:SEC%2FRET@bucket/M@v2.zarr",
+        "https://SECRET@host/M.zarr",
+        "https://host/M.zarr?token=SECRET",
+        "https://host/M.zarr?a=1,SECRET;b",
+        "https://user:SECRET@host/M.zarr?a=SECRET#x",
+    ],
+)
+def test_secrets_of_a_url_are_not_shown(url: str) -> None:
+    for secret in ("SECRET", "SEC", "RET", "KEY"):
+        assert secret not in words.redacted(url)
+        assert secret not in redaction.redacted(f"See {url}, or not.")
+    assert words.redacted("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
+    assert words.redacted("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"
+
+
+def test_a_hidden_password_is_hidden_wherever_it_stands() -> None:
+    redaction.hide_url("s3://key:pass/word@bucket/x")
+    assert redaction.redacted("not allowed: pass/word") == "not allowed: …"
+    redaction.forget()
