@@ -71,9 +71,6 @@ bench: $(VENV)/.test-stamp
 bench-cluster: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/cluster.py $(BENCH_ARGS)
 
-bench-cluster: $(VENV)/.test-stamp
-	$(BIN)/python tests/benchmarks/cluster.py $(BENCH_ARGS)
-
 # A stamp is newer than pyproject.toml when the environment holds what it asks for.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
