@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", default="kin40k,protein,elevators")
     parser.add_argument("--components", default="1024,2048")
-    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--maps", default=",".join(f"{k}/{f}" for k, f in CASES))
     chosen = parser.parse_args()
     seeds = [int(seed) for seed in chosen.seeds.split(",")]
