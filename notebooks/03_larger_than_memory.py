@@ -107,7 +107,7 @@ for name, words, mark, colour in (
 ):
     ax.plot(data, [run[name] / 2**20 for run in runs], mark, color=colour, label=words)
 ax.plot(data, data, color="black", lw=0.8, label="the data")
-ax.set(xlabel="data [MiB]", ylabel="memory [MiB]", xscale="log", ylim=(0, 560))
+ax.set(xlabel="data [MiB]", ylabel="memory [MiB]", xscale="log", ylim=(0, 820))
 ax.set_xticks(data, [f"{each:.0f}" for each in data])
 ax.minorticks_off()
 ax.legend(fontsize="small", loc="upper left")
