@@ -16,7 +16,7 @@ from rff_stream.cli import main
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
-LARGEST_PICTURE = 150_000  # bytes: all colours of six panels, since 256 of them falsify a colour bar
+LARGEST_PICTURE = 150_000  # bytes, all colours kept: 256 of them falsify a colour bar
 WITHOUT_EXAMPLE = {"__version__", "NumericalWarning", "plot"}
 
 
