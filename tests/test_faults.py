@@ -161,7 +161,7 @@ def test_stale_consolidated_metadata_are_not_believed(tmp_path: Path) -> None:
 def test_new_data_under_the_same_path_are_read(store: Path) -> None:
     from distributed import Client
 
-    with Client(processes=False, n_workers=1, dashboard_address=None):
+    with Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0"):
         before = collect(store)
         column = zarr.open_array(store / "t", mode="r+")
         column[...] = 2 * column[...]

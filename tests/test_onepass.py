@@ -297,7 +297,7 @@ def in_process_cluster() -> Iterator[Any]:
     from distributed import Client
 
     with Client(
-        processes=False, n_workers=2, threads_per_worker=2, dashboard_address=None
+        processes=False, n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0"
     ) as client:
         yield client
 
@@ -765,7 +765,7 @@ def test_a_run_that_no_worker_can_hold_is_refused(xyw: Rows) -> None:
     x, y, _ = xyw
     blocks = Blocks(x, 1000)
     with (
-        Client(processes=False, n_workers=1, memory_limit="5GiB", dashboard_address=None),
+        Client(processes=False, n_workers=1, memory_limit="5GiB", dashboard_address="127.0.0.1:0"),
         pytest.raises(PlanError, match=r"4.0 GiB are allowed.*Nothing was read"),
     ):
         collect(blocks.array, da.from_array(y, chunks=1000), n_groups=10**5)
