@@ -2,6 +2,7 @@
 
     python tests/accuracy/regression.py [--sets bike,protein] [--seeds 0,1,2] [--rivals]
     python tests/accuracy/regression.py --seeds= --rivals
+    python tests/accuracy/regression.py --sums --sets bike,elevators,keggdirected
 
 Data: uci_datasets, 90/10 splits, rows of split 0 held out; inputs and target z-scored by
 train statistics; RMSE in std(y). Nothing is chosen on the test part. ``RFF_STREAM_DATA``
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import rff_stream as rs
+from rff_stream.errors import NumericalWarning
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -114,6 +117,27 @@ def rivals(split: Split, n_components: int) -> dict[str, float]:
     return {name: rmse(model.fit(X, y).predict(X_test), y_test) for name, model in models.items()}
 
 
+def precisions(name: str, split: Split, n_components: int = 1024) -> str:
+    """RMSE with α by evidence from float32 and from float64 sums, at two length-scales."""
+    X, y, X_test, y_test = split
+    median = rs.KernelRidge(n_components=2, progress=False).fit(X, y).length_scale_
+    found = []
+    for factor in (1, 4):
+        errors = []
+        for sums in ("float32", "float64"):
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", NumericalWarning
+                )  # α raised: what is shown
+                model = rs.KernelRidge(
+                    length_scale=factor * median, n_components=n_components, sums=sums,
+                    random_state=0, progress=False,
+                ).fit(X, y)  # fmt: skip
+            errors.append(rmse(model.predict(X_test), y_test))
+        found.append(f"{errors[0]:.4f} | {errors[1]:.4f} | {errors[0] / errors[1]:.4f}")
+    return f"| {name} | {n_components} | {' | '.join(found)} |"
+
+
 def row(name: str, runs: list[dict[str, float]]) -> str:
     """A line of the table from the runs of all seeds."""
     errors = np.array([run["rmse"] for run in runs])
@@ -133,7 +157,14 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(COMPONENTS))
     parser.add_argument("--seeds", default="0,1,2", help="none: the rivals only")
     parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--sums", action="store_true", help="float32 against float64 sums only")
     chosen = parser.parse_args()
+    if chosen.sums:
+        print("| set | R | float32 | float64 | ratio | at 4 times the scale | float64 | ratio |")
+        print("|---|---|---|---|---|---|---|---|")
+        for name in chosen.sets.split(","):
+            print(precisions(name, load(name)), flush=True)
+        return
     seeds = [int(s) for s in chosen.seeds.split(",") if s]
     print(
         "| set | R | RMSE (seeds) | line | moonshot | 95 % covered | conformal | df | s | CPU s |"

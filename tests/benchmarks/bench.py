@@ -241,6 +241,35 @@ def hot_loop(n: int, components: int, pairs: int) -> Result:
     }
 
 
+def choices(n: int, components: int, sums: str, targets: int, repeats: int) -> Result:
+    """CPU seconds of one fit, and of 5 folds × 50 α × 5 sizes R', from one read each, in turn."""
+    import rff_stream as rs
+    from rff_stream.answers.ridge import ridge
+    from rff_stream.answers.selection import cross_validate
+    from rff_stream.moments import total
+
+    x, y = rows(n, seed=0)
+    y = np.column_stack([np.roll(y, i) for i in range(targets)])
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), D, components, rng=0)
+    sizes, alphas = [components >> i for i in range(4, -1, -1)], np.geomspace(1e-3, 1e6, 50)
+
+    def read(count: int, **asked: Any) -> Any:
+        asked["sums"], asked["progress"] = sums, False
+        return rs.collect(features, x[:count], y[:count], **asked)
+
+    def single(count: int = n) -> None:
+        ridge(read(count), ALPHA)
+
+    def every(count: int = n) -> None:
+        folds = read(count, folds=5)
+        cross_validate(folds, alphas, sizes=sizes)
+        ridge(total(list(folds.values())), ALPHA)
+
+    single(10_000), every(10_000)  # code loaded
+    found = list(turns(time.process_time, [single, every], repeats))
+    return {"single": [one for one, _ in found], "every": [several for _, several in found]}
+
+
 def turns(
     clock: Callable[[], float], works: list[Callable[[], None]], repeats: int
 ) -> Iterator[list[float]]:
@@ -265,7 +294,8 @@ def peak_bytes() -> int:
 
 
 CHILDREN: dict[str, Callable[..., Result]] = {
-    function.__name__: function for function in (write_zarr, whole_fit, whole_syrk, hot_loop)
+    function.__name__: function
+    for function in (write_zarr, whole_fit, whole_syrk, hot_loop, choices)
 }
 
 
@@ -372,6 +402,21 @@ def section_growth(options: argparse.Namespace, folder: Path) -> None:
     print_table([*head, "peak GB", f"over n={least:,}"], table)
 
 
+def section_choices(options: argparse.Namespace) -> None:
+    n, components = options.rows, options.components[0]
+    print(f"\n### One read, every choice: n={n:,}, d={D}, R={components}\n")
+    print("5 folds × 50 α × 5 sizes R' and the fit, over the fit alone: CPU, each with its read.\n")
+    table = []
+    for sums in ("float32", "float64"):
+        for targets in (1, 10):
+            found = child("choices", n, components, sums, targets, options.repeats)
+            single, every = found["single"], found["every"]
+            over = [b / a for a, b in zip(single, every, strict=True)]
+            seconds = [f"{statistics.median(cpu):.1f}" for cpu in (single, every)]
+            table.append([sums, f"{targets}", *seconds, spread(over)])
+    print_table(["sums", "targets", "fit, CPU s", "every choice, CPU s", "ratio"], table)
+
+
 def section_import(options: argparse.Namespace) -> None:
     print("\n### Import\n\nA fresh interpreter from start to end.\n")
     codes = ["pass", "import numpy", "import rff_stream"]
@@ -445,7 +490,7 @@ def stored(folder: Path, n: int) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sections", default="hot,fit,growth,import,features")
+    parser.add_argument("--sections", default="hot,fit,growth,choices,import,features")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
@@ -476,6 +521,8 @@ def main() -> None:
             section_fit(options, folder)
         if "growth" in sections:
             section_growth(options, folder)
+        if "choices" in sections:
+            section_choices(options)
         if "import" in sections:
             section_import(options)
         if "features" in sections:
