@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 import rff_stream as rs
 from rff_stream.cli import main, values
 from rff_stream.cli.redaction import forget, hide_options, hide_url, redacted
+from rff_stream.onepass import progress
 from rff_stream.sources import HoldOut
 
 Cli = Callable[..., Result]
@@ -389,6 +390,30 @@ def test_predict_keeps_dims_coords_units_and_gaps(cli: Cli, model: Path, tmp_pat
     expected = rs.load(model).predict(gappy)
     np.testing.assert_array_equal(predicted["flux"], expected)
     assert int(predicted["flux"].isnull().sum()) == 20
+
+
+def test_predict_counts_its_blocks(
+    cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(progress, "_bar", lambda words, total, unit: Counter(counted, total))
+    data = written(cube(seed=2), tmp_path / "new.zarr")
+    assert cli("predict", model, data, "--output", tmp_path / "out.zarr").exit_code == 0
+    assert len(counted) > 1 and counted[0] == sum(counted[1:])
+
+
+class Counter:
+    """Takes the place of a bar."""
+
+    def __init__(self, counted: list[int], total: int) -> None:
+        self._counted = counted
+        counted[:] = [total]
+
+    def update(self, count: int) -> None:
+        self._counted.append(count)
+
+    def close(self) -> None:
+        pass
 
 
 def test_plain_arrays_give_a_plain_array(cli: Cli, table: Path, tmp_path: Path) -> None:

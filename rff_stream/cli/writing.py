@@ -83,8 +83,10 @@ def write_predictions(
 
 def store(values: Any, path: str, mode: str, storage_options: Mapping[str, Any] | None) -> None:
     """Write a labelled group, or a plain array for plain arrays."""
+    from rff_stream.cli.watching import Blocks
+
     options = None if storage_options is None else dict(storage_options)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), Blocks():
         # xarray opens groups with consolidated metadata without a warning of its own.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         if hasattr(values, "to_dataset") or hasattr(values, "data_vars"):

@@ -28,11 +28,15 @@ class Progress:
     n_rows : int, optional
         Total, where it is known.
     shown : bool
+    unit : str
+        What is counted.
     """
 
-    def __init__(self, words: str, n_rows: int | None, *, shown: bool = True) -> None:
+    def __init__(
+        self, words: str, n_rows: int | None, *, shown: bool = True, unit: str = "row"
+    ) -> None:
         self._outer = _OPEN.get()
-        self._bar: Any = _bar(words, n_rows) if shown and self._outer is None else None
+        self._bar: Any = _bar(words, n_rows, unit) if shown and self._outer is None else None
 
     def advance(self, rows: int) -> None:
         """Count rows."""
@@ -68,7 +72,7 @@ class Progress:
             self._bar.close()
 
 
-def _bar(words: str, n_rows: int | None) -> Any:
+def _bar(words: str, n_rows: int | None, unit: str) -> Any:
     """A tqdm bar; plain ASCII where the terminal cannot show more."""
     with warnings.catch_warnings():
         # In a notebook without ipywidgets tqdm warns, and draws the bar as text: that is fine.
@@ -79,7 +83,7 @@ def _bar(words: str, n_rows: int | None) -> Any:
     return tqdm(
         total=n_rows,
         desc=words,
-        unit="row",
+        unit=unit,
         unit_scale=True,
         delay=DELAY_SECONDS,
         ascii=not encoding.lower().startswith("utf"),

@@ -1,0 +1,26 @@
+"""A bar for what Dask's threads compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dask.callbacks import Callback
+
+from rff_stream.onepass.progress import Progress
+
+__all__ = ["Blocks"]
+
+
+class Blocks(Callback):  # type: ignore[misc]  # Dask has no types
+    """A bar of what threads compute; a cluster shows its own on its page."""
+
+    def _start_state(self, dsk: Any, state: Mapping[str, Any]) -> None:
+        left = sum(len(state[kind]) for kind in ("ready", "waiting", "running"))
+        self._bar = Progress("predicting", left, unit="task")
+
+    def _posttask(self, *told: Any) -> None:
+        self._bar.advance(1)
+
+    def _finish(self, *told: Any) -> None:
+        self._bar.__exit__(None, None, None)
