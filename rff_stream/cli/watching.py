@@ -12,12 +12,15 @@ from rff_stream.onepass.progress import Progress
 __all__ = ["Blocks"]
 
 
-class Blocks(Callback):  # type: ignore[misc]  # Dask has no types
+class Blocks(Callback):
     """A bar of what threads compute; a cluster shows its own on its page."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def _start_state(self, dsk: Any, state: Mapping[str, Any]) -> None:
         left = sum(len(state[kind]) for kind in ("ready", "waiting", "running"))
-        self._bar = Progress("predicting", left, unit="task")
+        self._bar = Progress("writing", left, unit="task")
 
     def _posttask(self, *told: Any) -> None:
         self._bar.advance(1)
