@@ -12,7 +12,7 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.moments import AugmentedRow, pack_bordered
 
-__all__ = ["Border", "EntryMoments", "pays"]
+__all__ = ["Border", "EntryMoments", "counting_bytes", "counting_seconds", "counts", "pays"]
 
 WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
 """R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
@@ -22,6 +22,9 @@ FEWEST_ROWS, MOST_ROWS, ROWS_A_CELL = 4096, 65_536, 16
 
 COUNTED = 262_144
 """Entries counted in one call: their places stay in the L2 cache."""
+
+CELL_SECONDS, ADD_SECONDS, SWEEP_SECONDS = 1.4e-8, 4.5e-9, 1e-9
+"""Of one coordinate of a row in a grid, of one pair of entries, of one sum swept."""
 
 
 class Border:
@@ -53,7 +56,34 @@ def pays(features: FeatureMap, dtype: np.dtype[Any]) -> TypeGuard[RandomBinningF
     """Whether entries are counted, or the rows of this map go through a rank-k update."""
     if not isinstance(features, RandomBinningFeatures):
         return False
-    return features.n_components >= WIDTH_THAT_PAYS[dtype.name] * features.n_grids
+    return counts(features.n_components, features.n_entries, dtype.name)
+
+
+def counts(n_components: int, n_entries: int, sums: str) -> bool:
+    """Whether rows of so many entries in R columns are counted: what the plan asks, too."""
+    return n_components >= WIDTH_THAT_PAYS[sums] * n_entries
+
+
+def portion_rows(n_buckets: int) -> int:
+    """Rows counted at a time."""
+    return min(max(FEWEST_ROWS, ROWS_A_CELL * n_buckets**2), MOST_ROWS)
+
+
+def counting_bytes(n_components: int, n_entries: int, n_targets: int) -> int:
+    """Upper bound on what :class:`EntryMoments` holds: its R²/2 sums, entries and scratch."""
+    buckets = -(-n_components // n_entries)
+    rows, width = portion_rows(buckets), n_components + 1 + n_targets
+    waiting = rows * (5 * n_entries + 16)
+    batch = 8 * BATCH_ROWS * (8 * n_entries + 2 * (1 + n_targets))
+    joint = 32 * (COUNTED + rows) + 8 * n_entries * buckets**2
+    return 8 * width * (width + 2 * (1 + n_targets)) + waiting + batch + joint
+
+
+def counting_seconds(n_components: int, n_entries: int, n_inputs: int) -> float:
+    """CPU seconds of one row: its cells, their pairs, and its share of a sweep over the sums."""
+    rows = portion_rows(-(-n_components // n_entries))
+    cells, pairs = n_entries * (n_inputs + 1), n_entries**2 / 2
+    return CELL_SECONDS * cells + ADD_SECONDS * pairs + SWEEP_SECONDS * n_components**2 / 2 / rows
 
 
 class EntryMoments:
@@ -70,8 +100,7 @@ class EntryMoments:
 
     def __init__(self, features: RandomBinningFeatures, row: AugmentedRow) -> None:
         self._map, self._row, self._border = features, row, Border(row, BATCH_ROWS)
-        cells = features.n_buckets**2
-        self._size = min(max(FEWEST_ROWS, ROWS_A_CELL * cells), MOST_ROWS)
+        self._size = portion_rows(features.n_buckets)
         grids = features.n_grids
         self._columns = np.empty((grids, self._size), np.int32)
         self._signs = np.empty((grids, self._size), np.int8)

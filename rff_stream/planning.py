@@ -12,6 +12,7 @@ import numpy as np
 
 from rff_stream.accumulate import Sums, resolve_sums
 from rff_stream.describe import plan_card
+from rff_stream.entrysums import counting_bytes, counting_seconds, counts
 from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cosines import compiled
@@ -43,8 +44,16 @@ TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
+# Layouts are cut by these two, and sums added by layouts: another value is another model's bits.
 _FLOPS = {"float32": 140e9, "float64": 68e9}  # useful flops a second of the rank-k update
 _COSINE = {"float32": 0.9e-9, "float64": 14.6e-9}  # seconds a value
+
+# Time is told from these: one thread of the slower of two machines, while it has it to itself.
+# They are not measured here, as a plan is often made on a login node or beside other work.
+MACHINE = "AMD EPYC with AVX2, 2026"
+_SYRK_FLOPS = {"float32": 75e9, "float64": 37e9}
+_VALUE_SECONDS = {"float32": 2e-9, "float64": 16e-9}  # of a feature: projected, its cosine
+_STORED_SECONDS = 2e-9  # of a feature that a rank-k update takes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,6 +67,7 @@ class Plan:
         Rows of the grid, missing ones included; an estimate where lengths are unknown.
     n_inputs, n_features, n_targets, n_groups, order : int
         d, R, T, label groups, order of the moments.
+    n_entries : int, of a row of Z that are not 0: R, or the grids of a map that bins
     sums, dtype : {"float32", "float64"}
         Of the sums and of the features.
     threads, workers : int
@@ -78,6 +88,12 @@ class Plan:
     threads: int
     workers: int
     largest: BoxCost
+    n_entries: int
+
+    @property
+    def counted(self) -> bool:
+        """Whether entries are counted in pairs, in place of rank-k updates."""
+        return self.order == 2 and counts(self.n_features, self.n_entries, self.sums)
 
     @property
     def width(self) -> int:
@@ -125,8 +141,9 @@ class Plan:
 
     @property
     def flops(self) -> float:
-        """Useful flops of the rank-k updates."""
-        return float(self.n_rows) * (self.width**2 if self.order == 2 else 0)
+        """Useful flops of the rank-k updates, or of the entries counted."""
+        width = self.n_entries + 1 + self.n_targets if self.counted else self.width
+        return float(self.n_rows) * (width**2 if self.order == 2 else 0)
 
     @property
     def traffic_bytes(self) -> float:
@@ -157,12 +174,11 @@ class Plan:
 
     def time_parts(self) -> dict[str, float]:
         """Seconds by what takes them."""
-        row = row_seconds(self.width, self.n_inputs, self.order, self.sums, self.dtype)
         reading = self.source_bytes / DECODE_RATE
         reading += self.largest.chunks * self._leaves_worth * CHUNK_SECONDS
         at_once = self.threads * self.workers
         parallel = {
-            "features and sums": self.n_rows * row / at_once,
+            "features and sums": self.n_rows * self._row_seconds / at_once,
             "reading": reading / at_once,
             "sending": self.traffic_bytes / (self.workers * NETWORK_RATE),
         }
@@ -183,6 +199,16 @@ class Plan:
         return {"pass": reading, "solve": {"program": program, "solve": self.solve_bytes}}
 
     @property
+    def _row_seconds(self) -> float:
+        """CPU seconds of one row."""
+        if self.counted:
+            return counting_seconds(self.n_features, self.n_entries, self.n_inputs)
+        value = _VALUE_SECONDS[self.dtype] + 2 * self.n_inputs / _SYRK_FLOPS[self.dtype]
+        if self.order == 1:
+            return self.width * value
+        return self.width * (value + _STORED_SECONDS) + self.width**2 / _SYRK_FLOPS[self.sums]
+
+    @property
     def _scheduling(self) -> float:
         """CPU seconds of driver and scheduler: tasks of a cluster, leaves in threads."""
         return TASK_SECONDS * (self.n_tasks if self.workers > 1 else self.layout.n_leaves)
@@ -193,8 +219,12 @@ class Plan:
         return self.n_rows / max(self.largest.rows, 1)
 
     def _accumulator_bytes(self) -> int:
-        """Triangles, one batch of Z, and the map's scratch."""
-        batch = BATCH_ROWS * (2 * 8 * self.width + 3 * 8 * (self.n_inputs + 2))
+        """Triangles, one batch of Z or its entries, and the map's scratch."""
+        rows = BATCH_ROWS * 3 * 8 * (self.n_inputs + 2)
+        if self.counted:
+            rows += counting_bytes(self.n_features, self.n_entries, self.n_targets)
+            return self.n_groups * rows
+        batch = rows + BATCH_ROWS * 2 * 8 * self.width
         if self.order == 1:
             return self.n_groups * (batch + 8 * 33 * self.width)
         triangles = (8 if self.sums == "float64" else 12) * self.width**2
@@ -202,9 +232,10 @@ class Plan:
 
     def __str__(self) -> str:
         layout = self.layout
+        few = f" of which {self.n_entries} are counted" if self.counted else ""
         rows = [
             ("rows", f"{self.n_rows:,} × {self.n_inputs} inputs, {self.n_targets} targets"),
-            ("features", f"R = {self.n_features}, order {self.order}, sums in {self.sums}"),
+            ("features", f"R = {self.n_features}{few}, order {self.order}, sums in {self.sums}"),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
             ("segments", f"{layout.n_segments:,} of {layout.segment_leaves}"),
@@ -217,27 +248,31 @@ class Plan:
             ("solve", f"{format_bytes(self.solve_bytes)} on the driver"),
             ("time", f"about {format_seconds(self.seconds)} on {self.workers} process(es)"),
             *(self._cluster_lines() if self.workers > 1 else ()),
+            ("assumes", self._assumptions()),
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
-        """What many processes add, and what the time is made of."""
+        """What many processes add."""
         parts = self.time_parts()
         busy = parts["features and sums"] + parts["reading"]
-        scheduling = format_seconds(self._scheduling)
-        return [
-            (
-                "workers",
-                f"{format_seconds(busy)} of work, {parts['sending'] / busy:.2%} more to send",
-            ),
-            ("scheduler", f"{scheduling} of CPU meanwhile, {format_bytes(self.scheduler_bytes)}"),
-            (
-                "assumes",
-                f"{_FLOPS[self.sums] / 1e9:.0f} GFLOP/s a thread; {DECODE_RATE / 1e9:.0f} GB/s of "
-                f"decoding a thread and {NETWORK_RATE / 1e9:.0f} GB/s of network a process; "
-                f"{1000 * TASK_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a task",
-            ),
-        ]
+        sent = f"{format_seconds(busy)} of work, {parts['sending'] / busy:.2%} more to send"
+        scheduling = f"{format_seconds(self._scheduling)} of CPU meanwhile"
+        scheduler = f"{scheduling}, {format_bytes(self.scheduler_bytes)}"
+        return [("workers", sent), ("scheduler", scheduler)]
+
+    def _assumptions(self) -> str:
+        """What the time is made of, and where that was measured."""
+        words = (
+            f"{_SYRK_FLOPS[self.sums] / 1e9:.0f} GFLOP/s and {DECODE_RATE / 1e9:.0f} GB/s of "
+            f"decoding a thread ({MACHINE}; half the time with AVX-512, more beside other work)"
+        )
+        if self.workers == 1:
+            return words
+        return (
+            f"{words}; {NETWORK_RATE / 1e9:.0f} GB/s of network a process; "
+            f"{1000 * TASK_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a task"
+        )
 
     def __repr__(self) -> str:
         return plan_card(self).line("rows", "features", "leaves", "process", "time")
@@ -262,6 +297,7 @@ def plan(
     threads: int = 1,
     workers: int = 1,
     seed: int = 0,
+    n_entries: int | None = None,
 ) -> Plan:
     """The layout of a pass over a source, and what it takes; reads metadata only.
 
@@ -279,6 +315,9 @@ def plan(
         They change bytes and time, never the layout.
     seed : int
         Of the order in which leaves are read.
+    n_entries : int, optional
+        ``features.n_entries``: give it for RandomBinningFeatures, whose second moments cost
+        that squared in place of R².
 
     Raises
     ------
@@ -314,6 +353,7 @@ def plan(
         threads=threads,
         workers=workers,
         largest=largest_leaf(source, layout),
+        n_entries=n_features if n_entries is None else n_entries,
     )
 
 

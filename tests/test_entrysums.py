@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from rff_stream import entrysums
 from rff_stream.accumulate import Accumulator, accumulate, plain_row
-from rff_stream.entrysums import pays
+from rff_stream.entrysums import counting_bytes, pays
 from rff_stream.features import FourierFeatures, RandomBinningFeatures
 from rff_stream.kernels import Gaussian, Laplacian
 
@@ -95,3 +96,40 @@ def test_what_is_narrow_or_no_binning_is_not_counted() -> None:
     assert not pays(FourierFeatures.sample(Gaussian(), 3, 4096, rng=0), F32)
     assert pays(binning(64 * 14, 64), F32)
     assert not pays(binning(64 * 13, 64), F32)
+
+
+def test_the_map_tells_how_many_entries_a_row_has() -> None:
+    x = np.random.default_rng(0).standard_normal((20, 3))
+    for grids in (1, 7, 40):
+        features = binning(400, grids)
+        assert (np.count_nonzero(features(x), axis=1) <= features.n_entries).all()
+        assert RandomBinningFeatures.shape_of(400, grids) == (features.n_entries, -(-400 // grids))
+    dense = FourierFeatures.sample(Gaussian(), 3, 64, rng=0)
+    assert dense.n_entries == (dense | dense).n_entries / 2 == 64
+    assert (binning(400, 20) | dense).n_entries == 464  # what is composed is not counted
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("n_components", "n_grids", "n"),
+    [(640, 64, 5000), (1024, 8, 5000), (600, 1, 700), (64, 4, 20_000), (1000, 40, 513)],
+)
+def test_they_hold_what_a_plan_counts(
+    n_components: int, n_grids: int, n: int, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peak of everything allocated, the packed result (R²/2) beside it."""
+    monkeypatch.undo()  # the sizes of a real pass
+    features, rng = binning(n_components, n_grids), np.random.default_rng(0)
+    x, y = rng.standard_normal((n, 3)), rng.standard_normal((n, 2))
+    w = rng.uniform(0.5, 2, n) if weighted else None
+    assert pays(features, F64)
+    accumulate(features, x[:600], y[:600])  # what is loaded once
+    tracemalloc.start()
+    try:
+        accumulate(features, x, y, w, sums="float64")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    width = n_components + 3
+    rows = 512 * 3 * 8 * 5 + 64 * n  # buffers of rows, and the checks of accumulate
+    assert peak <= counting_bytes(n_components, n_grids, 2) + 4 * width * (width + 1) + rows

@@ -88,6 +88,15 @@ def test_a_wide_map_holds_what_was_promised(tmp_path: Path) -> None:
     assert found["peak"] <= found["promised"], found["text"]
 
 
+def test_a_map_that_bins_holds_what_was_promised(tmp_path: Path) -> None:
+    """Entries of 256 grids are counted in pairs: R² sums, and no batch of Z."""
+    path = stored(tmp_path / "a.zarr", 6_000, 3, 1_500)
+    choices = {"kernel": "laplacian", "features": "binning", "n_components": 2560}
+    found = measured(path, sums="float64", **choices)
+    assert "of which 256 are counted" in found["text"]
+    assert found["peak"] <= found["promised"], found["text"]
+
+
 @pytest.mark.slow
 def test_many_columns_hold_what_was_promised(tmp_path: Path) -> None:
     """600 inputs along a dimension of their own, and a sample of 2,000 rows of them."""

@@ -28,6 +28,7 @@ from rff_stream.estimators.mapping import (
     length_scale_of,
     make_features,
     n_columns,
+    n_entries,
     seed_of,
 )
 from rff_stream.estimators.resuming import drawn, resumable, resumed
@@ -284,7 +285,8 @@ class FittingClassifier(GrowingClassifier):
         """The plan of a pass that keeps every class apart."""
         n = n_columns(self._chosen, self.n_components)
         choices: Any = {"memory": self.memory, "sums": self.sums, "dtype": self.dtype}
-        return reading.plan(n, n_groups=n_groups, **choices)
+        few = n_entries(self._chosen, n)
+        return reading.plan(n, n_entries=few, n_groups=n_groups, **choices)
 
     def _draw(self, pilot: Pilot, seed: int) -> None:
         """The map: drawn for the pilot, or that of the fit before."""
@@ -315,7 +317,7 @@ class FittingClassifier(GrowingClassifier):
     def _add(self, data: ClassData) -> None:
         """The moments of one more batch, and the answer of all."""
         source = data.reading.source
-        plan = self._plan(data.reading, self.features_.n_components)
+        plan = self._plan(data.reading, self.features_)
         known = tuple(self.classes_.tolist())
         bare = class_row(self.moments_.row, ())
         parts, seen = self._class_moments(data, bare, plan, (), self._n_folds(1))

@@ -15,7 +15,8 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.classified import StreamedClassifier
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_labels
-from rff_stream.estimators.mapping import n_columns
+from rff_stream.estimators.mapping import n_columns, n_entries
+from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onehot import ClassMoments, class_row, joined, sorted_labels
 from rff_stream.onepass import Reading
@@ -98,11 +99,12 @@ class GrowingClassifier(StreamedClassifier, GrowingEstimator):
     def _n_folds(self, n_targets: int) -> int:
         return self.cv if self.alpha == "cv" else 0
 
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        if n_components is None:
-            n_components = n_columns(self._chosen, self.n_components)
+    def _plan(self, reading: Reading, features: FeatureMap | None = None) -> Plan:
+        chosen = self._chosen if features is None else features
+        n_components = n_columns(chosen, self.n_components)
         return reading.plan(
             n_components,
+            n_entries=n_entries(chosen, n_components),
             n_groups=max(self._n_folds(1), 1),
             memory=self.memory,
             sums=self.sums,

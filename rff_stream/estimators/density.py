@@ -29,16 +29,13 @@ from rff_stream.estimators.mapping import (
     check_n_components,
     length_scale_of,
     make_features,
-    n_columns,
 )
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.spectral import log_integral, self_convolution
 from rff_stream.moments import Moments
-from rff_stream.onepass import Reading
 from rff_stream.pilot import Pilot
-from rff_stream.planning import Plan
 from rff_stream.predictor import AnswerPredictor
 
 __all__ = ["KernelDensity"]
@@ -212,10 +209,6 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         return make_features(
             self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
         )
-
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        own = n_columns(self._chosen, self.n_components)
-        return super()._plan(reading, own if n_components is None else n_components)
 
     def _several_bandwidths(
         self, kernel: Kernel, pilot: Pilot, n: float, seed: int

@@ -265,8 +265,8 @@ class GrowingEstimator(StreamedEstimator):
                     "Give data with the names and units of the fit."
                 )
 
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        """The plan of a pass: of the map asked for, or of so many features."""
+    def _plan(self, reading: Reading, features: FeatureMap | None = None) -> Plan:
+        """The plan of a pass: of the map to come, or of one that is drawn."""
         raise NotImplementedError
 
     def _mapped(self, reading: Reading) -> AugmentedRow:

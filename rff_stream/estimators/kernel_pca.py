@@ -24,9 +24,7 @@ from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
-from rff_stream.onepass import Reading
 from rff_stream.pilot import Pilot
-from rff_stream.planning import Plan
 from rff_stream.predictor import AnswerPredictor
 
 __all__ = ["KernelPCA"]
@@ -129,9 +127,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean)
 
     def _order(self) -> int:
         return 2
-
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        return super()._plan(reading, self._n_map() if n_components is None else n_components)
 
     def _n_map(self) -> int:
         return n_columns(self._chosen, self.n_map_components)

@@ -11,7 +11,12 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.estimators.namedmaps import NAMED_MAPS
-from rff_stream.features import FeatureMap, FourierFeatures, by_columns
+from rff_stream.features import (
+    FeatureMap,
+    FourierFeatures,
+    RandomBinningFeatures,
+    by_columns,
+)
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.pilot import Pilot
 
@@ -25,6 +30,7 @@ __all__ = [
     "length_scale_of",
     "make_features",
     "n_columns",
+    "n_entries",
     "seed_of",
 ]
 
@@ -148,6 +154,13 @@ def chosen_map(features: FeatureChoice, inputs: Sequence[str]) -> FeatureMap | s
 def n_columns(features: FeatureMap | str, n_components: int) -> int:
     """R: a map given as a value brings its own."""
     return n_components if isinstance(features, str) else features.n_components
+
+
+def n_entries(features: FeatureMap | str, n_components: int) -> int:
+    """Entries of a row of R columns that are not 0, before the map is drawn."""
+    if features == "binning":
+        return RandomBinningFeatures.shape_of(n_components)[0]
+    return getattr(features, "n_entries", n_components)
 
 
 def make_features(

@@ -18,7 +18,6 @@ from rff_stream.estimators.mapping import (
     check_n_components,
     length_scale_of,
     make_features,
-    n_columns,
 )
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
 from rff_stream.features import FeatureMap
@@ -27,7 +26,6 @@ from rff_stream.moments import Moments
 from rff_stream.onepass import Reading
 from rff_stream.onepass.quantile import HistogramStatistic
 from rff_stream.pilot import Pilot
-from rff_stream.planning import Plan
 from rff_stream.predictor import AnswerPredictor, RowFunction, ScorePredictor
 
 __all__ = ["NoveltyDetector"]
@@ -184,10 +182,6 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         return make_features(
             self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
         )
-
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        own = n_columns(self._chosen, self.n_components)
-        return super()._plan(reading, own if n_components is None else n_components)
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
         moments = self.moments_

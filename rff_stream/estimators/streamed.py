@@ -28,10 +28,12 @@ from rff_stream.estimators.mapping import (
     length_scale_of,
     make_features,
     n_columns,
+    n_entries,
     seed_of,
 )
 from rff_stream.estimators.resuming import read_all
 from rff_stream.estimators.running import RunningEstimator
+from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass import Reading
@@ -208,12 +210,13 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
         self.length_scale_ = length_scale_of(kernel)
         return row
 
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        if n_components is None:
-            n_components = n_columns(self._chosen, self.n_components)
+    def _plan(self, reading: Reading, features: FeatureMap | None = None) -> Plan:
+        chosen = self._chosen if features is None else features
+        n_components = n_columns(chosen, self.n_components)
         folds = self._n_folds(len(self.columns_.targets))
         return reading.plan(
             n_components,
+            n_entries=n_entries(chosen, n_components),
             memory=self.memory,
             sums=self.sums,
             dtype=self.dtype,

@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_inputs, in_memory, unchanged_on_error
-from rff_stream.estimators.mapping import check_n_components, seed_of
+from rff_stream.estimators.mapping import check_n_components, n_columns, n_entries, seed_of
 from rff_stream.estimators.resuming import read_all
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, kernel_named
@@ -141,9 +141,19 @@ class StreamedMean(GrowingEstimator):
             self.features_ = self._make_features(pilot, rows_of(reading.source), seed)
             return augmented_row(self.features_, pilot, columns.inputs, (), columns.units)
 
-    def _plan(self, reading: Reading, n_components: int | None = None) -> Plan:
-        size = self.n_components if n_components is None else n_components
-        return reading.plan(size, order=self._order(), memory=self.memory, dtype=self.dtype)
+    def _plan(self, reading: Reading, features: FeatureMap | None = None) -> Plan:
+        size = self._n_map() if features is None else features.n_components
+        return reading.plan(
+            size,
+            n_entries=n_entries(self._chosen if features is None else features, size),
+            order=self._order(),
+            memory=self.memory,
+            dtype=self.dtype,
+        )
+
+    def _n_map(self) -> int:
+        """R: columns of the map to come."""
+        return n_columns(self._chosen, self.n_components)
 
     def _groups_of(
         self,

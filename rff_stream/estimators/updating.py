@@ -224,7 +224,7 @@ def new_labels(
 ) -> Iterator[Added]:
     """Every label that is not known as a batch of its own."""
     reading = Reading(source, progress=model.progress)
-    plan = model._plan(reading, model.features_.n_components)
+    plan = model._plan(reading, model.features_)
     contents = reading.sums(ContentStatistic(), plan.layout, "looking for what is new").value
     texts: dict[Any, str] = contents.texts()
     names = {label: f"{by}={label}" for label in texts}
@@ -241,6 +241,6 @@ def new_labels(
 def read(model: GrowingEstimator, source: Source, row: AugmentedRow) -> tuple[Groups, int]:
     """Moments of all rows of a source; zero where none counts."""
     reading = Reading(source, progress=model.progress)
-    plan = model._plan(reading, model.features_.n_components)
+    plan = model._plan(reading, model.features_)
     groups, seen = model._groups_of(reading, row, plan)
     return groups or {None: Moments.zero(row, plan.order)}, seen

@@ -136,8 +136,7 @@ class RandomBinningFeatures(RowwiseMap):
                 f"n_components={n_components} and n_grids={n_grids} but both are at least 1."
             )
         generator = np.random.default_rng(rng)
-        buckets = -(-n_components // n_grids)
-        grids = -(-n_components // buckets)
+        grids, buckets = cls.shape_of(n_components, n_grids)
         pitches = kernel.sample_pitches(grids, n_inputs, generator)
         numbers = generator.integers(0, 2**63, (grids, n_inputs + 1), np.uint64)
         return cls(
@@ -152,6 +151,12 @@ class RandomBinningFeatures(RowwiseMap):
             kernel=kernel.spec(),
         )
 
+    @staticmethod
+    def shape_of(n_components: int, n_grids: int = N_GRIDS) -> tuple[int, int]:
+        """P grids of B buckets that make R columns of at most ``n_grids`` grids."""
+        buckets = -(-n_components // n_grids)
+        return -(-n_components // buckets), buckets
+
     @property
     def n_inputs(self) -> int:
         return int(self.pitches.shape[1])
@@ -164,6 +169,11 @@ class RandomBinningFeatures(RowwiseMap):
     def n_grids(self) -> int:
         """P: entries of a row that are not 0."""
         return len(self.pitches)
+
+    @property
+    def n_entries(self) -> int:
+        """P as well: second moments may count these entries in place of R² products."""
+        return self.n_grids
 
     @property
     def nesting(self) -> Nesting:
