@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,15 @@ dask.config.set(scheduler="threads")
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts() -> None:
+    """Ctrl-C raises, here and in what a test starts.
+
+    A shell that starts tests with & ignores it; importing dask_jobqueue makes it exit.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

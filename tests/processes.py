@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BOUND = 60.0  # seconds that anything here may take on a busy machine
+BOUND = 120.0  # seconds that anything here may take on a busy machine
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = BOUND) -> None:

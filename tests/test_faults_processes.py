@@ -193,7 +193,7 @@ def test_a_leaf_beyond_the_memory_of_its_worker_is_named(
         own.stop()
 
 
-LIMITS = {"rff-stream.stall-warning": 1, "rff-stream.stall-timeout": 5}
+LIMITS = {"rff-stream.stall-warning": 1, "rff-stream.stall-timeout": 12}
 
 
 def test_a_paused_worker_is_named(

@@ -38,10 +38,14 @@ class Flight:
     client : distributed.Client
     token : str
         Part of the job's key.
+    boxes : callable, optional
+        What the task of a key reads, box by box in words; nothing where it reads none.
     """
 
-    def __init__(self, client: Any, token: str) -> None:
-        self._client = client
+    def __init__(
+        self, client: Any, token: str, boxes: Callable[[str], Sequence[str]] = lambda key: ()
+    ) -> None:
+        self._client, self._boxes = client, boxes
         self._token = f"{token}-{uuid.uuid4().hex[:8]}"
         self._address = str(client.scheduler.address)
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -101,17 +105,31 @@ class Flight:
         try:
             return future.result()
         except KilledWorker as error:
+            boxes = self._boxes(str(error.task))
+            read = f"It read {len(boxes)} boxes: {', '.join(boxes)}. " if boxes[1:] else ""
             raise ClusterError(
-                f"Segment {index} killed its workers: {error}. The key names the leaf and its "
-                "box, or the first of several. Look at the workers' logs; if they ran out of "
+                f"Segment {index} killed its workers: {str(error).rstrip('.')}. The key names "
+                f"the leaf and its box. {read}Look at the workers' logs; if they ran out of "
                 "memory, lower n_components or threads, or give each worker more memory."
             ) from error
         except (CancelledError, OSError) as error:
             if future.status == "error":  # the leaf's own
                 raise
+            self._refuse_unread()
             raise ClusterError(
                 f"The scheduler at {self._address} gave up segment {index}: {error}. "
                 "It was lost or restarted; start the cluster and run the fit again."
+            ) from error
+
+    def _refuse_unread(self) -> None:
+        """Raise where the scheduler could not load the job: all that needs it is cancelled then."""
+        if self._job is not None and self._job.status == "error":
+            error = self._job.exception()
+            said = str(error).partition(".")[0]
+            raise ClusterError(
+                f"The scheduler at {self._address} cannot load what the leaves run ({said}; its "
+                "log names the module). Scheduler and workers import the classes of maps, kernels "
+                "and data: install their package there, or define them in the script."
             ) from error
 
     def _look(self) -> None:

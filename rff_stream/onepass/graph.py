@@ -16,7 +16,7 @@ from rff_stream.onepass.leaf import Job, Leaf
 from rff_stream.sources.base import Source
 from rff_stream.treesum import TreeSum
 
-__all__ = ["Graph", "as_tasks", "keys_of", "needed", "segment_tasks", "waist"]
+__all__ = ["Graph", "as_tasks", "boxes_of", "keys_of", "needed", "segment_tasks", "waist"]
 
 Graph = dict[Any, Any]
 WAIST_LEAVES = 16
@@ -71,6 +71,18 @@ def segment_tasks(
             above.append(key if len(few) > 1 else few[0])
         level, span = above, fan_in * span
     return level[0], tasks
+
+
+def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) -> list[str]:
+    """Boxes in words that the task of a key reads; none where it reads none.
+
+    They lie anywhere in the data: leaves are read in seeded order.
+    """
+    kind, _, rest = key.partition("-")
+    if kind != "rff_leaf":
+        return []
+    first = int(rest.partition(" ")[0])
+    return [source.describe(leaf.box) for leaf in leaves[first : first + together]]
 
 
 def run_leaf(job: Job, leaf: Leaf, *values: Any) -> Any:

@@ -16,7 +16,15 @@ import dask
 from dask.task_spec import Task, TaskRef
 
 from rff_stream.errors import ClusterError, PlanError
-from rff_stream.onepass.graph import Graph, as_tasks, keys_of, needed, segment_tasks, waist
+from rff_stream.onepass.graph import (
+    Graph,
+    as_tasks,
+    boxes_of,
+    keys_of,
+    needed,
+    segment_tasks,
+    waist,
+)
 from rff_stream.onepass.keeping import Keeper
 from rff_stream.onepass.leaf import Job, Leaf, Statistic, Tally
 from rff_stream.onepass.progress import Progress
@@ -128,7 +136,10 @@ class Pass:
             segments = ((i, leaves[start : start + segment_leaves]) for i, start in left)
             alone = self._graph or self._source.arguments(leaves[0].box)
             together = 1 if alone else task_leaves
-            on_cluster = functools.partial(self._on_cluster, together=together)
+            boxes = functools.partial(
+                boxes_of, source=self._source, leaves=leaves, together=together
+            )
+            on_cluster = functools.partial(self._on_cluster, together=together, boxes=boxes)
             run = self._in_threads if self._client is None else on_cluster
             try:
                 run(Job(self._source.reader, statistic), segments, segment_leaves, commit)
@@ -172,11 +183,12 @@ class Pass:
         commit: Callable[[int, Tally], None],
         *,
         together: int,
+        boxes: Callable[[str], Sequence[str]],
     ) -> None:
         """A window of segments for sources read by slices; one submission for graphs."""
         from rff_stream.onepass.cluster import Flight
 
-        with Flight(self._client, self._token) as flight:
+        with Flight(self._client, self._token, boxes) as flight:
             ship = flight.ship(job)
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             window = flight.window(size // together) if not self._graph else 2**31

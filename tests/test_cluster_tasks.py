@@ -1,0 +1,151 @@
+"""Tasks that read several leaves, on real workers: their sums when one dies, and their errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import rff_stream as rs
+from processes import Meanwhile, Processes, connected, done_of, kill, leaves_done
+from rff_stream import layout as layouts
+from rff_stream._array import Array
+from rff_stream.errors import ClusterError
+from rff_stream.layout import lay_out
+from rff_stream.moments import Moments
+from rff_stream.onepass.leaves import leaves_of
+from rff_stream.onepass.run import Pass
+
+pytestmark = pytest.mark.cluster
+
+LEAF_ROWS, LEAVES, R = 1024, 256, 384
+N = LEAF_ROWS * LEAVES
+TOGETHER, SEGMENT_TASKS = 8, 8
+TASKS = LEAVES // TOGETHER
+ADDS = TASKS // SEGMENT_TASKS * (2 + 1)
+"""Eight sums of a segment by fours: two additions, and one of the two."""
+
+
+@pytest.fixture(autouse=True)
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 segments of 64 leaves: two threads of workers get tasks of 8."""
+    monkeypatch.setattr(layouts, "LEAF_ROWS", LEAF_ROWS)
+    monkeypatch.setattr(layouts, "FEWEST_LEAVES", LEAVES)
+    monkeypatch.setattr(layouts, "MOST_SEGMENTS", LEAVES // TOGETHER // SEGMENT_TASKS)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Processes]:
+    """A scheduler that blames a task for the first worker that it kills."""
+    found = Processes(tmp_path, SCHEDULER__ALLOWED_FAILURES="0")
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x = np.random.default_rng(0).normal(size=N).astype(np.float32)
+    path = tmp_path_factory.mktemp("data") / "table.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    for name, column in {"x": x, "y": np.sin(x)}.items():
+        group.create_array(name, data=column, chunks=(LEAF_ROWS,))
+    return path
+
+
+def collect(store: Path, **choices: Any) -> Moments:
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.5), 1, R, rng=0)
+    found: Moments = rs.collect(features, store, "y", inputs=["x"], progress=False, **choices)
+    return found
+
+
+def test_a_worker_killed_among_tasks_of_several_leaves_changes_no_bit(
+    tmp_path: Path, store: Path
+) -> None:
+    with dask.config.set(scheduler="threads"):
+        expected = collect(store)
+    processes = Processes(tmp_path)
+    try:
+        victim = processes.have(2)[0]
+        with connected(processes, 2) as client:
+            with Meanwhile(client, SEGMENT_TASKS, lambda: kill(victim)) as killing:
+                found = collect(store, row=expected.row)
+            done, adds = leaves_done(client) - killing.before, done_of(client, "rff_add")
+            assert len(client.nthreads()) == 1
+    finally:
+        processes.stop()
+    assert SEGMENT_TASKS <= killing.at < TASKS, "it died in mid-fit"
+    assert TASKS < done < 2 * TASKS, "what it held was computed again, eight leaves a task"
+    assert ADDS <= adds < 2 * ADDS, "sums are added by fours"
+    assert found.sums.tobytes() == expected.sums.tobytes()
+    assert found.sample.rows.tobytes() == expected.sample.rows.tobytes()
+    assert (found.n, found.squared_weight) == (expected.n, expected.squared_weight)
+
+
+def fatal(place: int) -> Any:
+    """A statistic that kills the process which meets a place; it travels by value."""
+
+    class Fatal:
+        def start(self) -> Fatal:
+            return self
+
+        def add(self, rows: Any, places: Array) -> None:
+            if place in places:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def result(self) -> int:
+            return 0
+
+    return Fatal()
+
+
+def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
+    own: Processes, store: Path
+) -> None:
+    source = rs.open_source(store, "y", inputs=["x"])
+    layout = lay_out(source, 1e-5)
+    leaves = leaves_of(source, layout)
+    assert (len(leaves), layout.leaves_a_task(threads=2)) == (LEAVES, TOGETHER)
+    bad = 3 * TOGETHER + 5
+    culprit = leaves[3 * TOGETHER : 4 * TOGETHER]
+    own.add_worker()
+    with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
+        Pass(source, token="fatal", progress=False).fold(
+            fatal(leaves[bad].start),
+            leaves,
+            segment_leaves=layout.segment_leaves,
+            task_leaves=TOGETHER,
+        )
+    message = str(caught.value)
+    assert f"It read {TOGETHER} boxes" in message
+    for leaf in culprit:
+        assert source.describe(leaf.box) in message
+    for leaf in (*leaves[: 3 * TOGETHER], *leaves[4 * TOGETHER :]):
+        assert f"{source.describe(leaf.box)}," not in message
+    assert "memory" in message
+
+
+class Elsewhere:
+    """A statistic of a module that only this process has."""
+
+    def start(self) -> Any:
+        raise NotImplementedError
+
+
+def test_a_job_that_the_scheduler_cannot_load_is_said(own: Processes, store: Path) -> None:
+    source = rs.open_source(store, "y", inputs=["x"])
+    layout = lay_out(source, 1e-5)
+    own.add_worker()
+    with connected(own, 1), pytest.raises(ClusterError, match="cannot load") as caught:
+        Pass(source, token="elsewhere", progress=False).fold(
+            Elsewhere(), leaves_of(source, layout), segment_leaves=layout.segment_leaves
+        )
+    assert own.address in str(caught.value)
+    assert "install their package there" in str(caught.value)
+    assert "lost or restarted" not in str(caught.value)
