@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import reference_answers as reference
+from rff_stream.answers import lengthsearch
 from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.answers.mapevidence import FAILED, MapEvidence
@@ -127,6 +128,33 @@ def test_the_same_seed_gives_the_same_bits():
     assert np.array_equal(first.length_scale, second.length_scale)
     assert first.log_evidence == second.log_evidence
     assert first.log_evidence != third.log_evidence
+
+
+def test_no_point_is_looked_at_twice(monkeypatch):
+    """Line searches ask again for the same numbers; what comes back has the same bits."""
+    asked, looked = [], []
+    ask, look = lengthsearch._Best.__call__, lengthsearch.MapEvidence.__call__
+
+    def asking(best, parameters):
+        found = ask(best, parameters)
+        asked.append((id(best), parameters.tobytes(), found[0], found[1].tobytes()))
+        kept.append(best)
+        return found
+
+    def looking(target, log_scale, log_alpha):
+        looked.append((id(target), log_scale.tobytes(), log_alpha))
+        return look(target, log_scale, log_alpha)
+
+    kept = []  # so that no id is given twice
+    monkeypatch.setattr(lengthsearch._Best, "__call__", asking)
+    monkeypatch.setattr(lengthsearch.MapEvidence, "__call__", looking)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(300, 1))
+    found = fit_length_scales(x, y, [Gaussian()], n_components=64, rng=0)
+    assert len(looked) < len(asked)
+    assert len(set(asked)) == len({(best, place) for best, place, *_ in asked})
+    assert sum(trial.evaluations for trial in found.trials) == len(looked)
 
 
 def test_time_is_bounded_and_the_best_so_far_is_taken():

@@ -102,7 +102,7 @@ class Trial:
     n_rows, n_components : int
         Size of the pilot and of the map.
     evaluations : int
-        Of log p and its gradient.
+        Of log p and its gradient, at different points.
     finished : bool
         False where time ran out.
     """
@@ -256,18 +256,33 @@ class _OutOfTimeError(Exception):
 
 
 class _Best:
-    """−log p/n for the minimiser; remembers the best point and watches the clock."""
+    """−log p/n for the minimiser; remembers what it found and watches the clock.
+
+    Line searches come back to the very same point, a sixth of the time and more.
+    """
 
     def __init__(self, target: MapEvidence, clock: Clock, share: float) -> None:
         self.target, self.clock, self.share = target, clock, share
-        self.value, self.evaluations = -np.inf, 0
+        self.value = -np.inf
         self.parameters: Float64 = np.empty(0)
+        self._found: dict[bytes, tuple[float, Float64]] = {}
+
+    @property
+    def evaluations(self) -> int:
+        """Different points looked at."""
+        return len(self._found)
 
     def __call__(self, parameters: Float64) -> tuple[float, Float64]:
         if self.evaluations and self.clock.spent(self.share):
             raise _OutOfTimeError
+        place = parameters.tobytes()
+        if place not in self._found:
+            self._found[place] = self._looked(parameters)
+        value, slope = self._found[place]
+        return value, slope.copy()
+
+    def _looked(self, parameters: Float64) -> tuple[float, Float64]:
         value, to_scale, to_alpha = self.target(parameters[:-1], float(parameters[-1]))
-        self.evaluations += 1
         if value > self.value:
             self.value, self.parameters = value, parameters.copy()
         n = len(self.target.x)
