@@ -75,17 +75,32 @@ def columns(dtype: str) -> FeatureMap:
     return by_columns({("a", "c"): place, "b": Periodic(2.0, 3, dtype=dtype)}, ["a", "b", "c"])
 
 
+def then_binning(dtype: str) -> FeatureMap:
+    encoded = Scaled(np.zeros(3), np.array(SCALE)) | Scaled(np.ones(3), np.ones(3))
+    grids = RandomBinningFeatures.sample(Laplacian(4.0), 6, 130, n_grids=20, rng=0, dtype=dtype)
+    return encoded.then(grids)
+
+
 def knots(dtype: str) -> FeatureMap:
     own = {name: PiecewiseLinear.of_rows(PILOT[:, 0], 8, dtype=dtype) for name in "ab"}
     return by_columns({**own, "c": OneHot(np.arange(-2.0, 3.0), dtype)}, list("abc"))
 
+
+BOX = UserKernel(
+    "box",
+    lambda X, Y: np.sinc((X[:, None] - Y) / np.pi).prod(axis=2),
+    lambda n, d, rng: rng.uniform(-1, 1, (n, d)),
+)
 
 MAPS: dict[str, Callable[[str], FeatureMap]] = {
     "fourier": fourier(Gaussian(SCALE), origin=(1, 2, 3)),
     "phases": fourier(Gaussian(SCALE), paired=False),
     "sobol": fourier(Matern(SCALE, nu=2.5), frequencies="sobol"),
     "halton": fourier(Gaussian(SCALE), paired=False, frequencies="halton"),
+    "iid": fourier(Laplacian(SCALE), frequencies="iid"),
     "sum": fourier(Gaussian(SCALE) + 0.5 * Matern(2.0)),
+    "product": fourier(Gaussian(SCALE) * Laplacian(2.0)),
+    "user": fourier(BOX.with_length_scale(0.8)),
     "structured": structured(),
     "structured-phases": structured(paired=False),
     "nystroem": nystroem(Gaussian(SCALE, 2.0)),
@@ -101,6 +116,7 @@ MAPS: dict[str, Callable[[str], FeatureMap]] = {
         Gaussian(SCALE, 2.0), 3, 300, deviation=(1, 1, 1.5), dtype=dtype
     ),
     "beside": beside,
+    "then-binning": then_binning,
     "columns": columns,
     "knots": knots,
     "scaled": lambda dtype: Scaled(np.ones(3), np.array(SCALE), dtype),
@@ -339,12 +355,7 @@ def test_a_map_that_does_not_fit_the_kernel_is_refused(features, kernel, message
 
 
 def test_a_model_of_a_user_kernel_predicts_when_it_is_loaded(tmp_path):
-    kernel = UserKernel(
-        "box",
-        lambda X, Y: np.sinc((X[:, None] - Y) / np.pi).prod(axis=2),
-        lambda n, d, rng: rng.uniform(-1, 1, (n, d)),
-    )
-    model = rs.KernelRidge(kernel=kernel, n_components=64, features="fourier", random_state=0)
+    model = rs.KernelRidge(kernel=BOX, n_components=64, features="fourier", random_state=0)
     model.fit(PILOT, PILOT[:, 0])
     model.save(tmp_path / "model.zarr")
     again = rs.load(tmp_path / "model.zarr")
