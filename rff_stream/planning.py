@@ -265,7 +265,7 @@ class Plan:
         """What the time is made of, and where that was measured."""
         words = (
             f"{_SYRK_FLOPS[self.sums] / 1e9:.0f} GFLOP/s and {DECODE_RATE / 1e9:.0f} GB/s of "
-            f"decoding a thread ({MACHINE}; half the time with AVX-512, more beside other work)"
+            f"decoding a thread ({MACHINE}; 40 % less with AVX-512, more beside other work)"
         )
         if self.workers == 1:
             return words
