@@ -61,6 +61,10 @@ def matern(X: Array, Y: Array, length_scale: float | Array = 1.0, nu: float = 1.
     return np.asarray(factor * kv(nu, t))
 
 
+VARIANCE_OFF = (1.2, 1 / 1.2)
+"""Factors of a variance that a test of its law must not let pass."""
+
+
 def kernel_estimate_variance(
     near: Array, far: Array, n_components: int, *, paired: bool, variance: float = 1.0
 ) -> Float64:
