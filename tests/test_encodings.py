@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -54,6 +55,18 @@ def test_piecewise_linear_fills_its_bins_from_the_left(rng):
     found = PiecewiseLinear.of_rows(x, 4)
     np.testing.assert_allclose(found.knots, np.quantile(x, [0, 0.25, 0.5, 0.75, 1]))
     assert PiecewiseLinear.of_rows(np.r_[x * 0, 1.0], 4).n_components == 1  # equal knots are one
+
+
+def test_knots_are_quantiles_of_a_stream(rng):
+    """From the row sample of a pass over chunks: off in rank by what 2,000 rows are."""
+    x = np.exp(rng.standard_normal(40_000))
+    features = PiecewiseLinear.of_rows(x[:100], 8)
+    found = rs.collect(
+        features, da.from_array(x[:, None], chunks=(5_000, 1)), order=1, progress=False
+    )
+    knots = PiecewiseLinear.of_rows(found.sample.rows[:, 0], 8).knots
+    ranks, wanted = np.searchsorted(np.sort(x), knots) / len(x), np.linspace(0, 1, 9)
+    assert (np.abs(ranks - wanted) < 4.5 * np.sqrt(0.25 / 2000)).all()
 
 
 def test_one_hot_knows_its_categories():
