@@ -560,6 +560,25 @@ def test_score_takes_the_inputs_of_the_fit_not_all_columns(
     assert model.score(data) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("container", ["dask", "dataset", "plain Zarr"])
+def test_a_frame_after_a_fit_on_other_named_data_is_taken_by_name(
+    xyw: Rows, tmp_path: Path, container: str
+) -> None:
+    x, y, _ = xyw
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(flux=y[:, 0])
+    makers: dict[str, Callable[[], Any]] = {
+        "dask": lambda: as_dask_frame(frame),
+        "dataset": lambda: frame.to_xarray(),
+        "plain Zarr": lambda: plain_group(frame, tmp_path),
+    }
+    model = model_of(length_scale=0.5).fit(makers[container](), "flux", inputs=["a", "b", "c"])
+    shuffled = frame[["c", "flux", "a", "b"]]
+    assert np.array_equal(model.predict(shuffled), model.predict(x))
+    assert model.score(shuffled, y[:, 0]) == model.score(x, y[:, 0])
+    with pytest.raises(DataError, match=r"no column 'b'; its columns are a, c.*fit: a, b, c"):
+        model.predict(frame[["a", "c"]])
+
+
 def as_dask_frame(frame: pd.DataFrame) -> Any:
     import dask.dataframe as dd
 

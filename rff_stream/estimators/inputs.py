@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rff_stream.errors import DataError
+from rff_stream.sources.names import plain_names
 
 __all__ = [
     "checked_batch",
@@ -120,7 +121,7 @@ def checked_labels(
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    finite = _finite(missing_rows)
+    finite, X = _finite(missing_rows), X if reset else _as_fitted(estimator, X)
     X = validate_data(estimator, X, reset=reset, ensure_all_finite=finite, dtype="numeric")
     y = column_or_1d(y, warn=True)
     check_consistent_length(X, y)
@@ -208,11 +209,29 @@ def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
 
     return validate_data(
         estimator,
-        X,
+        _as_fitted(estimator, X),
         reset=False,
         ensure_all_finite=_finite(missing_rows),
         dtype="numeric",
     )
+
+
+def _as_fitted(estimator: Any, X: Any) -> Any:
+    """Inputs of a DataFrame by name and in order, for a fit on named columns of another kind.
+
+    scikit-learn compares names with those of a fit on a DataFrame; it knows none of a Dataset or
+    a store, and would take the columns as they come.
+    """
+    names, inputs = names_of(X), estimator.columns_.inputs
+    if hasattr(estimator, "feature_names_in_") or names is None or plain_names(inputs):
+        return X
+    absent = [name for name in inputs if name not in names]
+    if absent:
+        raise DataError(
+            f"X has no column {absent[0]!r}; its columns are {', '.join(map(str, names))}. "
+            f"Give the inputs of the fit: {', '.join(inputs)}."
+        )
+    return np.asarray(X[list(inputs)])
 
 
 def _finite(missing_rows: str) -> bool | str:
