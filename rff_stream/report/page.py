@@ -34,6 +34,7 @@ figcaption { font-size: .85rem; color: #444; }
 table { font-variant-numeric: tabular-nums; }
 td { overflow-wrap: anywhere; }
 .wide :is(td, th) { white-space: normal !important; }
+@media (min-width: 40rem) { .wide tr:has(td + td) td { white-space: nowrap !important; } }
 @media (max-width: 40rem) {
   .wide { font-size: .8rem; }
   .wide :is(td, th) { padding: .15em .3em !important; }
