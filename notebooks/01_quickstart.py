@@ -26,7 +26,11 @@ sst = truth + 0.3 * rng.standard_normal(truth.shape)
 sst[:, (lat[:, None] > 10) & (lon > 60)] = np.nan  # land
 cube = xr.Dataset(
     {"sst": (("time", "lat", "lon"), sst.astype("float32"), {"units": "degC"})},
-    {"time": time, "lat": lat, "lon": lon},
+    {
+        "time": time,
+        "lat": ("lat", lat, {"units": "degrees_north"}),
+        "lon": ("lon", lon, {"units": "degrees_east"}),
+    },
 )
 folder = Path(tempfile.mkdtemp())
 cube.chunk(time=30).to_zarr(folder / "cube.zarr", consolidated=False)
@@ -54,11 +58,14 @@ mean
 
 # %%
 day = xr.Dataset({"sst": mean, "std": std}).isel(time=90).load()
+day["std"].attrs["long_name"] = "standard deviation"
+seen = cube.sst[90]
+limits = (float(seen.min()), float(seen.max()))
 _, axes = plt.subplots(1, 3, figsize=(13, 3.4), dpi=80, layout="constrained")
-for ax, field, title in zip(
-    axes, (cube.sst[90], day.sst, day["std"]), ("seen", "filled", "how unsure"), strict=True
-):
-    rs.plot.surface(field, ax)
+rs.plot.surface(seen, axes[0], limits=limits)
+rs.plot.surface(day.sst, axes[1], limits=limits)
+rs.plot.surface(day["std"], axes[2])
+for ax, title in zip(axes, ("seen; grey is missing", "filled", "how unsure"), strict=True):
     ax.set_title(title)
 plt.show()
 
