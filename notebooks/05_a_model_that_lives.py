@@ -126,7 +126,9 @@ last_week = rmse(store.total(lambda batch: batch.id >= "day-21"))
 print(f"the last week alone: {last_week:.3f}")
 for entry in store.history()[-3:]:
     print(entry.number, entry.op, entry.id)
-print(store.verify())
+checked = store.verify()
+print(f"verified: {checked.entries} entries, {checked.rows:,} rows, {checked.bytes:,} bytes")
+print(f"{len(checked.unnamed)} files of the batch that was refused: compact() removes them")
 store
 
 # %%
