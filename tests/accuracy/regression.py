@@ -126,9 +126,7 @@ def precisions(name: str, split: Split, n_components: int = 1024) -> str:
         errors = []
         for sums in ("float32", "float64"):
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", NumericalWarning
-                )  # α raised: what is shown
+                warnings.simplefilter("ignore", NumericalWarning)  # α raised: what is shown
                 model = rs.KernelRidge(
                     length_scale=factor * median, n_components=n_components, sums=sums,
                     random_state=0, progress=False,
