@@ -95,7 +95,7 @@ def test_one_bar_counts_the_rows_read_and_says_how_large_the_error_is(monkeypatc
     shown: list[tuple[str, int | str]] = []
 
     class Bar:
-        def __init__(self, words: str, n_rows: int | None) -> None:
+        def __init__(self, words: str, n_rows: int | None, unit: str) -> None:
             self.words = words
             shown.append((words, n_rows or 0))
 

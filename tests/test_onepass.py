@@ -887,7 +887,7 @@ def test_the_bar_counts_every_row(xyw: Rows, monkeypatch: pytest.MonkeyPatch) ->
     counted: Counter[str] = Counter()
 
     class Bar:
-        def __init__(self, words: str, n_rows: int | None) -> None:
+        def __init__(self, words: str, n_rows: int | None, unit: str) -> None:
             self.words = words
             counted[f"total of {words}"] = n_rows or 0
 
