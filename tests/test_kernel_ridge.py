@@ -489,6 +489,19 @@ def test_inputs_are_found_by_name_not_by_place(rng: np.random.Generator) -> None
 # ------------------------------------------------------------------------------------------- score
 
 
+def test_lazy_data_whose_inputs_are_coordinates_are_predicted_lazily(
+    rng: np.random.Generator,
+) -> None:
+    """No input is chunked, but the cube is: all of its rows may be too many."""
+    values = rng.standard_normal((20, 5))
+    cube = xr.Dataset({"t": (("time", "lat"), values)}, {"time": np.arange(20.0), "lat": range(5)})
+    fitted = rs.KernelRidge(n_components=16, random_state=0, progress=False)
+    fitted.fit(cube, "t", inputs=["time", "lat"])
+    lazy, eager = fitted.predict(cube.chunk(time=5)), fitted.predict(cube)
+    assert lazy.chunks is not None and eager.chunks is None
+    xr.testing.assert_equal(lazy.compute(), eager)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("targets", [1, 2])
 def test_score_of_lazy_data_is_the_r2_score(xyw: Rows, targets: int, weighted: bool) -> None:

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
+from dask.base import is_dask_collection
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -120,7 +121,7 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
         source = self._source(X, storage_options=storage_options)
         values = map_rows(source, function)
         values = values[..., 0] if flat else values
-        if not (source.is_lazy or in_storage(X)):
+        if not (source.is_lazy or in_storage(X) or is_dask_collection(X)):
             values = values.compute()
         return source.wrap(values, names, units)
 
