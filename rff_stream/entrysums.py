@@ -12,7 +12,15 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.moments import AugmentedRow, pack_bordered
 
-__all__ = ["Border", "EntryMoments", "counting_bytes", "counting_seconds", "counts", "pays"]
+__all__ = [
+    "Border",
+    "EntryMoments",
+    "counting_bytes",
+    "counting_seconds",
+    "counts",
+    "entries_of",
+    "pays",
+]
 
 WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
 """R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
@@ -56,7 +64,14 @@ def pays(features: FeatureMap, dtype: np.dtype[Any]) -> TypeGuard[RandomBinningF
     """Whether entries are counted, or the rows of this map go through a rank-k update."""
     if not isinstance(features, RandomBinningFeatures):
         return False
-    return counts(features.n_components, features.n_entries, dtype.name)
+    return counts(features.n_components, entries_of(features), dtype.name)
+
+
+def entries_of(features: FeatureMap) -> int:
+    """Entries of a row that sums can count: the grids of a map that bins, else all R columns."""
+    if isinstance(features, RandomBinningFeatures):
+        return features.n_grids
+    return features.n_components
 
 
 def counts(n_components: int, n_entries: int, sums: str) -> bool:

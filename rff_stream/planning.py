@@ -316,8 +316,8 @@ def plan(
     seed : int
         Of the order in which leaves are read.
     n_entries : int, optional
-        ``features.n_entries``: give it for RandomBinningFeatures, whose second moments cost
-        that squared in place of R².
+        ``n_grids`` of RandomBinningFeatures, whose second moments cost that squared in place
+        of R²; R where absent.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import pytest
 
 from rff_stream import entrysums
 from rff_stream.accumulate import Accumulator, accumulate, plain_row
-from rff_stream.entrysums import counting_bytes, pays
+from rff_stream.entrysums import counting_bytes, entries_of, pays
 from rff_stream.features import FourierFeatures, RandomBinningFeatures
 from rff_stream.kernels import Gaussian, Laplacian
 
@@ -102,11 +102,14 @@ def test_the_map_tells_how_many_entries_a_row_has() -> None:
     x = np.random.default_rng(0).standard_normal((20, 3))
     for grids in (1, 7, 40):
         features = binning(400, grids)
-        assert (np.count_nonzero(features(x), axis=1) <= features.n_entries).all()
-        assert RandomBinningFeatures.shape_of(400, grids) == (features.n_entries, -(-400 // grids))
+        assert (np.count_nonzero(features(x), axis=1) <= entries_of(features)).all()
+        assert RandomBinningFeatures.shape_of(400, grids) == (
+            entries_of(features),
+            -(-400 // grids),
+        )
     dense = FourierFeatures.sample(Gaussian(), 3, 64, rng=0)
-    assert dense.n_entries == (dense | dense).n_entries / 2 == 64
-    assert (binning(400, 20) | dense).n_entries == 464  # what is composed is not counted
+    assert entries_of(dense) == entries_of(dense | dense) / 2 == 64
+    assert entries_of(binning(400, 20) | dense) == 464  # what is composed is not counted
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import rff_stream as rs
 from rff_stream import entrysums
 from rff_stream import layout as layouts
-from rff_stream.entrysums import pays
+from rff_stream.entrysums import entries_of, pays
 from rff_stream.errors import PlanError
 from rff_stream.layout import Layout, lay_out, pilot_boxes
 from rff_stream.onepass import leaves_of
@@ -499,7 +499,7 @@ def test_the_plan_of_a_fit_is_that_of_its_accumulator(
         kernel="laplacian", features=features, random_state=0, progress=False, **choices
     )
     model.fit(x, y)
-    assert model.plan_.n_entries == model.features_.n_entries
+    assert model.plan_.n_entries == entries_of(model.features_)
     assert model.plan_.counted == pays(model.features_, np.dtype(model.plan_.sums))
     assert model.plan_.counted
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
+from rff_stream.entrysums import entries_of
 from rff_stream.estimators.namedmaps import NAMED_MAPS
 from rff_stream.features import (
     FeatureMap,
@@ -160,7 +161,7 @@ def n_entries(features: FeatureMap | str, n_components: int) -> int:
     """Entries of a row of R columns that are not 0, before the map is drawn."""
     if features == "binning":
         return RandomBinningFeatures.shape_of(n_components)[0]
-    return getattr(features, "n_entries", n_components)
+    return n_components if isinstance(features, str) else entries_of(features)
 
 
 def make_features(

@@ -167,13 +167,8 @@ class RandomBinningFeatures(RowwiseMap):
 
     @property
     def n_grids(self) -> int:
-        """P: entries of a row that are not 0."""
+        """P: entries of a row that are not 0, which second moments may count."""
         return len(self.pitches)
-
-    @property
-    def n_entries(self) -> int:
-        """P as well: second moments may count these entries in place of R² products."""
-        return self.n_grids
 
     @property
     def nesting(self) -> Nesting:

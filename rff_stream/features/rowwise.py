@@ -95,11 +95,6 @@ class RowwiseMap:
     def fingerprint(self) -> str:
         return spec_fingerprint(self.spec())
 
-    @property
-    def n_entries(self) -> int:
-        """Entries of a row that are not 0 by what the map is: R, unless it bins."""
-        return self.n_components
-
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Z (n, R) of rows X (n, d).
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from rff_stream.accumulate import Sums
+from rff_stream.entrysums import entries_of
 from rff_stream.errors import DataError, ModelError, PlanError
 from rff_stream.features.base import FeatureMap
 from rff_stream.layout import Layout, pilot_boxes
@@ -310,10 +311,9 @@ def collect(
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
     _require_fit(source, features, row, plan)
     reading = Reading(source, progress=progress)
-    few: int = getattr(features, "n_entries", features.n_components)
     plan = plan or reading.plan(
-        features.n_components, n_entries=few, order=order, sums=sums, dtype=features.dtype,
-        n_groups=max(n_groups, folds), memory=memory,
+        features.n_components, n_entries=entries_of(features), order=order, sums=sums,
+        dtype=features.dtype, n_groups=max(n_groups, folds), memory=memory,
     )  # fmt: skip
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
     kept = checkpoint_at(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
