@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rff_stream as rs
+from archives import unpack
 from rff_stream.errors import ModelError
 from rff_stream.estimators.classgrown import GrowingClassifier
 from rff_stream.estimators.growing import GrowingEstimator
@@ -23,8 +23,7 @@ ROUNDING = 1e-12  # of predictions of order 1 that another BLAS may sum in anoth
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model of format 1 with two groups that got one batch more, and a checkpoint."""
-    with tarfile.open(GOLDEN / "format1-model.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / "format1-model.tar.xz", tmp_path)
     return tmp_path
 
 
@@ -58,8 +57,7 @@ def test_a_checkpoint_of_format_1_goes_on(folder):
 
 def test_models_of_format_1_that_kept_their_answers_are_not_solved(tmp_path, monkeypatch):
     """A regressor and a classifier, both updated once: answers beside the moments."""
-    with tarfile.open(GOLDEN / "format1-grown.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / "format1-grown.tar.xz", tmp_path)
     with monkeypatch.context() as patch:
         for kind in (GrowingEstimator, GrowingClassifier):
             patch.setattr(kind, "_adopt", None)

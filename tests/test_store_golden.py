@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import io
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from archives import unpack
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments
 from rff_stream.rowsample import RowSample
 from rff_stream.store import MomentStore, load_model
@@ -62,8 +62,7 @@ def moments(order: int, i: int) -> Moments:
 
 
 def unpacked(text: str, folder: Path) -> Path:
-    with tarfile.open(fileobj=io.BytesIO(base64.b85decode(text)), mode="r:xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(io.BytesIO(base64.b85decode(text)), folder)
     return folder / "M.zarr"
 
 
