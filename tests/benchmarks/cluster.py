@@ -6,13 +6,15 @@
 ``leaves`` is what scheduling costs: a real scheduler, this process as the driver, workers that
 share one process, and leaves of a few rows each. ``workers`` compares one and two worker processes
 with each other and with threads: the same fit from Zarr, in turn, on workers that are up and have
-imported everything. CPU is user + system time of all threads, from the kernel's own counters.
+imported everything, and configured as deployments/dask.yaml says, but for TLS. CPU is user +
+system time of all threads, from the kernel's own counters.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import statistics
@@ -24,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 from bench import INPUTS, write_zarr
 
@@ -32,6 +35,7 @@ from rff_stream import layout as layouts
 from rff_stream.onepass import Reading
 from rff_stream.sources.base import BoxCost, Columns, Rows
 
+ROOT = Path(__file__).parents[2]
 CASES = ["one", "two", "two, twice the rows", "bare", "threads"]  # taken in turn
 ROWS = 16  # of a leaf that costs nothing
 WORKERS = """
@@ -110,21 +114,26 @@ def peak_mebibytes(pid: int) -> float:
 
 @contextlib.contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
+    with tempfile.TemporaryDirectory() as place:
+        deployed = dask.config.collect([str(ROOT / "deployments" / "dask.yaml")], env={})
+        del deployed["distributed"]["comm"]  # TLS, and certificates that are not here
+        (Path(place) / "dask.yaml").write_text(json.dumps(deployed))  # JSON is YAML
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"DASK_CONFIG": place},
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 @contextlib.contextmanager
 def scheduler(folder: Path) -> Iterator[tuple[str, int]]:
     """Address and process id of a scheduler on loopback."""
-    import json
-
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
     words = ["-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
@@ -259,8 +268,6 @@ def bare(processes: int) -> float:
 
 
 def fit_in_threads(store: str, components: int) -> float:
-    import dask
-
     with dask.config.set(scheduler="threads", num_workers=2):
         return fit(store, components)
 
