@@ -288,25 +288,55 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     return found | job | {"PATH": f"{binaries}{os.pathsep}{found['PATH']}"}
 
 
+def job_of(
+    words: list[object], known: dict[str, str], seconds: float = 150
+) -> subprocess.CompletedProcess[str]:
+    """The job's output and exit code; when it takes too long nothing that it started outlives it."""
+    pipe = subprocess.PIPE
+    command = list(map(str, words))
+    job = subprocess.Popen(
+        command, env=known, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    try:
+        out, error = job.communicate(timeout=seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
+    return subprocess.CompletedProcess(command, job.returncode, out, error)
+
+
+def test_a_job_that_takes_too_long_takes_all_its_processes_along(
+    slurm: dict[str, str], data: Path
+) -> None:
+    words = ["bash", FOLDER / "slurm" / "fit.sbatch", "fit", data, *WORDS, "--n-components", "4096"]
+    with pytest.raises(subprocess.TimeoutExpired):
+        job_of(words, slurm, seconds=4)  # scheduler, command and workers are starting
+    assert not started_with(f"RFF_FOLDER={slurm['RFF_FOLDER']}")
+
+
+def started_with(setting: str) -> list[int]:
+    """Processes that have a setting in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if setting.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
+
+
 def test_the_sbatch_file_fits_and_ends_with_the_code_of_the_command(
     slurm: dict[str, str], data: Path, expected: bytes, tmp_path: Path
 ) -> None:
     model = tmp_path / "there.zarr"
     script = ["bash", FOLDER / "slurm" / "fit.sbatch"]
-    words = [*script, "fit", data, *WORDS, "--model", model]
-    done = subprocess.run(words, env=slurm, capture_output=True, text=True, timeout=150)
+    done = job_of([*script, "fit", data, *WORDS, "--model", model], slurm)
     assert done.returncode == 0, done.stderr
     assert coefficients(model) == expected
     assert "PRIVATE" not in done.stderr + done.stdout
     assert not list((tmp_path / "own").iterdir()), "certificates and addresses go with the job"
 
-    done = subprocess.run(
-        [*script, "fit", data.parent / "absent.zarr", *WORDS],
-        env=slurm,
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    done = job_of([*script, "fit", data.parent / "absent.zarr", *WORDS], slurm)
     assert done.returncode == 2, done.stderr
 
 
@@ -356,7 +386,7 @@ def test_a_slurm_job_that_was_killed_goes_on(
                 os.kill(pid, signal.SIGKILL)
         job.wait(30)
     assert not there.exists()
-    again = subprocess.run(script, env=slurm, capture_output=True, text=True, timeout=200)
+    again = job_of(script, slurm)
     assert again.returncode == 0, again.stderr
     assert "goes on from a checkpoint with" in again.stderr
     assert coefficients(there) == coefficients(here)
