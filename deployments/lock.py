@@ -20,6 +20,7 @@ GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", 
 MACHINES = ("x86_64", "aarch64")
 EXTRAS = ("dataframe", "fast", "netcdf", "s3")
 DASHBOARD = "bokeh>=3.1"  # the floor of distributed's dashboard
+METRICS = "prometheus_client>=0.6"  # without it /metrics of dask.yaml is an empty page
 
 
 def wheels(requirements: list[str], machine: str) -> list[tuple[str, str, str]]:
@@ -60,5 +61,5 @@ if __name__ == "__main__":
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     needs = project["project"]["dependencies"] + [need for name in EXTRAS for need in extras[name]]
-    lock("requirements.lock", [*needs, DASHBOARD])
+    lock("requirements.lock", [*needs, DASHBOARD, METRICS])
     lock("build.lock", project["build-system"]["requires"])
