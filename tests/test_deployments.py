@@ -208,6 +208,7 @@ def test_the_lock_holds_what_the_package_needs() -> None:
     for text in [*project["dependencies"], *extras]:  # a client with Numba wants workers with it
         need = Requirement(text)
         assert need.specifier.contains(locked[need.name.lower()]), text
+    assert "prometheus" not in (FOLDER / "dask.yaml").read_text() or "prometheus-client" in locked
 
 
 # ------------------------------------------------------------------------------------------ compose
@@ -224,7 +225,7 @@ def test_containers_of_compose_are_locked_down() -> None:
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["networks"] == ["cluster"]
         assert service["mem_limit"] and service["pids_limit"] and service["cpus"]
-        assert service["restart"] in {"always", "on-failure:3"}
+        assert service["restart"] == ("no" if name == "job" else "always")
         assert "environment" not in service, "secrets are files"
         assert {secret["target"] for secret in service["secrets"]} == {
             f"/run/secrets/dask/{file}.pem" for file in ("ca", "cert", "key")
@@ -233,8 +234,28 @@ def test_containers_of_compose_are_locked_down() -> None:
         assert {secret["source"] for secret in service["secrets"]} == {"ca", own, f"{own}-key"}
         for volume in service.get("volumes", ()):
             assert volume.get("read_only") or (name, volume["target"]) == ("job", "/models")
-    assert "8787/health" in found["services"]["scheduler"]["healthcheck"]["test"][-1]
+    for name in ("scheduler", "worker"):
+        service = found["services"][name]
+        (port,) = re.findall(r"--dashboard-address=127.0.0.1:(\d+)", " ".join(service["command"]))
+        check = service["healthcheck"]["test"][-1]
+        assert f"127.0.0.1/{port} " in check and "GET /health HTTP/1.0\r\n\r'" in check
     assert all(set(secret) == {"file"} for secret in found["secrets"].values())
+
+
+def test_memory_of_a_container_holds_what_its_worker_spills() -> None:
+    """Scratch is in memory: the kernel counts a spilled byte as one of the container's."""
+    from dask.utils import parse_bytes
+
+    worker = compose()["services"]["worker"]
+    assert worker["tmpfs"][0].startswith("/tmp:") and "--local-directory=/tmp" in worker["command"]
+    (limit,) = re.findall(r"--memory-limit=\$\{RFF_MEMORY:-(\w+)\}", " ".join(worker["command"]))
+    (container,) = re.findall(r"^\$\{RFF_MEMORY_WITH_NANNY:-(\d+)m\}$", worker["mem_limit"])
+    spilled = documents(FOLDER / "dask.yaml")[0]["distributed"]["worker"]["memory"]["max-spill"]
+    more = parse_bytes(spilled) + 2**29
+    assert int(container) * 2**20 == parse_bytes(limit) + more
+    text = (FOLDER / "compose" / "README.md").read_text()
+    ((limit, container),) = re.findall(r"RFF_MEMORY=(\w+) RFF_MEMORY_WITH_NANNY=(\d+)m", text)
+    assert int(container) * 2**20 == parse_bytes(limit) + more
 
 
 # --------------------------------------------------------------------------------------- kubernetes
@@ -280,7 +301,6 @@ def test_what_starts_again_goes_on() -> None:
     (kept,) = places.keys() & lasting
     assert Path(model).parent == Path(places[kept]["mountPath"])
     service = compose()["services"]["job"]
-    assert service["restart"] == "on-failure:3"
     assert {one["target"]: one["type"] for one in service["volumes"]}["/models"] == "bind"
     for place in PLACES:
         text = (FOLDER / place / "README.md").read_text()
