@@ -82,7 +82,8 @@ def test_a_worker_killed_among_tasks_of_several_leaves_changes_no_bit(
     finally:
         processes.stop()
     assert SEGMENT_TASKS <= killing.at < TASKS, "it died in mid-fit"
-    assert TASKS < done < 2 * TASKS, "what it held was computed again, eight leaves a task"
+    # What it held was computed again, eight leaves a task; it may have handed over all it had.
+    assert TASKS <= done < 2 * TASKS
     assert ADDS <= adds < 2 * ADDS, "sums are added by fours"
     assert found.sums.tobytes() == expected.sums.tobytes()
     assert found.sample.rows.tobytes() == expected.sample.rows.tobytes()
