@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
+import re
 import signal
 import threading
 import time
@@ -901,6 +902,22 @@ def test_the_bar_counts_every_row(xyw: Rows, monkeypatch: pytest.MonkeyPatch) ->
     collect(x, y, progress=True)
     assert counted["reading"] == counted["total of reading"] == N
     assert counted["closed reading"] == counted["closed pilot"] == 1
+
+
+def test_a_log_gets_a_line_now_and_then_and_no_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bars.Progress("reading", 3_000) as bar:
+        bar.advance(3_000)
+    assert not capsys.readouterr().err, "within a minute"
+    monkeypatch.setattr(bars, "LINE_SECONDS", 1e-9)
+    with bars.Progress("reading", 3_000) as bar:
+        bar.advance(1_000)
+        bar.say("RMSE 3")
+        bar.advance(2_000)
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"reading: 1,000 of 3,000 rows, [\d,]+/s, \d+ min left", first)
+    assert re.fullmatch(r"reading: 3,000 of 3,000 rows, [\d,]+/s, 0 min left, RMSE 3", second)
 
 
 # -------------------------------------------------------------------------------------- transport

@@ -1,9 +1,10 @@
-"""A bar of rows with rows/s and time left, in terminals and notebooks."""
+"""A bar of rows with rows/s and time left, in terminals and notebooks; in logs, a line a minute."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from typing import Any, Self
 __all__ = ["Progress"]
 
 DELAY_SECONDS = 2.0
+LINE_SECONDS = 60.0  # between two lines of a log
 
 _OPEN: ContextVar[Progress | None] = ContextVar("open bar", default=None)
 """The bar that several reads share."""
@@ -73,7 +75,9 @@ class Progress:
 
 
 def _bar(words: str, n_rows: int | None, unit: str) -> Any:
-    """A tqdm bar; plain ASCII where the terminal cannot show more."""
+    """A tqdm bar, plain ASCII where the terminal cannot show more; lines where there is none."""
+    if not _in_notebook() and not sys.stderr.isatty():
+        return _Lines(words, n_rows, unit)
     with warnings.catch_warnings():
         # In a notebook without ipywidgets tqdm warns, and draws the bar as text: that is fine.
         warnings.simplefilter("ignore")
@@ -87,9 +91,40 @@ def _bar(words: str, n_rows: int | None, unit: str) -> Any:
         unit_scale=True,
         delay=DELAY_SECONDS,
         ascii=not encoding.lower().startswith("utf"),
-        disable=None if not _in_notebook() else False,
         leave=False,
     )
+
+
+class _Lines:
+    """A bar for logs, in which a bar would draw over itself: a line a minute."""
+
+    def __init__(self, words: str, n_rows: int | None, unit: str) -> None:
+        self._words, self._total, self._unit, self._text = words, n_rows, unit, ""
+        self._done = self._said = 0
+        self._last = time.monotonic()
+
+    def update(self, rows: int) -> None:
+        self._done += rows
+        seconds = time.monotonic() - self._last
+        if seconds >= LINE_SECONDS:
+            rate = (self._done - self._said) / seconds
+            sys.stderr.write(f"{self._words}: {self._line(rate)}\n")
+            sys.stderr.flush()
+            self._last, self._said = self._last + seconds, self._done
+
+    def _line(self, rate: float) -> str:
+        parts = [f"{self._done:,} {self._unit}s", f"{rate:,.0f}/s"]
+        if self._total is not None:
+            parts[0] = f"{self._done:,} of {self._total:,} {self._unit}s"
+            if rate > 0:
+                parts.append(f"{(self._total - self._done) / rate / 60:.0f} min left")
+        return ", ".join([*parts, *filter(None, [self._text])])
+
+    def set_postfix_str(self, text: str, *, refresh: bool) -> None:
+        self._text = text
+
+    def close(self) -> None:
+        """Nothing is left to draw over."""
 
 
 def _in_notebook() -> bool:
