@@ -291,7 +291,7 @@ def slurm(tmp_path: Path) -> dict[str, str]:
 def job_of(
     words: list[object], known: dict[str, str], seconds: float = 150
 ) -> subprocess.CompletedProcess[str]:
-    """The job's output and exit code; when it takes too long nothing that it started outlives it."""
+    """The job's output and exit code; where it takes too long, what it started ends with it."""
     pipe = subprocess.PIPE
     command = list(map(str, words))
     job = subprocess.Popen(
@@ -353,7 +353,7 @@ def test_a_slurm_job_that_must_stop_says_so_and_leaves_nothing(
             stderr=out,
         )
         try:
-            until(lambda: log.read_text().count("Registered to") == 2, "workers")
+            until(lambda: "2 of 2 workers" in log.read_text(), "workers")
             until(lambda: bool(named("rff-stream", job.pid)), "command")
             time.sleep(4)  # past its imports
             (step,) = named("/srun ", job.pid)

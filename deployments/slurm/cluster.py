@@ -17,6 +17,7 @@ from typing import Any
 import dask
 from dask_jobqueue import SLURMCluster
 from distributed import Security
+from distributed.utils import get_ip
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path(os.environ.get("RFF_FOLDER", Path.home() / ".rff-stream"))
@@ -38,6 +39,22 @@ def certificates(folder: Path) -> Security:
 def configure() -> None:
     """Timeouts and rules of deployments/dask.yaml, here and in the jobs."""
     dask.config.refresh(paths=[*dask.config.paths, str(HERE.parent / "dask.yaml")])
+    dask.config.set({"distributed.dashboard.link": "http://127.0.0.1:{port}/status"})
+
+
+def network(interface: str | None) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Where the scheduler listens; words of a worker, and a line of its job, that do the same.
+
+    One address, never all of them; that on the network over which SLURM reaches its nodes: a login
+    node has another towards the world, which is Dask's own guess.
+    """
+    if interface is not None:
+        return {}, [], []  # SLURMCluster tells scheduler and workers
+    nodes = ["sinfo", "--Node", "--noheader", "--format=%o"]
+    said = subprocess.run(nodes, check=True, capture_output=True, text=True)
+    host = get_ip(said.stdout.split()[0])
+    python = f"from distributed.utils import get_ip; print(get_ip('{host}'))"
+    return {"host": host}, ["--host", "$host"], [f'host=$({sys.executable} -c "{python}")']
 
 
 def cluster(
@@ -59,13 +76,14 @@ def cluster(
     walltime : str
         Of a job. A worker leaves ten minutes before and hands its moments over.
     interface : str, optional
-        The network that all nodes share, as ib0; the host's own address where absent.
+        The network that all nodes share, as ib0; SLURM's own where absent.
     queue, account : str, optional
         As SLURM wants them.
     """
     configure()
     hours, minutes, _ = (int(part) for part in walltime.split(":"))
     lifetime = 60 * hours + minutes - 10
+    here, there, line = network(interface)
     found = SLURMCluster(
         cores=threads,
         processes=1,
@@ -79,14 +97,16 @@ def cluster(
         shared_temp_directory=str(FOLDER),
         log_directory=str(FOLDER / "logs"),
         local_directory=os.environ.get("SLURM_TMPDIR", "/tmp"),
-        scheduler_options={"dashboard_address": "127.0.0.1:0"},
+        scheduler_options={"dashboard_address": "127.0.0.1:0", **here},
         worker_extra_args=[
             *("--dashboard-address", "127.0.0.1:0"),
             *("--lifetime", f"{lifetime}m", "--lifetime-stagger", "4m"),
+            *there,
         ],
         job_script_prologue=[
             "export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1",
             f"export DASK_CONFIG={HERE.parent / 'dask.yaml'}",
+            *line,
         ],
         job_extra_directives=["--export=NONE"],
     )
