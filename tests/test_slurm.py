@@ -1,4 +1,4 @@
-"""The sbatch file on a SLURM of this machine: Debian's packages, started on loopback.
+"""The sbatch file on a SLURM of this machine: Debian's packages, on loopback and on two nodes.
 
 ``make slurm-test`` runs it, as root, after ``apt-get install slurmctld slurmd slurm-client munge``.
 """
@@ -10,13 +10,17 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import machines
+from machines import Machine
 from processes import ROOT, end, listening, until
 from test_deployments_processes import (
     BINARIES,
@@ -34,22 +38,23 @@ __all__ = ["data", "expected"]
 pytestmark = [pytest.mark.slurm, pytest.mark.cluster]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
-SIZE = ["--nodes=1", "--ntasks=4", "--cpus-per-task=1", "--mem-per-cpu=2G", "--time=00:10:00"]
+SIZE = ("--ntasks=4", "--cpus-per-task=1", "--mem-per-cpu=2G", "--time=00:10:00")
+# The scheduler and a worker on the first node, the command and a worker on the second.
+TWO_NODES = ("--nodes=2", "--ntasks-per-node=2", "--distribution=cyclic")
 
 CONF = """
 ClusterName=one
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={controller}
 SlurmdPort={node}
 AuthInfo=socket={folder}/munge.socket
 SlurmUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/controller.pid
-SlurmdPidFile={folder}/node.pid
+SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/controller.log
-SlurmdLogFile={folder}/node.log
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -58,95 +63,149 @@ SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
 KillWait=20
-NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=16000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+NODE = "NodeName={name} NodeAddr={address} CPUs=4 RealMemory=16000 State=UNKNOWN\n"
+LOOPBACK = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A SLURM, from where its users log in."""
+
+    known: dict[str, str]
+    login: Machine | None = None
+
+    def said(self, *words: Any, cwd: Path | None = None, **more: str) -> str:
+        command = [*("env", f"--chdir={cwd or ROOT}"), *map(str, words)]
+        done = subprocess.run(
+            command if self.login is None else self.login.inside(*command),
+            env=self.known | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def submitted(self, folder: Path, *words: Any, options: Sequence[str] = ()) -> tuple[str, Path]:
+        """Number and log of a job of the sbatch file."""
+        own = {
+            "RFF_REPOSITORY": str(ROOT),
+            "RFF_ENVIRONMENT": str(BINARIES.parent),
+            "RFF_FOLDER": str(folder / "own"),
+            "RFF_INTERFACE": "lo" if self.login is None else "",
+        }
+        log = folder / "job.log"
+        command = ["sbatch", "--parsable", *SIZE, *(options or ["--nodes=1"])]
+        command += [f"--output={log}", f"--export={','.join(own)}"]
+        job = self.said(*command, FOLDER / "slurm" / "fit.sbatch", *words, cwd=folder, **own)
+        return job.strip(), log
+
+    def state(self, job: str) -> dict[str, str]:
+        text = self.said("scontrol", "show", "job", job)
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def ended(self, job: str) -> dict[str, str]:
+        over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
+        until(lambda: self.state(job).get("JobState") in over, "end of the job", 200)
+        return self.state(job)
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of a person who works on this cluster."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a SLURM keeps; a test skips where there is none."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         pytest.skip(f"{', '.join(absent)} not installed: apt-get install slurmctld slurmd munge")
     if os.geteuid() != 0:
         pytest.skip("slurmd starts jobs as their users, which takes root.")
-    folder = tmp_path_factory.mktemp("slurm")
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
+    return tmp_path_factory.mktemp("slurm")
+
+
+@pytest.fixture(scope="module")
+def slurm(folder: Path) -> Iterator[Slurm]:
+    """One node, on loopback."""
+    host = socket.gethostname().partition(".")[0]
+    place = folder / "one"
+    with started(place, {host: "127.0.0.1"}, host, "127.0.0.1", more=LOOPBACK) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def two_nodes(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Slurm, dict[str, Machine]]]:
+    """A login node and two others, with no /tmp in common."""
+    absent = [name for name in machines.PROGRAMS if shutil.which(name) is None]
+    if absent:
+        pytest.skip(f"{', '.join(absent)} not installed: apt-get install iproute2 util-linux")
+    shared = [tmp_path_factory.getbasetemp(), ROOT, Path(sys.prefix), BINARIES.parent]
+    with contextlib.ExitStack() as stack:
+        try:
+            network = machines.network(["login", "first", "second"], shared)
+            there = stack.enter_context(network)
+        except OSError as error:
+            pytest.skip(f"No namespaces for machines here: {error}")
+        nodes = {name: machines.address(number) for number, name in enumerate(there) if number}
+        place = started(folder / "two", nodes, "login", machines.address(0), there=there)
+        yield stack.enter_context(place), there
+
+
+@contextlib.contextmanager
+def started(
+    folder: Path,
+    nodes: dict[str, str],
+    host: str,
+    address: str,
+    *,
+    more: str = "",
+    there: dict[str, Machine] | None = None,
+) -> Iterator[Slurm]:
+    (folder / "state").mkdir(parents=True)
     (folder / "key").write_bytes(os.urandom(64))
     (folder / "key").chmod(0o400)
     ports = {"controller": free_port(), "node": free_port()}
-    host = socket.gethostname().partition(".")[0]
-    (folder / "slurm.conf").write_text(CONF.format(host=host, folder=folder, **ports))
+    conf = CONF.format(host=host, address=address, folder=folder, **ports) + more
+    conf += "".join(NODE.format(name=name, address=where) for name, where in nodes.items())
+    (folder / "slurm.conf").write_text(conf)
+    for name in nodes:
+        (folder / f"spool-{name}").mkdir()
     known = environment(None) | {"SLURM_CONF": str(folder / "slurm.conf")}
     munge = ["munged", "--foreground", "--force", f"--key-file={folder}/key"]
     for name in ("socket", "pid-file", "log-file", "seed-file"):
         munge.append(f"--{name}={folder}/munge.{name.partition('-')[0]}")
-    lines = [munge, ["slurmctld", "-D", "-i"], ["slurmd", "-D", "-N", host]]
+    # Machines that share a folder share a socket in it: one munge serves them all.
+    lines = [(None, munge), (host, ["slurmctld", "-D", "-i"])]
+    lines += [(name, ["slurmd", "-D", "-N", name]) for name in nodes]
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((folder / "log").open("wb"))
-        for line in lines:
-            process = subprocess.Popen(line, env=known, stdout=log, stderr=log)
+        for name, line in lines:
+            command = line if there is None or name is None else there[name].inside(*line)
+            process = subprocess.Popen(command, env=known, stdout=log, stderr=log)
             stack.callback(end, process)
             time.sleep(1)
             assert process.poll() is None, (folder / "log").read_text()
-        until(lambda: "idle" in said("sinfo", "--noheader", "--format=%T", env=known), "node")
-        yield known
+        found = Slurm(known, None if there is None else there[host])
+        idle = ("sinfo", "--noheader", "--Node", "--format=%T")
+        until(lambda: found.said(*idle).split() == ["idle"] * len(nodes), "nodes")
+        yield found
 
 
-def said(*words: str, env: dict[str, str]) -> str:
-    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60).stdout
-
-
-def submitted(slurm: dict[str, str], folder: Path, *words: Any) -> tuple[str, Path]:
-    """Number and log of a job of the sbatch file."""
-    own = {
-        "RFF_REPOSITORY": str(ROOT),
-        "RFF_ENVIRONMENT": str(BINARIES.parent),
-        "RFF_FOLDER": str(folder / "own"),
-        "RFF_INTERFACE": "lo",
-    }
-    log = folder / "job.log"
-    command = ["sbatch", "--parsable", *SIZE, f"--output={log}", f"--export={','.join(own)}"]
-    done = subprocess.run(
-        [*command, FOLDER / "slurm" / "fit.sbatch", *map(str, words)],
-        env=slurm | own,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), log
-
-
-def state(slurm: dict[str, str], job: str) -> dict[str, str]:
-    text = said("scontrol", "show", "job", job, env=slurm)
-    return dict(word.split("=", 1) for word in text.split() if "=" in word)
-
-
-def ended(slurm: dict[str, str], job: str) -> dict[str, str]:
-    over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
-    until(lambda: state(slurm, job).get("JobState") in over, "end of the job", 200)
-    return state(slurm, job)
-
-
-def test_the_sbatch_file_fits(
-    slurm: dict[str, str], data: Path, expected: bytes, tmp_path: Path
-) -> None:
+def test_the_sbatch_file_fits(slurm: Slurm, data: Path, expected: bytes, tmp_path: Path) -> None:
     model = tmp_path / "m.zarr"
-    job, log = submitted(slurm, tmp_path, "fit", data, *WORDS, "--model", model)
-    found = ended(slurm, job)
+    job, log = slurm.submitted(tmp_path, "fit", data, *WORDS, "--model", model)
+    found = slurm.ended(job)
     assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), log.read_text()
     assert coefficients(model) == expected
     assert "PRIVATE" not in log.read_text()
+    assert log.read_text().splitlines()[-1].startswith("saved")
     assert not list((tmp_path / "own").iterdir())
 
 
-def test_a_cancelled_job_leaves_nothing(slurm: dict[str, str], data: Path, tmp_path: Path) -> None:
+def test_a_cancelled_job_leaves_nothing(slurm: Slurm, data: Path, tmp_path: Path) -> None:
     words = ["fit", data, "--inputs", "a,b", "--target", "t", "--n-components", "4096"]
-    job, log = submitted(slurm, tmp_path, *words, "--model", tmp_path / "m.zarr")
+    job, log = slurm.submitted(tmp_path, *words, "--model", tmp_path / "m.zarr")
     until(lambda: log.exists() and "2 of 2 workers" in log.read_text(), "workers")
     processes = [int(pid.name) for pid in Path("/proc").iterdir() if pid.name.isdigit()]
     mine = [
@@ -155,10 +214,43 @@ def test_a_cancelled_job_leaves_nothing(slurm: dict[str, str], data: Path, tmp_p
     assert mine
     assert {address for address, _ in listening(mine)} <= {"127.0.0.1"}
     time.sleep(4)
-    said("scancel", job, env=slurm)
-    assert ended(slurm, job)["JobState"] == "CANCELLED"
+    slurm.said("scancel", job)
+    assert slurm.ended(job)["JobState"] == "CANCELLED"
     until(lambda: not any("runner.py" in words_of(pid) for pid in mine), "end of the tasks")
     assert "stopped by SIGTERM" in log.read_text()
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_job_on_two_nodes_has_the_bits_of_one_process(
+    two_nodes: tuple[Slurm, dict[str, Machine]], data: Path, expected: bytes, tmp_path: Path
+) -> None:
+    slurm, _ = two_nodes
+    model = tmp_path / "m.zarr"
+    words = ["fit", data, *WORDS, "--model", model]
+    job, log = slurm.submitted(tmp_path, *words, options=TWO_NODES)
+    found = slurm.ended(job)
+    assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), log.read_text()
+    assert found["NodeList"] == "first,second"
+    assert "2 of 2 workers on 2 node(s)" in log.read_text()
+    assert coefficients(model) == expected
+    assert not list((tmp_path / "own").iterdir())
+
+
+def test_a_job_on_two_nodes_listens_where_slurm_reaches_them(
+    two_nodes: tuple[Slurm, dict[str, Machine]], data: Path, tmp_path: Path
+) -> None:
+    slurm, there = two_nodes
+    words = ["fit", data, "--inputs", "a,b", "--target", "t", "--n-components", "4096"]
+    words += ["--model", tmp_path / "m.zarr"]
+    job, log = slurm.submitted(tmp_path, *words, options=TWO_NODES)
+    until(lambda: log.exists() and "2 of 2 workers" in log.read_text(), "workers")
+    for number, name in ((1, "first"), (2, "second")):
+        lines = there[name].says("ss", "--listening", "--tcp", "--numeric", "--processes")
+        ours = [line.split()[3] for line in lines.splitlines() if '"python' in line]
+        own = machines.address(number)
+        assert {word.rpartition(":")[0] for word in ours} == {"127.0.0.1", own}, lines
+    slurm.said("scancel", job)
+    assert slurm.ended(job)["JobState"] == "CANCELLED"
     assert not (tmp_path / "m.zarr").exists()
 
 
