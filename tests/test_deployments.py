@@ -233,7 +233,9 @@ def test_containers_of_compose_are_locked_down() -> None:
         own = {"scheduler": "scheduler", "worker": "worker", "job": "client"}[name]
         assert {secret["source"] for secret in service["secrets"]} == {"ca", own, f"{own}-key"}
         for volume in service.get("volumes", ()):
-            assert volume.get("read_only") or (name, volume["target"]) == ("job", "/models")
+            assert volume.get("read_only") or volume["target"] == "/models"
+        written = {one["target"] for one in service.get("volumes", ()) if "read_only" not in one}
+        assert written == (set() if name == "scheduler" else {"/models"}), "predict writes there"
     for name in ("scheduler", "worker"):
         service = found["services"][name]
         (port,) = re.findall(r"--dashboard-address=127.0.0.1:(\d+)", " ".join(service["command"]))
