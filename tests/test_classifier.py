@@ -15,6 +15,7 @@ import xarray as xr
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
@@ -23,7 +24,10 @@ from rff_stream.answers.classify import almost_left_out, sampled, squared, squar
 from rff_stream.answers.descent import Point, minimise
 from rff_stream.answers.losses import SquaredHinge, loss_for
 from rff_stream.answers.penalised import penalised
+from rff_stream.estimators import classifier
 from rff_stream.onehot import ClassMoments
+from rff_stream.onepass import lossalpha
+from rff_stream.pilot import Pilot
 
 D, R = 3, 32
 QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}
@@ -360,6 +364,43 @@ def test_penalty_of_a_loss_is_chosen_on_the_pilot(rng):
     assert model.alpha_ == model.selection_.best.alpha
     assert model.selection_.criterion == "held-out loss on pilot rows"
     assert model.score(X, y) > 0.9
+
+
+def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeypatch):
+    pilots: list[Pilot] = []
+
+    def choose(features, row, pilot, *choices):
+        pilots.append(pilot)  # rows in the order in which they are held out
+        return lossalpha.choose_alpha(features, row, pilot, *choices)
+
+    monkeypatch.setattr(lossalpha, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(classifier, "choose_alpha", choose)
+    model = rs.KernelClassifier("logistic", **QUIET).fit(*rings(rng, 2500, 3))
+    found, (pilot,) = model.selection_, pilots
+    assert found.sizes == (R // 2,)
+    # Half of the columns are a map whose prior is twice as large.
+    z = model.features_(pilot.x).astype(float)[:, : R // 2]
+    z, y = z * np.sqrt(2 * model.features_.prior()[0]), pilot.y.argmax(axis=1)
+    held = np.arange(len(z)) % 4 == 0
+    for alpha, score in zip(found.alphas, found.scores[0, 0, :, 0], strict=True):
+        if 1e-3 <= alpha <= 1.0:
+            exact = LogisticRegression(C=1 / alpha, tol=1e-8, solver="newton-cg", max_iter=1000)
+            exact.fit(z[~held], y[~held])
+            # The training loss is within TOL²/2 of its least; scores move by about TOL.
+            expected = log_loss(y[held], exact.predict_proba(z[held]))
+            assert score == pytest.approx(expected, abs=lossalpha.TOL)
+
+
+def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
+    monkeypatch.setattr(lossalpha, "MOST_COMPONENTS", R // 2)
+    X, y = rings(rng, 2500, 2)
+    both = [rs.FourierFeatures.sample(rs.Gaussian(), D, R, rng=seed) for seed in (0, 1)]
+    capped = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
+    assert both[0].nesting != "none" and capped.features_.nesting == "none"
+    monkeypatch.setattr(lossalpha, "MOST_COMPONENTS", 2 * R)
+    whole = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
+    assert capped.selection_.sizes == whole.selection_.sizes == (2 * R,)
+    np.testing.assert_allclose(capped.selection_.scores, whole.selection_.scores, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

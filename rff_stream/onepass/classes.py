@@ -139,7 +139,9 @@ def weighted_rows(
     labels, codes = np.unique(_labels(rows), return_inverse=True)
     factors = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
     w = factors[codes] if rows.w is None else rows.w * factors[codes]
-    keep = w > 0
+    keep: Any = w > 0
+    if keep.all():
+        keep = slice(None)  # no copies
     found = Rows(rows.x[keep], rows.y[keep], w[keep], None, rows.start, _labels(rows)[keep])
     return found, places[keep]
 
