@@ -340,6 +340,17 @@ def test_the_sbatch_file_fits_and_ends_with_the_code_of_the_command(
     assert done.returncode == 2, done.stderr
 
 
+def test_a_slurm_job_that_had_finished_before_a_node_failed_does_nothing(
+    slurm: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "finished-17").touch()
+    done = job_of(["bash", FOLDER / "slurm" / "fit.sbatch", "fit", "absent.zarr"], slurm)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "This job had finished before a node failed.\n"
+    assert not list((tmp_path / "own").iterdir())
+
+
 def test_a_slurm_job_that_must_stop_says_so_and_leaves_nothing(
     slurm: dict[str, str], data: Path, tmp_path: Path
 ) -> None:

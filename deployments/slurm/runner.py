@@ -92,6 +92,11 @@ def wait_for_workers(address: str, count: int) -> None:
     )
 
 
+def finished() -> Path:
+    """A file that says that the command did all it should: this job must not start it again."""
+    return Path(os.environ["RFF_FOLDER"]) / f"finished-{os.environ['SLURM_JOB_ID']}"
+
+
 def run(arguments: list[str], address: str) -> int:
     """The exit code of the command; SIGTERM reaches it, so that it cancels its work."""
     command = subprocess.Popen(["rff-stream", *arguments, "--scheduler", address])
@@ -101,6 +106,8 @@ def run(arguments: list[str], address: str) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     code = command.wait()
+    if code == 0:
+        finished().touch()
     return code if code >= 0 else 128 - code  # as a shell says that a signal ended it
 
 
