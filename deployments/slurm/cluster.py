@@ -16,8 +16,9 @@ from typing import Any
 
 import dask
 from dask_jobqueue import SLURMCluster
-from distributed import Security
+from distributed import Security, Status
 from distributed.utils import get_ip
+from tornado.ioloop import PeriodicCallback
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path(os.environ.get("RFF_FOLDER", Path.home() / ".rff-stream"))
@@ -57,6 +58,16 @@ def network(interface: str | None) -> tuple[dict[str, Any], list[str], list[str]
     return {"host": host}, ["--host", "$host"], [f'host=$({sys.executable} -c "{python}")']
 
 
+def keep(found: SLURMCluster) -> None:
+    """Start jobs anew that came to their end, so that there are as many as were asked for."""
+
+    def again() -> None:
+        if found.status == Status.running:
+            found.scale(len(found.worker_spec))
+
+    found.loop.add_callback(PeriodicCallback(again, 30_000).start)
+
+
 def cluster(
     *,
     jobs: int = 2,
@@ -69,12 +80,15 @@ def cluster(
 ) -> Any:
     """A cluster of so many jobs, each one worker; ``scale(jobs=…)`` changes that.
 
+    A job that comes to its end is followed by another.
+
     Parameters
     ----------
     jobs, threads, memory
         Workers, and what each has.
     walltime : str
-        Of a job. A worker leaves ten minutes before and hands its moments over.
+        Of a job, as HH:MM:SS. A worker leaves ten minutes before, or in the middle of less than
+        twenty, and hands its moments over.
     interface : str, optional
         The network that all nodes share, as ib0; SLURM's own where absent.
     queue, account : str, optional
@@ -82,7 +96,8 @@ def cluster(
     """
     configure()
     hours, minutes, _ = (int(part) for part in walltime.split(":"))
-    lifetime = 60 * hours + minutes - 10
+    total = 60 * hours + minutes
+    lifetime = max(total - 10, total // 2)
     here, there, line = network(interface)
     found = SLURMCluster(
         cores=threads,
@@ -100,7 +115,7 @@ def cluster(
         scheduler_options={"dashboard_address": "127.0.0.1:0", **here},
         worker_extra_args=[
             *("--dashboard-address", "127.0.0.1:0"),
-            *("--lifetime", f"{lifetime}m", "--lifetime-stagger", "4m"),
+            *("--lifetime", f"{lifetime}m", "--lifetime-stagger", f"{min(4, lifetime // 4)}m"),
             *there,
         ],
         job_script_prologue=[
@@ -111,6 +126,7 @@ def cluster(
         job_extra_directives=["--export=NONE"],
     )
     found.scale(jobs=jobs)
+    keep(found)
     return found
 
 
