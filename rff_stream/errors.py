@@ -25,7 +25,7 @@ class ModelError(RffStreamError, ValueError):
 
 
 class PlanError(RffStreamError, MemoryError):
-    """The run cannot fit; nothing was read. Gives the bytes and what to change."""
+    """The run cannot fit, or did not. Gives the bytes and what to change."""
 
 
 class ClusterError(RffStreamError, RuntimeError):

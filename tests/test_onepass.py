@@ -407,6 +407,16 @@ def test_a_lost_chunk_is_named_from_a_task_of_several_leaves(
         collect(store, "y", inputs=["X"], row=row)
 
 
+def test_a_leaf_without_memory_is_named(xyw: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    def update(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 8.00 GiB")
+
+    monkeypatch.setattr(accumulating._SecondMoments, "update", update)
+    words = r"The box \[0:\d+\], rows from 0 on, found no memory: Unable to allocate 8.00 GiB\."
+    with pytest.raises(PlanError, match=words):
+        collect(xyw[0], xyw[1])
+
+
 @pytest.mark.usefixtures("small_leaves")
 def test_leaves_that_finish_out_of_order_change_no_bit(xyw: Rows) -> None:
     x, y, _ = xyw

@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.accumulate import Accumulator
+from rff_stream.errors import PlanError
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.onepass.blas import single_threaded_blas
@@ -75,6 +76,17 @@ class Job:
 
     def run(self, leaf: Leaf, *values: Any) -> Tally:
         """Value of one leaf."""
+        try:
+            return self._sum(leaf, values)
+        except MemoryError as error:  # NumPy's says how much, not for what
+            box = ", ".join(f"{lo}:{hi}" for lo, hi in leaf.box)
+            raise PlanError(
+                f"The box [{box}], rows from {leaf.start} on, found no memory: {error}. A plan "
+                "counts what this program holds, not what others do. Leave more memory free, or "
+                "use fewer threads, a smaller n_components or smaller chunks."
+            ) from error
+
+    def _sum(self, leaf: Leaf, values: tuple[Any, ...]) -> Tally:
         with single_threaded_blas():
             sink = self.statistic.start()
             seen = 0
