@@ -1,7 +1,7 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
 #   make demo | test | lint | all-tests | bench | accuracy | notebooks | docs | faults | venv | clean
-#   make bench-cluster | slurm-test
+#   make bench-cluster | slurm-test | compose-test
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
 #   make bench BENCH_ARGS="--quick"                   arguments for the benchmark
@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test clean
+.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test compose-test clean
 
 venv: $(VENV)/.test-stamp
 
@@ -28,7 +28,7 @@ demo: $(VENV)/.test-stamp
 test: $(VENV)/.test-stamp
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 
-# Everything: slow, accuracy, notebooks; what needs an absent package or a SLURM queue skips.
+# Everything: slow, accuracy, notebooks; what needs an absent package, a SLURM queue or an image skips.
 all-tests: $(VENV)/.all-stamp
 	$(PYTEST) -m "" $(PYTEST_ARGS)
 
@@ -64,6 +64,11 @@ lint: $(VENV)/.dev-stamp
 # The sbatch file on a SLURM of this machine; skips with the reason where there is none.
 slurm-test: $(VENV)/.test-stamp
 	$(PYTEST) -m slurm tests/test_slurm.py $(PYTEST_ARGS)
+
+# The compose file on Docker of this machine, with an image of deployments/Dockerfile that was built before.
+compose-test: export RFF_STREAM_IMAGE ?= rff-stream:0.1.0
+compose-test: $(VENV)/.test-stamp
+	$(PYTEST) -m compose tests/test_compose.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)
