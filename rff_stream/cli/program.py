@@ -158,6 +158,13 @@ def one_line_notes(debug: bool) -> Iterator[None]:
     handler.setFormatter(OneLine())
     logger = logging.getLogger("rff_stream")
     logger.addHandler(handler)
+    # A lost scheduler is an error of ours, in a line; Dask's client would log a page of traceback.
+    client = logging.getLogger("distributed.client")
+
+    def asked(record: logging.LogRecord) -> bool:
+        return debug
+
+    client.addFilter(asked)
     with warnings.catch_warnings():
         warnings.showwarning = show
         warnings.simplefilter("default" if debug else "ignore")
@@ -166,6 +173,7 @@ def one_line_notes(debug: bool) -> Iterator[None]:
             yield
         finally:
             logger.removeHandler(handler)
+            client.removeFilter(asked)
 
 
 @contextlib.contextmanager

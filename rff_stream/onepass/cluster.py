@@ -117,8 +117,9 @@ class Flight:
                 raise
             self._refuse_unread()
             raise ClusterError(
-                f"The scheduler at {self._address} gave up segment {index}: {error}. "
-                "It was lost or restarted; start the cluster and run the fit again."
+                f"The scheduler at {self._address} gave up segment {index}: "
+                f"{str(error).rstrip('.')}. It was lost or restarted; start the cluster and run "
+                "the fit again."
             ) from error
 
     def _refuse_unread(self) -> None:
