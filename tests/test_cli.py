@@ -563,7 +563,9 @@ def test_a_fault_of_the_program_exits_1_and_says_how_to_see_more(
     failed(cli("fit", data, *SMALL), 1, "KeyError: 'lost'", "--debug")
 
 
-def test_warnings_are_one_line_each(cli: Cli, data: Path, monkeypatch: Any) -> None:
+def test_warnings_are_one_line_each(
+    cli: Cli, data: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     fit = rs.KernelRidge.fit
 
     def warn(self: Any, *words: Any, **more: Any) -> Any:
@@ -582,6 +584,7 @@ def test_warnings_are_one_line_each(cli: Cli, data: Path, monkeypatch: Any) -> N
         "rff-stream: warning: alpha was raised",
         "rff-stream: 1 worker(s) lost",
     ]
+    assert [record.name for record in caplog.records] == ["rff_stream"]
     assert result.exit_code == 0
     assert json.loads(result.stdout)
 
