@@ -176,12 +176,12 @@ def started(
     for name in ("socket", "pid-file", "log-file", "seed-file"):
         munge.append(f"--{name}={folder}/munge.{name.partition('-')[0]}")
     # Machines that share a folder share a socket in it: one munge serves them all.
-    lines = [(None, munge), (host, ["slurmctld", "-D", "-i"])]
+    lines = [(host, munge), (host, ["slurmctld", "-D", "-i"])]
     lines += [(name, ["slurmd", "-D", "-N", name]) for name in nodes]
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((folder / "log").open("wb"))
         for name, line in lines:
-            command = line if there is None or name is None else there[name].inside(*line)
+            command = line if there is None else there[name].inside(*line)
             process = subprocess.Popen(command, env=known, stdout=log, stderr=log)
             stack.callback(end, process)
             time.sleep(1)
