@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 
 import machines
 from machines import Machine
-from processes import ROOT, end, listening, until
+from processes import ROOT, end, family, listening, until
 from test_deployments_processes import (
     BINARIES,
     FOLDER,
@@ -252,6 +253,36 @@ def test_a_job_on_two_nodes_listens_where_slurm_reaches_them(
     slurm.said("scancel", job)
     assert slurm.ended(job)["JobState"] == "CANCELLED"
     assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_cluster_for_notebooks_replaces_jobs_that_end(
+    two_nodes: tuple[Slurm, dict[str, Machine]], tmp_path: Path
+) -> None:
+    slurm, there = two_nodes
+
+    def jobs() -> list[str]:
+        return slurm.said("squeue", "--noheader", "--states=RUNNING", "--format=%i").split()
+
+    words = ["--jobs", "1", "--threads", "1", "--memory", "1GB", "--walltime", "00:10:00"]
+    cluster = subprocess.Popen(
+        there["login"].inside(sys.executable, FOLDER / "slurm" / "cluster.py", *words),
+        env=slurm.known | {"RFF_FOLDER": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert cluster.stdout is not None
+        assert cluster.stdout.readline().startswith(f"tls://{machines.address(0)}:")
+        assert cluster.stdout.readline().startswith("dashboard: http://127.0.0.1:")
+        logs = tmp_path / "logs"
+        until(lambda: any("Registered to" in log.read_text() for log in logs.glob("*")), "worker")
+        (first,) = jobs()
+        slurm.said("scancel", first)
+        until(lambda: bool(jobs()) and first not in jobs(), "another job")
+        os.kill(family(cluster.pid)[-1], signal.SIGINT)
+        until(lambda: not jobs(), "end of the jobs")
+    finally:
+        end(cluster)
 
 
 def words_of(pid: int) -> str:
