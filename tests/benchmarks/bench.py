@@ -3,6 +3,7 @@
     make bench                          everything: about half an hour on two cores
     make bench BENCH_ARGS="--quick"     small sizes: does the script still work?
     python tests/benchmarks/bench.py --sections hot,import
+    python tests/benchmarks/bench.py --sections fit --dtype float64
 
 What is compared runs in turn, A B A B …; a ratio is taken within each turn and its median is
 shown. Each whole fit is a fresh process. CPU is user + system time of all threads.
@@ -51,13 +52,13 @@ def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y + 0.1 * rng.standard_normal(n, np.float32)
 
 
-def write_zarr(store: str, n: int) -> Result:
+def write_zarr(store: str, n: int, dtype: str = "float32") -> Result:
     """A group of 1-D arrays x0 … x7 and y, written a chunk at a time."""
     import zarr
 
     group = zarr.create_group(store)
     columns = {
-        name: group.create_array(name, shape=(n,), chunks=(min(CHUNK, n),), dtype="float32")
+        name: group.create_array(name, shape=(n,), chunks=(min(CHUNK, n),), dtype=dtype)
         for name in [*INPUTS, "y"]
     }
     for number, start in enumerate(range(0, n, CHUNK)):
@@ -344,11 +345,12 @@ def section_hot(options: argparse.Namespace) -> None:
 
 def section_fit(options: argparse.Namespace, folder: Path) -> None:
     n, components = options.rows, options.components[0]
-    store = stored(folder, n)
-    print(f"\n### Whole fit from Zarr: n={n:,}, d={D}, R={components}\n")
+    store = stored(folder, n, options.dtype)
+    print(f"\n### Whole fit from Zarr: n={n:,}, d={D}, {options.dtype}, R={components}\n")
     print("A fit is counted from its call to its return, a process from start to end. Half of bare")
     print("SYRK, on all cores, runs before ours and half after: the machine's pace drifts.\n")
-    libraries = [name for name in FITS if name != "sklearn" or memory_for_scikit_learn(n)]
+    enough = memory_for_scikit_learn(n * components * np.dtype(options.dtype).itemsize)
+    libraries = [name for name in FITS if name != "sklearn" or enough]
     found: dict[str, list[Result]] = {name: [] for name in ["syrk", *libraries]}
     for _ in range(options.repeats):
         halves = [child("whole_syrk", n // 2, components)]
@@ -473,18 +475,18 @@ def print_machine() -> None:
     )
 
 
-def memory_for_scikit_learn(n: int) -> bool:
-    """Whether Z and its copies, about 12 kB a row at R=1024, fit in what is free."""
+def memory_for_scikit_learn(size: int) -> bool:
+    """Whether Z of so many bytes and its copies, 2.1 times as much, fit in what is free."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 12e3 * n > free:
-        print(f"RBFSampler + Ridge left out: about {12e-6 * n:.0f} GB, {free / 1e9:.0f} free.\n")
-    return 12e3 * n <= free
+    if 2.4 * size > free:
+        print(f"RBFSampler + Ridge left out: {2.4e-9 * size:.0f} GB, {free / 1e9:.0f} free.\n")
+    return 2.4 * size <= free
 
 
-def stored(folder: Path, n: int) -> str:
-    store = folder / f"{n}.zarr"
+def stored(folder: Path, n: int, dtype: str = "float32") -> str:
+    store = folder / (f"{n}.zarr" if dtype == "float32" else f"{n}-{dtype}.zarr")
     if not store.exists():
-        child("write_zarr", str(store), n)
+        child("write_zarr", str(store), n, dtype)
     return str(store)
 
 
@@ -495,6 +497,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
     parser.add_argument("--components", type=int, nargs="+", default=[1024, 4096], metavar="R")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float64"],
+                        help="of the columns of the whole fits")  # fmt: skip
     parser.add_argument("--folder", type=Path, help="where the Zarr stores go and stay")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--child", help=argparse.SUPPRESS)
