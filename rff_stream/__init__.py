@@ -33,7 +33,7 @@ _HOMES = {
     "NystroemFeatures": "features",
     "RandomBinningFeatures": "features",
     "RationalQuadratic": "kernels",
-    "collect": "onepass",
+    "collect": "execution",
     "load": "estimators",
     "mmd": "answers.twosample",
     "open_source": "sources",
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         NoveltyDetector,
         load,
     )
+    from rff_stream.execution import collect
     from rff_stream.features import (
         FourierFeatures,
         HermiteFeatures,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     )
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern, RationalQuadratic
     from rff_stream.moments import Moments
-    from rff_stream.onepass import collect
     from rff_stream.planning import plan
     from rff_stream.sources import HoldOut, open_source
     from rff_stream.store import MomentStore

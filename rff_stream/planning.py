@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rff_stream.accumulate import Sums, resolve_sums
 from rff_stream.describe import plan_card
-from rff_stream.entrysums import counting_bytes, counting_seconds, counts
 from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cosines import compiled
 from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments import packed_size
+from rff_stream.moments.accumulate import Sums, resolve_sums
+from rff_stream.moments.entries import counting_bytes, counting_seconds, counts
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.base import SLAB_ROWS, BoxCost, Source
 from rff_stream.words import format_bytes, format_seconds

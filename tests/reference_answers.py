@@ -7,7 +7,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.moments import AugmentedRow, Moments, pack
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 
 
 def fourier(x: Array, n_components: int, seed: int = 0) -> Float64:

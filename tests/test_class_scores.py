@@ -10,8 +10,8 @@ import pytest
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
 import rff_stream as rs
-from rff_stream.onepass.scoring import ClassScores, ClassStatistics
 from rff_stream.sources.base import Rows
+from rff_stream.statistics.residuals import ClassScores, ClassStatistics
 
 D = 2
 QUIET: dict[str, Any] = {"n_components": 32, "random_state": 0, "progress": False}

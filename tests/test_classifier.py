@@ -25,9 +25,9 @@ from rff_stream.answers.descent import Point, minimise
 from rff_stream.answers.losses import SquaredHinge, loss_for
 from rff_stream.answers.penalised import penalised
 from rff_stream.estimators import classifier
-from rff_stream.onehot import ClassMoments
-from rff_stream.onepass import lossalpha
+from rff_stream.moments.classes import ClassMoments
 from rff_stream.pilot import Pilot
+from rff_stream.statistics import loss_penalty
 
 D, R = 3, 32
 QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}
@@ -371,9 +371,9 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
 
     def choose(features, row, pilot, *choices):
         pilots.append(pilot)  # rows in the order in which they are held out
-        return lossalpha.choose_alpha(features, row, pilot, *choices)
+        return loss_penalty.choose_alpha(features, row, pilot, *choices)
 
-    monkeypatch.setattr(lossalpha, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", R // 2)
     monkeypatch.setattr(classifier, "choose_alpha", choose)
     model = rs.KernelClassifier("logistic", **QUIET).fit(*rings(rng, 2500, 3))
     found, (pilot,) = model.selection_, pilots
@@ -388,16 +388,16 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
             exact.fit(z[~held], y[~held])
             # The training loss is within TOL²/2 of its least; scores move by about TOL.
             expected = log_loss(y[held], exact.predict_proba(z[held]))
-            assert score == pytest.approx(expected, abs=lossalpha.TOL)
+            assert score == pytest.approx(expected, abs=loss_penalty.TOL)
 
 
 def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
-    monkeypatch.setattr(lossalpha, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", R // 2)
     X, y = rings(rng, 2500, 2)
     both = [rs.FourierFeatures.sample(rs.Gaussian(), D, R, rng=seed) for seed in (0, 1)]
     capped = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
     assert both[0].nesting != "none" and capped.features_.nesting == "none"
-    monkeypatch.setattr(lossalpha, "MOST_COMPONENTS", 2 * R)
+    monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", 2 * R)
     whole = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
     assert capped.selection_.sizes == whole.selection_.sizes == (2 * R,)
     np.testing.assert_allclose(capped.selection_.scores, whole.selection_.scores, rtol=1e-6)
@@ -423,7 +423,7 @@ def test_parameters_are_refused_before_rows_are_read(rng, choices, words):
 
 
 def test_labels_of_several_kinds_are_named():
-    from rff_stream.onehot import sorted_labels
+    from rff_stream.moments.classes import sorted_labels
 
     with pytest.raises(rs.errors.DataError, match=r"several kinds .int, str."):
         sorted_labels([1, "a"])

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import rff_stream as rs
 from rff_stream.cli import main, values
 from rff_stream.cli.redaction import forget, hide_options, hide_url, redacted
-from rff_stream.onepass import progress
+from rff_stream.execution import progress
 from rff_stream.sources import HoldOut
 
 Cli = Callable[..., Result]

@@ -11,7 +11,6 @@ import pytest
 from scipy.signal import lfilter
 
 import reference
-from rff_stream.accumulate import accumulate
 from rff_stream.answers.density import (
     components_needed,
     density,
@@ -23,6 +22,7 @@ from rff_stream.errors import ModelError
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian, Laplacian, Matern
 from rff_stream.moments import Moments
+from rff_stream.moments.accumulate import accumulate
 
 MEANS = np.array([[-2.0, 0.0], [1.5, 1.0], [1.0, -2.0]])
 GAMMAS = [0.5, 1.0, 2.0]

@@ -19,8 +19,8 @@ import zarr
 import rff_stream as rs
 from faulttable import TABLE, rows
 from rff_stream.errors import ClusterError, DataError
-from rff_stream.onepass import cluster as clusters
-from rff_stream.onepass.leaf import Job
+from rff_stream.execution import cluster as clusters
+from rff_stream.execution.leaf import Job
 
 HERE = Path(__file__).resolve().parent
 N = 3000

@@ -16,7 +16,6 @@ import pytest
 import threadpoolctl
 
 import rff_stream as rs
-from rff_stream.accumulate import accumulate
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import (
     FeatureMap,
@@ -43,6 +42,7 @@ from rff_stream.kernels import (
     RationalQuadratic,
     UserKernel,
 )
+from rff_stream.moments.accumulate import accumulate
 
 ROOT = Path(__file__).resolve().parent.parent
 PILOT = np.random.default_rng(7).standard_normal((700, 3))

@@ -24,7 +24,7 @@ import reference_answers as reference
 import rff_stream as rs
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, NumericalWarning, PlanError
-from test_onepass import Blocks
+from test_execution import Blocks
 
 N, D = 3000, 3
 

@@ -11,7 +11,7 @@ import rff_stream as rs
 from rff_stream import layout
 from rff_stream.errors import PlanError
 from rff_stream.estimators.looking import State, has_settled, leaf_errors, root_ratio
-from rff_stream.onepass import progress as bars
+from rff_stream.execution import progress as bars
 
 
 @pytest.fixture(autouse=True)

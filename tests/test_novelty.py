@@ -13,12 +13,12 @@ import xarray as xr
 
 import reference
 import rff_stream as rs
-from rff_stream.accumulate import accumulate
 from rff_stream.answers.novelty import threshold, whitened
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import ArcCosine, Gaussian
-from rff_stream.onepass.quantile import Histogram, HistogramStatistic
+from rff_stream.moments.accumulate import accumulate
 from rff_stream.sources.base import Rows
+from rff_stream.statistics.quantile import Histogram, HistogramStatistic
 
 
 def model_of(**choices: Any) -> rs.NoveltyDetector:

@@ -13,9 +13,9 @@ from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
+from rff_stream.execution import Reading
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
-from rff_stream.onepass import Reading
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row, weighted_median
 from rff_stream.sources import open_source
 

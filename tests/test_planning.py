@@ -14,12 +14,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import rff_stream as rs
-from rff_stream import entrysums
 from rff_stream import layout as layouts
-from rff_stream.entrysums import entries_of, pays
 from rff_stream.errors import PlanError
+from rff_stream.execution import leaves_of
 from rff_stream.layout import Layout, lay_out, pilot_boxes
-from rff_stream.onepass import leaves_of
+from rff_stream.moments import entries as entrysums
+from rff_stream.moments.entries import entries_of, pays
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.planning import check_memory, fits, row_seconds
 from rff_stream.sources import Box, BoxCost, Columns

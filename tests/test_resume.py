@@ -21,10 +21,11 @@ from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.estimators import updating
 from rff_stream.estimators.updating import Request, Update
+from rff_stream.execution import leaf as leaf_module
 from rff_stream.moments import Moments
-from rff_stream.onepass import leaf as leaf_module
+from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
-from rff_stream.treesum import TreeSum
 from test_store_cases import a_row, same_moments, whole_moments
 from test_store_faults import fail_everywhere, quick_path  # noqa: F401
 
@@ -51,7 +52,7 @@ def leaves(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         run: list[int] = []
 
         def counted(self: Any, leaf: Any, *values: Any) -> Any:
-            if isinstance(self.statistic, leaf_module.MomentStatistic):
+            if isinstance(self.statistic, MomentStatistic):
                 run.append(leaf.start)
                 if len(run) == n:
                     raise Stopped
@@ -165,7 +166,7 @@ def test_data_that_change_during_a_pass_are_refused(stored, leaves, monkeypatch)
     changed: list[bool] = []
 
     def changing(self: Any, leaf: Any, *values: Any) -> Any:
-        if isinstance(self.statistic, leaf_module.MomentStatistic) and not changed:
+        if isinstance(self.statistic, MomentStatistic) and not changed:
             changed.append(True)
             zarr.open_group(stored)["y"][7] = 5.0
         return original(self, leaf, *values)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, packed_size
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.store import MomentStore, save_model
 
 HEADER = {"model": "KernelRidge", "parameters": {"alpha": 0.1, "seed": None}, "é": ["°C", 1, True]}

@@ -15,7 +15,7 @@ import pytest
 
 from archives import unpack
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.store import MomentStore, load_model
 from test_store_cases import bits, same_moments
 

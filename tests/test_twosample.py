@@ -12,12 +12,12 @@ from scipy.stats import binom, kstest
 
 import reference
 import rff_stream as rs
-from rff_stream.accumulate import accumulate, plain_row
 from rff_stream.answers.twosample import TwoSample, drift, mmd
 from rff_stream.errors import ModelError
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import Moments, total
+from rff_stream.moments.accumulate import accumulate, plain_row
 
 SEEDS = 200
 

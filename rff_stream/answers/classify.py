@@ -22,7 +22,7 @@ from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
 from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.features.base import FeatureMap
-from rff_stream.onehot import ClassMoments, one_hot
+from rff_stream.moments.classes import ClassMoments, one_hot
 
 __all__ = [
     "Linear",

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from rff_stream._array import Array, Float64
-from rff_stream.onehot import one_hot
+from rff_stream.moments.classes import one_hot
 
 __all__ = ["LOSSES", "Logistic", "Loss", "Multinomial", "SquaredHinge", "loss_for"]
 

@@ -16,7 +16,7 @@ from rff_stream.answers.descent import Metric, Point
 from rff_stream.answers.losses import Loss
 from rff_stream.answers.system import System, mirror_lower, ridge_system, scatter_about
 from rff_stream.moments import Moments
-from rff_stream.onehot import ClassMoments
+from rff_stream.moments.classes import ClassMoments
 
 __all__ = ["Penalised", "penalised"]
 

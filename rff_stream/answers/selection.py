@@ -15,7 +15,7 @@ from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.spectrum import Spectrum, degrees_of_freedom, spectrum
 from rff_stream.answers.system import ridge_system, scatter_about
 from rff_stream.moments import Moments, total
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 
 __all__ = [
     "RidgePath",

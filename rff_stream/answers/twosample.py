@@ -18,7 +18,7 @@ from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.features.fourier import RandomState
 from rff_stream.moments import Moments, total
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["TwoSample", "drift", "mmd"]
 

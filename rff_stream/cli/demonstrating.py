@@ -111,7 +111,7 @@ def prepared(output: str | None, overwrite: bool) -> Path:
 def make_cube(path: Path, days: int, seed: int) -> Line:
     """Write the cube; a line about it."""
     from rff_stream.demo import Cube, write_cube
-    from rff_stream.onepass.progress import Progress
+    from rff_stream.execution.progress import Progress
 
     cube, started = Cube(n_days=days, seed=seed), time.monotonic()
     cells, written = cube.n_lat * cube.n_lon, 0

@@ -222,10 +222,10 @@ def collected(
     machine: Machine, seed: int,
 ) -> dict[Any, Moments]:  # fmt: skip
     """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
+    from rff_stream.execution import Reading
+    from rff_stream.execution.blas_threads import single_threaded_blas
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Gaussian
-    from rff_stream.onepass import Reading
-    from rff_stream.onepass.blas import single_threaded_blas
     from rff_stream.pilot import augmented_row
     from rff_stream.sources import open_source
 

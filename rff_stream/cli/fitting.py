@@ -143,7 +143,7 @@ def planned(source: Any, learner: Learner, machine: Machine, workers: int | None
     """
     from dask.system import CPU_COUNT
 
-    from rff_stream.onepass import Reading
+    from rff_stream.execution import Reading
     from rff_stream.planning import check_memory
     from rff_stream.planning import plan as plan_for
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rff_stream.cli.output import Line, number, numbers, with_units
 
 if TYPE_CHECKING:
-    from rff_stream.onepass.scoring import ClassScores, Residuals
     from rff_stream.planning import Plan
+    from rff_stream.statistics.residuals import ClassScores, Residuals
 
 __all__ = [
     "Facts",

@@ -7,7 +7,7 @@ from typing import Any
 
 from dask.callbacks import Callback
 
-from rff_stream.onepass.progress import Progress
+from rff_stream.execution.progress import Progress
 
 __all__ = ["Blocks"]
 

@@ -32,12 +32,12 @@ from rff_stream.estimators.mapping import (
     seed_of,
 )
 from rff_stream.estimators.resuming import drawn, resumable, resumed
+from rff_stream.execution import Reading, no_rows
+from rff_stream.execution.blas_threads import few_features_blas, single_threaded_blas
+from rff_stream.execution.class_checkpoints import ClassNodes
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow
-from rff_stream.onehot import ClassMoments, class_row, joined, sorted_labels
-from rff_stream.onepass import Reading, no_rows
-from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
-from rff_stream.onepass.classnodes import ClassNodes
+from rff_stream.moments.classes import ClassMoments, class_row, joined, sorted_labels
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns, open_source
 from rff_stream.store import Checkpoint

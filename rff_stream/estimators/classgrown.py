@@ -10,18 +10,18 @@ from typing import Any, Literal
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.accumulate import Sums
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.classified import StreamedClassifier
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_labels
 from rff_stream.estimators.mapping import n_columns, n_entries
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import few_features_blas
+from rff_stream.execution.class_checkpoints import ClassNodes
 from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onehot import ClassMoments, class_row, joined, sorted_labels
-from rff_stream.onepass import Reading
-from rff_stream.onepass.blas import few_features_blas
-from rff_stream.onepass.classnodes import ClassNodes
+from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.classes import ClassMoments, class_row, joined, sorted_labels
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source, open_source
 from rff_stream.store import Checkpoint

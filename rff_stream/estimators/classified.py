@@ -13,8 +13,8 @@ from rff_stream._array import Array, Float64
 from rff_stream.estimators.decoding import Decoder
 from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.streaming import StreamedEstimator
-from rff_stream.onepass.scoring import ClassScores, ClassStatistics
 from rff_stream.predictor import ClassPredictor, LinearPredictor, ProbabilityPredictor, RowFunction
+from rff_stream.statistics.residuals import ClassScores, ClassStatistics
 
 __all__ = ["StreamedClassifier"]
 

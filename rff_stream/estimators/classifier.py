@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from rff_stream._array import Array
-from rff_stream.accumulate import Sums
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.classify import (
     Linear,
@@ -27,13 +26,14 @@ from rff_stream.answers.losses import LOSSES, Loss, SquaredHinge, loss_for
 from rff_stream.answers.penalised import Penalised, penalised
 from rff_stream.estimators.classfit import ClassData, FittingClassifier
 from rff_stream.estimators.mapping import FeatureChoice, LengthScale
+from rff_stream.execution.loss_checkpoints import remembered
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow
-from rff_stream.onehot import ClassMoments
-from rff_stream.onepass.lossalpha import choose_alpha
-from rff_stream.onepass.losspass import LossStatistic, LossSums, SumOfRows, descents
-from rff_stream.onepass.remembering import remembered
+from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.classes import ClassMoments
 from rff_stream.pilot import Pilot
+from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows, descents
+from rff_stream.statistics.loss_penalty import choose_alpha
 from rff_stream.store import Checkpoint
 from rff_stream.store.passes import Passes
 

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
-from rff_stream.accumulate import Sums
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.answers.posterior import Posterior, conformal_quantile
@@ -17,6 +16,7 @@ from rff_stream.estimators.mapping import FeatureChoice, LengthScale, seed_of
 from rff_stream.estimators.streamed import StreamedRegressor
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
+from rff_stream.moments.accumulate import Sums
 from rff_stream.predictor import FunctionPredictor, PosteriorPredictor
 
 __all__ = ["GaussianProcessRegressor"]

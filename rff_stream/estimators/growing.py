@@ -13,10 +13,10 @@ from rff_stream.estimators.inputs import checked_batch, in_memory, unchanged_on_
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
 from rff_stream.estimators.mapping import FeatureChoice, chosen_map
 from rff_stream.estimators.streaming import StreamedEstimator
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import few_features_blas
 from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments, total
-from rff_stream.onepass import Reading
-from rff_stream.onepass.blas import few_features_blas
 from rff_stream.planning import Plan
 from rff_stream.sources import Source, open_source
 from rff_stream.sources.extent import can_grow, record_of

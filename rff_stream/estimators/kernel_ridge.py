@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.accumulate import Sums
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.floor import Floor, alpha_of_targets
 from rff_stream.answers.refine import refined
@@ -17,10 +16,11 @@ from rff_stream.answers.selection import cross_validate, gcv
 from rff_stream.answers.spectrum import spectrum
 from rff_stream.estimators.mapping import FeatureChoice, LengthScale
 from rff_stream.estimators.streamed import StreamedRegressor
+from rff_stream.execution import Reading
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
-from rff_stream.onepass import Reading
-from rff_stream.onepass.normal import NormalStatistic, NormalSums
+from rff_stream.moments.accumulate import Sums
+from rff_stream.statistics.normal import NormalStatistic, NormalSums
 
 __all__ = ["KernelRidge"]
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import PlanError
+from rff_stream.execution import Reading, leaves_of
+from rff_stream.execution.leaf import Leaf, Tally
+from rff_stream.execution.progress import Progress
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading, leaves_of
-from rff_stream.onepass.leaf import Groups, Leaf, MomentStatistic, Tally
-from rff_stream.onepass.progress import Progress
+from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources import Source
-from rff_stream.treesum import TreeSum
+from rff_stream.statistics.groups import Groups
+from rff_stream.statistics.moments import MomentStatistic
 
 if TYPE_CHECKING:
     from rff_stream.estimators.streamed import StreamedRegressor

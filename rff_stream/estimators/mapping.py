@@ -10,7 +10,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
-from rff_stream.entrysums import entries_of
 from rff_stream.estimators.namedmaps import NAMED_MAPS
 from rff_stream.features import (
     FeatureMap,
@@ -19,6 +18,7 @@ from rff_stream.features import (
     by_columns,
 )
 from rff_stream.kernels import Kernel, kernel_named
+from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import Pilot
 
 __all__ = [

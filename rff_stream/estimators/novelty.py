@@ -20,13 +20,13 @@ from rff_stream.estimators.mapping import (
     make_features,
 )
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
+from rff_stream.execution import Reading
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
-from rff_stream.onepass import Reading
-from rff_stream.onepass.quantile import HistogramStatistic
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor, RowFunction, ScorePredictor
+from rff_stream.statistics.quantile import HistogramStatistic
 
 __all__ = ["NoveltyDetector"]
 

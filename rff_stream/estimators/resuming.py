@@ -8,9 +8,9 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.persistence import MAP, STATE, map_of, plain_value, selection_of
+from rff_stream.execution import Reading, no_rows
+from rff_stream.execution.checkpoints import facts_of
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading, no_rows
-from rff_stream.onepass.keeping import facts_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Source
 from rff_stream.store import Checkpoint

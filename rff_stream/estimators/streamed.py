@@ -12,7 +12,6 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
-from rff_stream.accumulate import Sums
 from rff_stream.estimators.inputs import (
     checked_fit,
     checked_rows,
@@ -33,16 +32,17 @@ from rff_stream.estimators.mapping import (
 )
 from rff_stream.estimators.resuming import read_all
 from rff_stream.estimators.running import RunningEstimator
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import few_features_blas, single_threaded_blas
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading
-from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
-from rff_stream.onepass.scoring import Residuals, ResidualStatistic
+from rff_stream.moments.accumulate import Sums
 from rff_stream.pilot import augmented_row
 from rff_stream.planning import Plan
 from rff_stream.predictor import LinearPredictor, RowFunction
 from rff_stream.sources import Source, open_source
+from rff_stream.statistics.residuals import Residuals, ResidualStatistic
 from rff_stream.store import Checkpoint
 
 __all__ = ["StreamedRegressor"]

@@ -15,14 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array, Float64
 from rff_stream.describe import model_card
 from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory, in_storage
+from rff_stream.execution import Reading, no_rows
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.prediction import map_rows
 from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments
-from rff_stream.onepass import Reading, no_rows
-from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.rowwise import map_rows
-from rff_stream.onepass.scoring import ByGroup
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
+from rff_stream.statistics.residuals import ByGroup
 
 __all__ = ["StreamedEstimator"]
 

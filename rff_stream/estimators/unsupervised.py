@@ -13,12 +13,12 @@ from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.inputs import checked_inputs, in_memory, unchanged_on_error
 from rff_stream.estimators.mapping import check_n_components, n_columns, n_entries, seed_of
 from rff_stream.estimators.resuming import read_all
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import few_features_blas, single_threaded_blas
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, kernel_named
 from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading
-from rff_stream.onepass.blas import few_features_blas, single_threaded_blas
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import Plan
 from rff_stream.sources import Source, open_source

@@ -13,12 +13,12 @@ from rff_stream.estimators.growing import GrowingEstimator, rows_of_batch
 from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
 from rff_stream.estimators.persistence import keep_answer
+from rff_stream.execution import Reading
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass import Reading
-from rff_stream.onepass.content import ContentStatistic
 from rff_stream.sources import Source
 from rff_stream.sources.extent import can_grow, check_unchanged, growth_of, record_of
 from rff_stream.sources.part import PartSource
+from rff_stream.statistics.content import ContentStatistic
 from rff_stream.store import Batch, MomentStore, Outdated, is_answered
 
 __all__ = ["Added", "Update", "counted", "ingested", "updated"]

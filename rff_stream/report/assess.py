@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.onepass import Reading
-from rff_stream.onepass.scoring import ClassScores, Residuals
+from rff_stream.execution import Reading
+from rff_stream.statistics.residuals import ClassScores, Residuals
 
 __all__ = ["Assessment", "assess"]
 

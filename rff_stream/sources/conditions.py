@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.rowsample import hash_places
+from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.values import Convert, Days, Labels, Numbers, listed
 
 __all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut"]

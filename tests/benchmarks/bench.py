@@ -197,9 +197,9 @@ def hot_loop(n: int, components: int, pairs: int) -> Result:
     """A leaf over bare SYRK, in turn every 4,096 rows, and two threads over one."""
     from threadpoolctl import threadpool_limits
 
-    from rff_stream.accumulate import FLUSH_ROWS, Accumulator, accumulate, plain_row
     from rff_stream.features.fourier import FourierFeatures
     from rff_stream.kernels import Gaussian
+    from rff_stream.moments.accumulate import FLUSH_ROWS, Accumulator, accumulate, plain_row
 
     x, y = rows(n, seed=0)
     features = FourierFeatures.sample(Gaussian(1.0), D, components, rng=0)

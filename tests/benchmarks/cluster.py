@@ -32,7 +32,7 @@ from bench import INPUTS, write_zarr
 
 import rff_stream as rs
 from rff_stream import layout as layouts
-from rff_stream.onepass import Reading
+from rff_stream.execution import Reading
 from rff_stream.sources.base import BoxCost, Columns, Rows
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 BARE = """
 import sys, time
 import numpy as np
-from rff_stream._blas import rank_update
+from rff_stream.moments.rank_update import rank_update
 z, out = np.ones((512, 1024), "float32"), np.zeros((1024, 1024), "float32")
 sys.stdin.readline()
 begun = time.perf_counter()

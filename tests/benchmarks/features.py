@@ -38,9 +38,9 @@ def mean_vector(n: int, turns: int) -> Table:
 
 
 def _mean_vector(n: int, d: int, turns: int) -> list[str]:
-    from rff_stream.accumulate import accumulate
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Gaussian
+    from rff_stream.moments.accumulate import accumulate
 
     x = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     features = FourierFeatures.sample(Gaussian(), d, 1000, rng=0)
@@ -170,9 +170,9 @@ def binning_rows(n: int, sizes: tuple[int, ...]) -> Table:
 
 
 def _binning_rows(n: int, r: int) -> list[str]:
-    from rff_stream import entrysums
     from rff_stream.features import RandomBinningFeatures
     from rff_stream.kernels import Laplacian
+    from rff_stream.moments import entries as entrysums
 
     features = RandomBinningFeatures.sample(Laplacian(4.0), 8, r, rng=0)
     own = dict(entrysums.WIDTH_THAT_PAYS)
@@ -187,7 +187,7 @@ def _binning_rows(n: int, r: int) -> list[str]:
 
 def one_more_row(features: Any, n: int) -> float:
     """CPU µs of a row: what n rows more than n take."""
-    from rff_stream.accumulate import accumulate
+    from rff_stream.moments.accumulate import accumulate
 
     x, seconds = np.random.default_rng(0).standard_normal((2 * n, 8)), []
     accumulate(features, x[:512], sums="float32")

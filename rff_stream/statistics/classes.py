@@ -9,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.accumulate import Accumulator
 from rff_stream.errors import DataError
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
-from rff_stream.onehot import ClassMoments, class_row, one_hot, sorted_labels
-from rff_stream.onepass.leaf import Groups, Sink, fold_runs
+from rff_stream.moments.accumulate import Accumulator
+from rff_stream.moments.classes import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.sources.base import Rows
+from rff_stream.statistics.groups import Groups, fold_runs
+from rff_stream.statistics.protocol import Sink
 
 __all__ = ["ClassStatistic", "codes_of", "weighted_rows"]
 
@@ -30,7 +31,7 @@ class ClassStatistic:
     row : AugmentedRow
         Without targets.
     sums, sample_rows, n_places
-        As in :class:`~rff_stream.accumulate.Accumulator`.
+        As in :class:`~rff_stream.moments.accumulate.Accumulator`.
     labels : tuple
         Labels known from the pilot; others are added where they appear.
     class_weight : mapping of label to float

@@ -16,7 +16,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.moments import AugmentedRow, Moments, packed_size, row_start
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["ClassMoments", "class_row", "joined", "one_hot", "sorted_labels"]
 

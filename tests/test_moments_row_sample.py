@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rff_stream._array import Array, Float64
-from rff_stream.accumulate import accumulate
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import Moments
-from rff_stream.rowsample import RowSample, hash_places
+from rff_stream.moments.accumulate import accumulate
+from rff_stream.moments.row_sample import RowSample, hash_places
 
 FEATURES = FourierFeatures.sample(Gaussian(), 2, 4, rng=0)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import digest
-from rff_stream.onepass.losspass import LossStatistic, LossSums, SumOfRows
+from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 from rff_stream.store.passes import Passes
 
 __all__ = ["remembered"]

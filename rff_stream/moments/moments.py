@@ -18,7 +18,7 @@ from rff_stream._array import Array, Float64, digest
 from rff_stream.describe import moments_card
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
-from rff_stream.rowsample import RowSample
+from rff_stream.moments.row_sample import RowSample
 
 __all__ = [
     "N_PARTS",

@@ -13,15 +13,15 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.accumulate import Accumulator
 from rff_stream.answers.descent import FIRST_STEPS, STEPS, Descent, Point, minimise
 from rff_stream.answers.losses import Loss
 from rff_stream.answers.penalised import Penalised
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass.classes import codes_of, weighted_rows
-from rff_stream.onepass.leaf import Sink
+from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.base import Rows
+from rff_stream.statistics.classes import codes_of, weighted_rows
+from rff_stream.statistics.protocol import Sink
 
 __all__ = ["LossStatistic", "LossSums", "SumOfRows", "descents"]
 

@@ -15,11 +15,11 @@ from rff_stream.answers.penalised import penalised
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.moments import AugmentedRow
-from rff_stream.onehot import joined
-from rff_stream.onepass.classes import ClassStatistic
-from rff_stream.onepass.losspass import LossStatistic, descents
+from rff_stream.moments.classes import joined
 from rff_stream.pilot import Pilot
 from rff_stream.sources.base import Rows
+from rff_stream.statistics.classes import ClassStatistic
+from rff_stream.statistics.loss import LossStatistic, descents
 
 __all__ = ["choose_alpha"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import overload
 
+from rff_stream.execution.leaf import Leaf
 from rff_stream.layout import Layout, lay_out
-from rff_stream.onepass.leaf import Leaf
 from rff_stream.sources.base import Source
 
 __all__ = ["UNKNOWN_PLACES", "Leaves", "grid_leaves", "leaves_of", "places_of"]

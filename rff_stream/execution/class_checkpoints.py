@@ -8,9 +8,9 @@ from typing import Any
 
 from rff_stream._array import Array
 from rff_stream.moments import AugmentedRow
-from rff_stream.onehot import ClassMoments, class_row, sorted_labels
+from rff_stream.moments.classes import ClassMoments, class_row, sorted_labels
+from rff_stream.moments.tree_sum import Node
 from rff_stream.store import Checkpoint
-from rff_stream.treesum import Node
 
 __all__ = ["ClassNodes"]
 
@@ -18,7 +18,7 @@ LABELS = "labels"
 
 
 class ClassNodes:
-    """What a :class:`~rff_stream.onepass.keeping.Keeper` writes class moments to.
+    """What a :class:`~rff_stream.execution.checkpoints.Keeper` writes class moments to.
 
     The moments of a checkpoint are those of the classes that the pilot and its first nodes
     held. Nodes with another class are not kept, so their rows are read again: the sum is the

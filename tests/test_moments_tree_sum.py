@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rff_stream.treesum import TreeSum
+from rff_stream.moments.tree_sum import TreeSum
 
 
 class Term:

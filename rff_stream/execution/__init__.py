@@ -15,32 +15,28 @@ from typing import Any, cast
 
 import numpy as np
 
-from rff_stream.accumulate import Sums
-from rff_stream.entrysums import entries_of
 from rff_stream.errors import DataError, ModelError, PlanError
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.checkpoints import Keeper, checkpoint_at, row_kept, same_data
+from rff_stream.execution.class_checkpoints import ClassNodes
+from rff_stream.execution.leaf import Leaf, Tally
+from rff_stream.execution.leaves import UNKNOWN_PLACES, grid_leaves, leaves_of, places_of
+from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
 from rff_stream.features.base import FeatureMap
 from rff_stream.layout import Layout, pilot_boxes
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onehot import ClassMoments, one_hot, sorted_labels
-from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.classes import ClassStatistic
-from rff_stream.onepass.classnodes import ClassNodes
-from rff_stream.onepass.keeping import Keeper, checkpoint_at, row_kept, same_data
-from rff_stream.onepass.leaf import (
-    Leaf,
-    MomentStatistic,
-    PilotRows,
-    PilotStatistic,
-    Statistic,
-    Tally,
-)
-from rff_stream.onepass.leaves import UNKNOWN_PLACES, grid_leaves, leaves_of, places_of
-from rff_stream.onepass.run import Pass, active_client, thread_count, worker_memory
+from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.classes import ClassMoments, one_hot, sorted_labels
+from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
 from rff_stream.sources import open_source
 from rff_stream.sources.base import Source
+from rff_stream.statistics.classes import ClassStatistic
+from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.pilot import PilotRows, PilotStatistic
+from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
 __all__ = ["Reading", "collect", "leaves_of", "no_rows"]
@@ -174,7 +170,7 @@ class Reading:
         nodes : ClassNodes, optional
             Where finished nodes come from and go to.
         **choices
-            Of :class:`~rff_stream.onepass.classes.ClassStatistic`: labels, class_weight,
+            Of :class:`~rff_stream.statistics.classes.ClassStatistic`: labels, class_weight,
             folds, apart and sample_rows.
         """
         places, sums = places_of(self.source, found.layout), cast(Any, found.sums)

@@ -11,10 +11,10 @@ from dask._task_spec import convert_legacy_graph  # no public name yet
 from dask.task_spec import Task, TaskRef
 
 from rff_stream._array import Array
-from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.leaf import Job, Leaf
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.leaf import Job, Leaf
+from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.base import Source
-from rff_stream.treesum import TreeSum
 
 __all__ = ["Graph", "as_tasks", "boxes_of", "keys_of", "needed", "segment_tasks", "waist"]
 
@@ -35,7 +35,7 @@ def segment_tasks(
     """Tasks of one segment and the key of its sum.
 
     Neighbours are added pairwise, a lone one moves up: the same tree as
-    :class:`~rff_stream.treesum.TreeSum`, so segments cut nothing.
+    :class:`~rff_stream.moments.tree_sum.TreeSum`, so segments cut nothing.
 
     Parameters
     ----------

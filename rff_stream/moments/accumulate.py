@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 
 from rff_stream._array import Array, Float64, aligned_bytes
-from rff_stream._blas import rank_update
-from rff_stream.entrysums import Border, EntryMoments, pays
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments
-from rff_stream.rowsample import RowSample, hash_rows
+from rff_stream.moments.entries import Border, EntryMoments, pays
+from rff_stream.moments.rank_update import rank_update
+from rff_stream.moments.row_sample import RowSample, hash_rows
 
 __all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
 

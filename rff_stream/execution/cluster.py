@@ -16,9 +16,9 @@ from dask.task_spec import Task
 
 from rff_stream import __version__
 from rff_stream.errors import ClusterError
-from rff_stream.onepass.graph import Graph
-from rff_stream.onepass.leaf import Job
-from rff_stream.onepass.watch import seconds
+from rff_stream.execution.graph import Graph
+from rff_stream.execution.leaf import Job
+from rff_stream.execution.watchdog import seconds
 from rff_stream.planning import segments_in_flight
 
 __all__ = ["Flight", "check_versions", "question"]

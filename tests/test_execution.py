@@ -30,19 +30,20 @@ from hypothesis import strategies as st
 
 import reference
 import rff_stream as rs
-from rff_stream import _blas, onepass
-from rff_stream import accumulate as accumulating
+from rff_stream import execution
 from rff_stream import layout as layouts
 from rff_stream._array import Array, Float64
-from rff_stream.accumulate import plain_row
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
-from rff_stream.moments import AugmentedRow, Moments, total
-from rff_stream.onepass import progress as bars
-from rff_stream.onepass import run as running
-from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.graph import segment_tasks
-from rff_stream.onepass.leaf import Leaf
-from rff_stream.treesum import TreeSum
+from rff_stream.execution import progress as bars
+from rff_stream.execution import scheduler as running
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.graph import segment_tasks
+from rff_stream.execution.leaf import Leaf, Tally
+from rff_stream.moments import AugmentedRow, Moments, rank_update, total
+from rff_stream.moments import accumulate as accumulating
+from rff_stream.moments.accumulate import plain_row
+from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.statistics.groups import Groups
 
 N, D, R = 6000, 3, 16
 FEATURES = rs.FourierFeatures.sample(rs.Gaussian(1.5), D, R, rng=0)
@@ -504,7 +505,7 @@ def test_every_leaf_runs_on_one_blas_thread(xyw: Rows, monkeypatch: pytest.Monke
     """Two would change bits: their cuts fall elsewhere (seen at R=768)."""
     x, y, _ = xyw
     seen: set[int] = set()
-    plain = _blas.rank_update
+    plain = rank_update.rank_update
 
     def looking(*arguments: Any, **choices: Any) -> None:
         seen.update(blas_threads())
@@ -707,7 +708,7 @@ def test_planning_opening_and_drawing_compute_nothing(xyw: Rows) -> None:
         for source in (rs.open_source(lazy, target), rs.open_source(data, "y")):
             plan = rs.plan(source, n_features=R)
             assert str(plan)
-            assert onepass.leaves_of(source, plan.layout)
+            assert execution.leaves_of(source, plan.layout)
             source.arguments(plan.layout.box(0))
 
 
@@ -936,7 +937,7 @@ def test_a_log_gets_a_line_now_and_then_and_no_bar(
 def test_dask_is_told_the_size_of_what_leaves_return(xyw: Rows) -> None:
     x, y, _ = xyw
     moments = collect(x, y)
-    tally = onepass.leaf.Tally(onepass.leaf.Groups({None: moments}), N)
+    tally = Tally(Groups({None: moments}), N)
     assert sizeof(tally) >= moments.sums.nbytes + moments.sample.nbytes
     assert sizeof(tally) <= 1.5 * len(pickle.dumps(tally)) + 2000
 

@@ -11,9 +11,9 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from rff_stream._array import Float64
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.graph import Graph, as_tasks, needed
 from rff_stream.layout import lay_out
-from rff_stream.onepass.blas import single_threaded_blas
-from rff_stream.onepass.graph import Graph, as_tasks, needed
 from rff_stream.predictor import RowFunction
 from rff_stream.sources.base import Box, Reader, Source
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.onepass.leaf import Sink
-from rff_stream.rowsample import hash_rows
+from rff_stream.moments.row_sample import hash_rows
 from rff_stream.sources.base import Rows
+from rff_stream.statistics.protocol import Sink
 
 __all__ = ["ContentStatistic", "Contents"]
 

@@ -10,14 +10,15 @@ from typing import Any, Protocol
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError
+from rff_stream.execution.leaf import Tally
+from rff_stream.execution.watchdog import seconds
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.onepass.leaf import Groups, Tally
-from rff_stream.onepass.watch import seconds
+from rff_stream.moments.tree_sum import Node, TreeSum
 from rff_stream.planning import Plan
 from rff_stream.sources.base import Source
+from rff_stream.statistics.groups import Groups
 from rff_stream.store import Checkpoint
-from rff_stream.treesum import Node, TreeSum
 
 __all__ = ["Keeper", "Nodes", "checkpoint_at", "facts_of", "row_kept", "same_data"]
 

@@ -16,7 +16,8 @@ import dask
 from dask.task_spec import Task, TaskRef
 
 from rff_stream.errors import ClusterError, PlanError
-from rff_stream.onepass.graph import (
+from rff_stream.execution.checkpoints import Keeper
+from rff_stream.execution.graph import (
     Graph,
     as_tasks,
     boxes_of,
@@ -25,12 +26,12 @@ from rff_stream.onepass.graph import (
     segment_tasks,
     waist,
 )
-from rff_stream.onepass.keeping import Keeper
-from rff_stream.onepass.leaf import Job, Leaf, Statistic, Tally
-from rff_stream.onepass.progress import Progress
-from rff_stream.onepass.watch import Watch
+from rff_stream.execution.leaf import Job, Leaf, Tally
+from rff_stream.execution.progress import Progress
+from rff_stream.execution.watchdog import Watch
+from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.base import Source
-from rff_stream.treesum import TreeSum
+from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["Pass", "active_client", "thread_count", "worker_memory"]
 
@@ -58,7 +59,7 @@ class Pass:
         self._source, self._token, self._progress = source, token, progress
         self._client = active_client()
         if self._client is not None:
-            from rff_stream.onepass.cluster import check_versions
+            from rff_stream.execution.cluster import check_versions
 
             check_versions(self._client)
         self._threads: int | None = None
@@ -186,7 +187,7 @@ class Pass:
         boxes: Callable[[str], Sequence[str]],
     ) -> None:
         """A window of segments for sources read by slices; one submission for graphs."""
-        from rff_stream.onepass.cluster import Flight
+        from rff_stream.execution.cluster import Flight
 
         with Flight(self._client, self._token, boxes) as flight:
             ship = flight.ship(job)
@@ -214,7 +215,7 @@ class Pass:
     def _get(self, tasks: Mapping[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
         """Values of keys, by the client or by Dask's scheduler for this process."""
         if self._client is not None:
-            from rff_stream.onepass.cluster import Flight
+            from rff_stream.execution.cluster import Flight
 
             with Flight(self._client, self._token) as flight:
                 return flight.values(keys, dict(tasks))

@@ -1,0 +1,78 @@
+"""What one task does: read a box, turn it into rows, give the rows to a statistic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import PlanError
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.sources.base import Box, Reader, Rows
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["Job", "Leaf", "Tally"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A box, the place of its first row in the whole data, and its words."""
+
+    box: Box
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A statistic's value and the rows that were looked at for it, missing ones included."""
+
+    value: Any
+    seen: int
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.value + other.value, self.seen + other.seen)
+
+    def __sizeof__(self) -> int:
+        return int(self.value.__sizeof__()) + 64
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Reader and statistic: shipped once per worker, under one key."""
+
+    reader: Reader
+    statistic: Statistic
+
+    def run(self, leaf: Leaf, *values: Any) -> Tally:
+        """Value of one leaf."""
+        try:
+            return self._sum(leaf, values)
+        except MemoryError as error:  # NumPy's says how much, not for what
+            box = ", ".join(f"{lo}:{hi}" for lo, hi in leaf.box)
+            raise PlanError(
+                f"The box [{box}], rows from {leaf.start} on, found no memory: {error}. A plan "
+                "counts what this program holds, not what others do. Leave more memory free, or "
+                "use fewer threads, a smaller n_components or smaller chunks."
+            ) from error
+
+    def _sum(self, leaf: Leaf, values: tuple[Any, ...]) -> Tally:
+        with single_threaded_blas():
+            sink = self.statistic.start()
+            seen = 0
+            if all(hi > lo for lo, hi in leaf.box):
+                for rows in self.reader.read(leaf.box, *values):
+                    places = self._places(leaf, rows)
+                    sink.add(rows, places if rows.keep is None else places[rows.keep])
+                    seen += rows.n_slab
+            return Tally(sink.result(), seen)
+
+    def _places(self, leaf: Leaf, rows: Rows) -> Array:
+        """Places of a slab: in the order of the leaves, or of the grid if the statistic says so."""
+        inside, shape = np.arange(rows.n_slab) + rows.start, getattr(self.statistic, "grid", ())
+        if not shape:
+            return inside + leaf.start
+        found = np.unravel_index(inside, tuple(hi - lo for lo, hi in leaf.box))
+        along = tuple(at + lo for at, (lo, _) in zip(found, leaf.box, strict=True))
+        return np.asarray(np.ravel_multi_index(along, shape))

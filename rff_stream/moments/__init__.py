@@ -1,0 +1,25 @@
+"""Moments: the mergeable state that one pass leaves, and the loop that adds rows to it."""
+
+from rff_stream.moments.moments import (
+    N_PARTS,
+    AugmentedRow,
+    Moments,
+    pack,
+    pack_bordered,
+    packed_size,
+    row_start,
+    total,
+    unpack,
+)
+
+__all__ = [
+    "N_PARTS",
+    "AugmentedRow",
+    "Moments",
+    "pack",
+    "pack_bordered",
+    "packed_size",
+    "row_start",
+    "total",
+    "unpack",
+]

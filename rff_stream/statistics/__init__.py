@@ -1,0 +1,1 @@
+"""Statistics: what a pass can add up."""
