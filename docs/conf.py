@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import rff_stream
 
@@ -26,9 +29,20 @@ extensions = [
     "sphinx.ext.mathjax",
     "numpydoc",
     "myst_nb",
+    "sphinx_copybutton",
 ]
+if os.environ.get("RFF_STREAM_DOCS_LINKS"):  # needs a network: links into other projects' pages
+    extensions.append("sphinx.ext.intersphinx")
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", None),
+    "numpy": ("https://numpy.org/doc/stable", None),
+    "sklearn": ("https://scikit-learn.org/stable", None),
+    "dask": ("https://docs.dask.org/en/stable", None),
+    "xarray": ("https://docs.xarray.dev/en/stable", None),
+}
 exclude_patterns = ["_build"]
-source_suffix = {".md": "myst-nb", ".rst": "restructuredtext", ".ipynb": "myst-nb"}
+# autosummary writes its pages with the first suffix: they hold reStructuredText.
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
@@ -41,6 +55,20 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 default_role = "code"
 
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
 html_theme = "furo"
 html_title = "rff_stream"
 html_static_path = ["_static"]
+
+
+def skip_metadata_requests(_app: Any, _kind: str, name: str, *_: Any) -> bool | None:
+    """Leave out what scikit-learn adds to every estimator: its text is not about this package."""
+    made_by_sklearn = re.fullmatch(r"set_\w+_request|get_metadata_routing", name)
+    return True if made_by_sklearn else None
+
+
+def setup(app: Any) -> None:
+    """Connect what this file adds to Sphinx."""
+    app.connect("autodoc-skip-member", skip_metadata_requests)

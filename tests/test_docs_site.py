@@ -1,0 +1,47 @@
+"""The built site: every public name has a page with its signature, and no link leads nowhere.
+
+``make docs`` builds the site and runs this file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+HTML = DOCS / "_build" / "html"
+REFERENCE = re.findall(r"^   (rff_stream\.\S+)$", (DOCS / "api.rst").read_text("utf-8"), re.M)
+
+pytestmark = pytest.mark.docs
+
+
+@pytest.fixture(autouse=True)
+def _built() -> None:
+    if not (HTML / "index.html").exists():
+        pytest.skip("the site is not built: make docs")
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_a_name_of_the_reference_has_its_signature(name: str) -> None:
+    page = (HTML / "generated" / f"{name}.html").read_text("utf-8")
+    assert re.search(rf'<dt class="sig [^>]*id="{re.escape(name)}"', page)
+
+
+def test_the_reference_has_as_many_signatures_as_it_should() -> None:
+    pages = [(HTML / "generated" / f"{name}.html").read_text("utf-8") for name in REFERENCE]
+    methods = sum(page.count('<dt class="sig ') for page in pages)
+    assert methods > 2 * len(REFERENCE)  # classes show their methods too
+
+
+def test_no_link_of_the_site_leads_nowhere() -> None:
+    lost = []
+    for page in HTML.rglob("*.html"):
+        if "_static" in page.parts or page.name in {"search.html", "genindex.html"}:
+            continue
+        for target in re.findall(r'href="([^"#?]+)', page.read_text("utf-8")):
+            if not re.match(r"[a-z]+:", target) and not (page.parent / unquote(target)).exists():
+                lost.append(f"{page.relative_to(HTML)} -> {target}")
+    assert not lost
