@@ -23,7 +23,7 @@ from rff_stream.kernels import Gaussian
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, packed_size, total, unpack
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.row_sample import RowSample, hash_places
-from rff_stream.store.reading import RunningSum
+from rff_stream.store.contents import RunningSum
 
 R, T, D = 4, 3, 3
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rff_stream.errors import ModelError
-from rff_stream.store import MomentStore, load_model, local, staging
+from rff_stream.store import MomentStore, atomic, load_model, local
 from rff_stream.store import log as log_module
 from test_store_cases import (
     a_row,
@@ -71,9 +71,9 @@ def failing(k: int, code: int, for_ever: bool = False) -> Iterator[FailingSystem
     system = FailingSystem(k, code, for_ever)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "os", system)
-        patch.setattr(staging, "os", system)
-        exchange = system.wrapped("exchange", staging._renameat2)
-        patch.setattr(staging, "_renameat2", exchange)
+        patch.setattr(atomic, "os", system)
+        exchange = system.wrapped("exchange", atomic._renameat2)
+        patch.setattr(atomic, "_renameat2", exchange)
         yield system
 
 

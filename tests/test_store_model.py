@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, load_model, save_model
-from rff_stream.store.arrays import decode, decode_rows, encode, encode_rows
+from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
 from test_store_cases import (
     HEADER,
     a_row,
@@ -204,7 +204,7 @@ def test_a_damaged_model_and_an_empty_folder_may_be_replaced(path):
 
 
 def test_overwrite_without_the_systems_exchange(path, monkeypatch):
-    monkeypatch.setattr("rff_stream.store.staging._renameat2", lambda own, target: False)
+    monkeypatch.setattr("rff_stream.store.atomic._renameat2", lambda own, target: False)
     save(path, 1)
     save(path, 2, overwrite=True)
     assert version_of(load_model(path)) == 2

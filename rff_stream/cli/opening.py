@@ -157,6 +157,6 @@ def check_free(path: str | None, overwrite: bool) -> None:
     """Refuse a place for a model that is taken, before anything is read."""
     if path is None or "://" in path:
         return
-    from rff_stream.store.staging import check_target
+    from rff_stream.store.atomic import check_target
 
     check_target(os.path.abspath(path), overwrite)

@@ -27,7 +27,7 @@ from rff_stream.store import (
     save_answer,
     save_model,
 )
-from rff_stream.store.choosing import ChosenGroups, Weights, Where
+from rff_stream.store.criteria import ChosenGroups, Weights, Where
 
 __all__ = ["keep_answer", "load", "plain_value", "save", "shell_of", "value_of"]
 

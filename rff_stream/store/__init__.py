@@ -22,7 +22,7 @@ from rff_stream.store.checkpoint import Checkpoint, OtherPass, discard, facts_in
 from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.ids import Outdated
 from rff_stream.store.model import StoredModel, load_model, save_answer, save_model
-from rff_stream.store.momentstore import MomentStore
+from rff_stream.store.moment_store import MomentStore
 
 __all__ = [
     "Batch",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from rff_stream.errors import ModelError
 from rff_stream.store.answers import ANSWERS, answer_log, answer_name, find_answer
+from rff_stream.store.contents import read_batch, read_root
 from rff_stream.store.entries import Entry, State
 from rff_stream.store.files import Files
 from rff_stream.store.log import Log, entry_name
-from rff_stream.store.reading import read_batch, read_root
 
 __all__ = ["Verified", "collect_garbage", "verify_store"]
 

@@ -14,12 +14,12 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node
+from rff_stream.store.canonical_json import MAX_JSON
+from rff_stream.store.creation import NewBatch, write_batch
 from rff_stream.store.entries import State
-from rff_stream.store.files import open_files
-from rff_stream.store.layout import NewBatch, write_batch
 from rff_stream.store.local import LocalFiles
-from rff_stream.store.momentstore import MomentStore
-from rff_stream.store.plain import MAX_JSON
+from rff_stream.store.location import open_files
+from rff_stream.store.moment_store import MomentStore
 
 __all__ = ["Checkpoint", "OtherPass", "discard", "facts_in"]
 

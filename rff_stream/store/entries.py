@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rff_stream.errors import ModelError
-from rff_stream.store.arrays import group_metadata
+from rff_stream.store.array_codec import group_metadata
+from rff_stream.store.canonical_json import canonical, dump, parse, parse_loosely
 from rff_stream.store.files import damaged
-from rff_stream.store.plain import canonical, dump, parse, parse_loosely
-from rff_stream.store.records import Label
+from rff_stream.store.moments_codec import Label
 
 __all__ = [
     "FORMAT",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from rff_stream.errors import ModelError
 
-__all__ = ["Files", "damaged", "open_files"]
+__all__ = ["Files", "damaged"]
 
 
 class Files(Protocol):
@@ -71,20 +70,6 @@ class Files(Protocol):
     def identity(self) -> object:
         """Another value when another root was put in this place."""
         ...
-
-
-def open_files(
-    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> Files:
-    """Files under a local path or a URL; touches nothing yet."""
-    text = os.fspath(path)
-    if "://" in text and not text.startswith("file://"):
-        from rff_stream.store.remote import RemoteFiles
-
-        return RemoteFiles.of(text, storage_options)
-    from rff_stream.store.local import LocalFiles
-
-    return LocalFiles(os.path.realpath(text.removeprefix("file://")))
 
 
 def damaged(place: str, name: str, fact: str) -> ModelError:

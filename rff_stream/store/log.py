@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rff_stream.errors import ModelError
+from rff_stream.store.canonical_json import MAX_JSON, dump, parse, parse_loosely
 from rff_stream.store.entries import Batch, Entry, State, check_format, is_root, sha256
 from rff_stream.store.files import Files, damaged
-from rff_stream.store.plain import MAX_JSON, dump, parse, parse_loosely
 
 __all__ = ["SNAPSHOT_EVERY", "Log", "now"]
 

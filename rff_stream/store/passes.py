@@ -9,9 +9,9 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import Moments
-from rff_stream.store.files import open_files
+from rff_stream.store.canonical_json import MAX_JSON
+from rff_stream.store.location import open_files
 from rff_stream.store.model import StoredModel, load_model, save_model
-from rff_stream.store.plain import MAX_JSON
 
 __all__ = ["Passes"]
 

@@ -14,7 +14,7 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, packed_size
 from rff_stream.moments.row_sample import RowSample
-from rff_stream.store.arrays import decode, decode_rows, encode, encode_rows
+from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
 
 __all__ = [
     "Label",

@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Iterator
 
 from rff_stream.errors import ModelError
+from rff_stream.store.canonical_json import MAX_JSON, parse_loosely
 from rff_stream.store.entries import is_root
 from rff_stream.store.local import LocalFiles, cannot_write
-from rff_stream.store.plain import MAX_JSON, parse_loosely
 
 __all__ = ["exists", "staged"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.entries import Batch
 from rff_stream.store.ids import checked_id
-from rff_stream.store.records import Label
+from rff_stream.store.moments_codec import Label
 
 __all__ = ["ChosenGroups", "Weights", "Where", "batch_chooser", "group_chooser", "weigher"]
 

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.arrays import decode
-from rff_stream.store.choosing import ChosenGroups, Weights, group_chooser, weigher
+from rff_stream.store.array_codec import decode
+from rff_stream.store.canonical_json import parse
+from rff_stream.store.criteria import ChosenGroups, Weights, group_chooser, weigher
 from rff_stream.store.entries import Batch, Manifest
 from rff_stream.store.files import Files, damaged
 from rff_stream.store.log import Log
-from rff_stream.store.plain import parse
-from rff_stream.store.records import Label, decode_moments, decode_row, label_key
-from rff_stream.store.vouched import read_vouched
+from rff_stream.store.manifest import read_vouched
+from rff_stream.store.moments_codec import Label, decode_moments, decode_row, label_key
 
 __all__ = [
     "Root",
@@ -41,7 +41,7 @@ Groups = dict[Label, Moments]
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What a store began with: see :class:`~rff_stream.store.layout.NewStore`."""
+    """What a store began with: see :class:`~rff_stream.store.creation.NewStore`."""
 
     header: dict[str, Any]
     arrays: dict[str, Array]

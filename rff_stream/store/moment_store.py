@@ -13,20 +13,7 @@ from rff_stream.describe import store_card
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
-from rff_stream.store.choosing import ChosenGroups, Weights, Where, batch_chooser
-from rff_stream.store.entries import Batch, Entry, State, ever
-from rff_stream.store.files import Files, open_files
-from rff_stream.store.ids import (
-    COMPACTED,
-    Outdated,
-    checked_id,
-    is_there,
-    not_there,
-    shared_labels,
-)
-from rff_stream.store.layout import NewBatch, NewStore, content_of, write_batch, write_store
-from rff_stream.store.log import Log
-from rff_stream.store.reading import (
+from rff_stream.store.contents import (
     Root,
     RunningSum,
     bytes_of,
@@ -36,8 +23,22 @@ from rff_stream.store.reading import (
     read_whole,
     sum_by_group,
 )
-from rff_stream.store.records import Label
-from rff_stream.store.vouched import MAX_BYTES
+from rff_stream.store.creation import NewBatch, NewStore, content_of, write_batch, write_store
+from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_chooser
+from rff_stream.store.entries import Batch, Entry, State, ever
+from rff_stream.store.files import Files
+from rff_stream.store.ids import (
+    COMPACTED,
+    Outdated,
+    checked_id,
+    is_there,
+    not_there,
+    shared_labels,
+)
+from rff_stream.store.location import open_files
+from rff_stream.store.log import Log
+from rff_stream.store.manifest import MAX_BYTES
+from rff_stream.store.moments_codec import Label
 
 __all__ = ["MomentStore"]
 

@@ -12,21 +12,22 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.arrays import check_dtype, encode, group_metadata
+from rff_stream.store.array_codec import check_dtype, encode, group_metadata
+from rff_stream.store.atomic import exists, staged
+from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain
 from rff_stream.store.entries import FORMAT, Manifest, State, sha256
-from rff_stream.store.files import Files, open_files
+from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
+from rff_stream.store.location import open_files
 from rff_stream.store.log import Log
-from rff_stream.store.plain import MAX_JSON, canonical, check_plain
-from rff_stream.store.records import (
+from rff_stream.store.manifest import write_vouched
+from rff_stream.store.moments_codec import (
     check_moments,
     encode_moments,
     row_arrays,
     row_plain,
     sorted_groups,
 )
-from rff_stream.store.staging import exists, staged
-from rff_stream.store.vouched import write_vouched
 
 __all__ = ["FIT", "NewBatch", "NewStore", "content_of", "write_batch", "write_store"]
 

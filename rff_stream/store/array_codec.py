@@ -12,8 +12,8 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
+from rff_stream.store.canonical_json import canonical, dump, parse
 from rff_stream.store.files import damaged
-from rff_stream.store.plain import canonical, dump, parse
 
 __all__ = [
     "DTYPES",
