@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import PlanError
-from rff_stream.sources.base import Box, BoxCost, Source
+from rff_stream.sources.protocol import Box, BoxCost, Source
 from rff_stream.words import format_bytes
 
 __all__ = [

@@ -19,7 +19,7 @@ from rff_stream.moments import packed_size
 from rff_stream.moments.accumulate import Sums, resolve_sums
 from rff_stream.moments.entries import counting_bytes, counting_seconds, counts
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
-from rff_stream.sources.base import SLAB_ROWS, BoxCost, Source
+from rff_stream.sources.protocol import SLAB_ROWS, BoxCost, Source
 from rff_stream.words import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ import rff_stream as rs
 import rff_stream.demo.measure
 import rff_stream.estimators.updating
 import rff_stream.sources.labelled
-import rff_stream.sources.zarrs
+import rff_stream.sources.zarr
 from rff_stream.cli import main
 from rff_stream.store import MomentStore
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
 import rff_stream as rs
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.residuals import ClassScores, ClassStatistics
 
 D = 2

@@ -17,7 +17,7 @@ from rff_stream.answers.novelty import threshold, whitened
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import ArcCosine, Gaussian
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.quantile import Histogram, HistogramStatistic
 
 

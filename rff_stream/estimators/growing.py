@@ -19,7 +19,7 @@ from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.planning import Plan
 from rff_stream.sources import Source, open_source
-from rff_stream.sources.extent import can_grow, record_of
+from rff_stream.sources.growth import can_grow, record_of
 
 if TYPE_CHECKING:
     from rff_stream.store import Checkpoint, MomentStore

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.sources.names import plain_names
+from rff_stream.sources.columns import plain_names
 
 __all__ = [
     "checked_batch",

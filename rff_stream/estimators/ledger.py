@@ -20,7 +20,7 @@ class Ledger:
     ----------
     records : tuple of dict
         Row ranges along one dimension, each beginning where the one before ends; see
-        :mod:`rff_stream.sources.extent`.
+        :mod:`rff_stream.sources.growth`.
     batches : dict of str to str
         Hash of the content of every named batch.
     """

@@ -16,8 +16,7 @@ from rff_stream.estimators.persistence import keep_answer
 from rff_stream.execution import Reading
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.sources import Source
-from rff_stream.sources.extent import can_grow, check_unchanged, growth_of, record_of
-from rff_stream.sources.part import PartSource
+from rff_stream.sources.growth import PartSource, can_grow, check_unchanged, growth_of, record_of
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.store import Batch, MomentStore, Outdated, is_answered
 

@@ -32,7 +32,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
 from rff_stream.sources import open_source
-from rff_stream.sources.base import Source
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.pilot import PilotRows, PilotStatistic

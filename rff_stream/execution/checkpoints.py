@@ -16,7 +16,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node, TreeSum
 from rff_stream.planning import Plan
-from rff_stream.sources.base import Source
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import Groups
 from rff_stream.store import Checkpoint
 

@@ -14,7 +14,7 @@ from rff_stream._array import Array
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.leaf import Job, Leaf
 from rff_stream.moments.tree_sum import TreeSum
-from rff_stream.sources.base import Source
+from rff_stream.sources.protocol import Source
 
 __all__ = ["Graph", "as_tasks", "boxes_of", "keys_of", "needed", "segment_tasks", "waist"]
 

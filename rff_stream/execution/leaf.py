@@ -10,7 +10,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import PlanError
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.sources.base import Box, Reader, Rows
+from rff_stream.sources.protocol import Box, Reader, Rows
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["Job", "Leaf", "Tally"]

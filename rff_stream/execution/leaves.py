@@ -8,7 +8,7 @@ from typing import overload
 
 from rff_stream.execution.leaf import Leaf
 from rff_stream.layout import Layout, lay_out
-from rff_stream.sources.base import Source
+from rff_stream.sources.protocol import Source
 
 __all__ = ["UNKNOWN_PLACES", "Leaves", "grid_leaves", "leaves_of", "places_of"]
 

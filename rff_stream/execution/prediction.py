@@ -15,7 +15,7 @@ from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.graph import Graph, as_tasks, needed
 from rff_stream.layout import lay_out
 from rff_stream.predictor import RowFunction
-from rff_stream.sources.base import Box, Reader, Source
+from rff_stream.sources.protocol import Box, Reader, Source
 
 __all__ = ["map_rows"]
 

@@ -30,7 +30,7 @@ from rff_stream.execution.leaf import Job, Leaf, Tally
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.watchdog import Watch
 from rff_stream.moments.tree_sum import TreeSum
-from rff_stream.sources.base import Source
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["Pass", "active_client", "thread_count", "worker_memory"]

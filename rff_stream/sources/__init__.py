@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rff_stream.sources.base import SLAB_ROWS, Box, BoxCost, Columns, Reader, Rows, Source
-from rff_stream.sources.conditions import HoldOut
 from rff_stream.sources.opening import open_source
+from rff_stream.sources.protocol import SLAB_ROWS, Box, BoxCost, Columns, Reader, Rows, Source
+from rff_stream.sources.request import HoldOut
 
 __all__ = [
     "SLAB_ROWS",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.base import Source
-from rff_stream.sources.chain import rechecked
-from rff_stream.sources.draft import Draft, Find, Found, Request, draft_of
-from rff_stream.sources.values import suggestion
-from rff_stream.sources.variable import Variable, is_from, variable_of
+from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
+from rff_stream.sources.columns import Draft, Find, Found, Request, draft_of
+from rff_stream.sources.protocol import Source
+from rff_stream.sources.trace import rechecked
+from rff_stream.sources.values import is_from, suggestion
+from rff_stream.sources.variable import Variable, variable_of
 
 __all__ = ["array_like", "named_like", "numbered", "open_arrays", "target_names"]
 
@@ -26,8 +30,6 @@ def open_arrays(X: Any, y: Any, request: Request) -> Source:
             f"X.reshape(1, -1) for one row."
         )
     if any(has_unknown_rows(each) for each in (X, y, request.sample_weight, request.by)):
-        from rff_stream.sources.blocks import open_array_blocks
-
         return open_array_blocks(X, y, request)
     inputs = numbered("x", variable_of("X", ("rows", "columns"), X))
     table = ArrayTable(inputs, None if y is None else targets_of(y, request))
@@ -149,3 +151,49 @@ def named_like(name: str, values: Any, find: Find, request: Request) -> Found | 
 def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
     """Arrays in, arrays out."""
     return values
+
+
+def open_array_blocks(X: Any, y: Any, request: Request) -> BlockSource:
+    """A source of dask arrays of which some have unknown chunks along rows."""
+    given = {"X": X, "y": y, "sample_weight": request.sample_weight, "by": request.by}
+    arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
+    check_blocks(arrays)
+    stubs = {name: stub(name, array) for name, array in arrays.items()}
+    inputs = numbered("x", variable_of("X", ("rows", "columns"), stubs["X"]))
+    targets = targets_of(stubs["y"], request) if "y" in stubs else None
+    request = replace(
+        request,
+        sample_weight=stubs.get("sample_weight", request.sample_weight),
+        by=stubs.get("by", request.by),
+    )
+    members = [Member(name, array.numblocks[1] if array.ndim > 1 else 1)
+               for name, array in arrays.items()]  # fmt: skip
+    place = {name: (i, None) for i, name in enumerate(arrays)}
+    draft = ArrayTable(inputs, targets).draft(request)
+    return block_source(
+        draft, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
+    )
+
+
+def stub(name: str, array: Any) -> Array:
+    """No rows of an array's columns and dtype."""
+    if array.ndim > 1 and np.isnan(array.shape[1]):
+        raise DataError(
+            f"{name} has unknown lengths along its columns (shape {array.shape}). Columns are "
+            f"counted before anything runs; call compute_chunk_sizes()."
+        )
+    return np.empty((0, *(int(size) for size in array.shape[1:])), array.dtype)
+
+
+def check_blocks(collections: Mapping[str, Any]) -> None:
+    """All are dask arrays with as many blocks along rows."""
+    counts = {}
+    for name, each in collections.items():
+        if not is_from(each, "dask.array"):
+            raise DataError(
+                f"{name} is in memory ({type(each).__name__}), but the lengths of other blocks "
+                f"are unknown. Rows are paired block by block; give {name} as a dask array with "
+                f"the same blocks, or call compute_chunk_sizes()."
+            )
+        counts[name] = each.numblocks[0]
+    check_counts(counts)

@@ -15,16 +15,15 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.arrays import ArrayTable, as_it_is, numbered, targets_of
-from rff_stream.sources.base import Box, BoxCost, Columns, Reader, Rows
-from rff_stream.sources.conditions import HoldOut
-from rff_stream.sources.draft import Draft, Request
+from rff_stream.sources.columns import Draft, Request
 from rff_stream.sources.grid import Window, Wrap
+from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows
+from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
-from rff_stream.sources.values import plain_array
-from rff_stream.sources.variable import Variable, is_from, kinds_like, variable_of
+from rff_stream.sources.values import column_values, is_from, plain_array
+from rff_stream.sources.variable import Variable, kinds_like
 
-__all__ = ["BlockReader", "BlockSource", "Member", "Taken", "block_source", "open_array_blocks"]
+__all__ = ["BlockReader", "BlockSource", "Member", "Taken", "block_source", "check_counts"]
 
 GUESSED_ROWS = 65_536
 """Rows that a partition of unknown length is taken for."""
@@ -80,8 +79,6 @@ class Taken:
         """An array, or the column of a DataFrame, in numpy."""
         if not is_from(block, "pandas"):
             return plain_array(block)
-        from rff_stream.sources.frames import column_values
-
         return column_values(block if self.column is None else block[self.column])
 
 
@@ -171,7 +168,7 @@ def check_equal(lengths: Sequence[int], names: Sequence[str], partition: int) ->
 
 
 class BlockSource:
-    """Driver side of blocks; see :class:`rff_stream.sources.base.Source`.
+    """Driver side of blocks; see :class:`rff_stream.sources.protocol.Source`.
 
     Parameters
     ----------
@@ -210,7 +207,7 @@ class BlockSource:
     @cached_property
     def graph(self) -> Mapping[Any, Any] | None:
         """One optimised graph of all blocks."""
-        from rff_stream.sources.graphs import one_graph
+        from rff_stream.sources.trace import one_graph
 
         return one_graph(self.collections, self.missing_chunks)
 
@@ -235,7 +232,7 @@ class BlockSource:
     def generation(self) -> str:
         """Hash of the keys, and of stored arrays behind them."""
         from rff_stream._array import digest
-        from rff_stream.sources.generation import of_graph
+        from rff_stream.sources.identity import of_graph
 
         keys = [str(collection.__dask_keys__()[0]) for collection in self.collections]
         return digest([keys, of_graph(self.graph)])
@@ -252,52 +249,6 @@ class BlockSource:
 def flat(keys: Any) -> list[Any]:
     """Keys of one partition: a key, or a list of keys along the columns."""
     return list(keys) if isinstance(keys, list) else [keys]
-
-
-def open_array_blocks(X: Any, y: Any, request: Request) -> BlockSource:
-    """A source of dask arrays of which some have unknown chunks along rows."""
-    given = {"X": X, "y": y, "sample_weight": request.sample_weight, "by": request.by}
-    arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
-    check_blocks(arrays)
-    stubs = {name: stub(name, array) for name, array in arrays.items()}
-    inputs = numbered("x", variable_of("X", ("rows", "columns"), stubs["X"]))
-    targets = targets_of(stubs["y"], request) if "y" in stubs else None
-    request = replace(
-        request,
-        sample_weight=stubs.get("sample_weight", request.sample_weight),
-        by=stubs.get("by", request.by),
-    )
-    members = [Member(name, array.numblocks[1] if array.ndim > 1 else 1)
-               for name, array in arrays.items()]  # fmt: skip
-    place = {name: (i, None) for i, name in enumerate(arrays)}
-    draft = ArrayTable(inputs, targets).draft(request)
-    return block_source(
-        draft, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
-    )
-
-
-def stub(name: str, array: Any) -> Array:
-    """No rows of an array's columns and dtype."""
-    if array.ndim > 1 and np.isnan(array.shape[1]):
-        raise DataError(
-            f"{name} has unknown lengths along its columns (shape {array.shape}). Columns are "
-            f"counted before anything runs; call compute_chunk_sizes()."
-        )
-    return np.empty((0, *(int(size) for size in array.shape[1:])), array.dtype)
-
-
-def check_blocks(collections: Mapping[str, Any]) -> None:
-    """All are dask arrays with as many blocks along rows."""
-    counts = {}
-    for name, each in collections.items():
-        if not is_from(each, "dask.array"):
-            raise DataError(
-                f"{name} is in memory ({type(each).__name__}), but the lengths of other blocks "
-                f"are unknown. Rows are paired block by block; give {name} as a dask array with "
-                f"the same blocks, or call compute_chunk_sizes()."
-            )
-        counts[name] = each.numblocks[0]
-    check_counts(counts)
 
 
 def check_counts(counts: Mapping[str, int]) -> None:

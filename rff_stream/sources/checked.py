@@ -12,11 +12,12 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, MutableMapping
+from collections.abc import AsyncGenerator, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
@@ -27,7 +28,17 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["READ_TIMEOUT", "CheckedStore", "ChunkError", "ChunkRule", "store_name"]
+__all__ = [
+    "PICKLED",
+    "READ_TIMEOUT",
+    "CheckedStore",
+    "ChunkError",
+    "ChunkRule",
+    "array_rule",
+    "check_codecs",
+    "local_root",
+    "store_name",
+]
 
 READ_TIMEOUT = 600.0
 """Seconds after which one read of a chunk is given up."""
@@ -254,3 +265,49 @@ def store_name(store: Store) -> str:
     if root is not None:
         return str(root)
     return redacted(str(store))
+
+
+def check_codecs(array: Any, name: str) -> None:
+    """No codec that runs code or makes objects: refused before anything is read."""
+    ids = codecs_of(array)
+    found = next((codec for codec in ids if "pickle" in codec), None)
+    if found is not None:
+        raise DataError(f"{name}: {PICKLED} (array {array.path!r}, codec {found!r})")
+
+
+PICKLED = (
+    "An array is stored with a pickle codec, which can run code as it is read. Such arrays are "
+    "not read; write it again as numbers."
+)
+
+
+def array_rule(array: Any, masked: Sequence[Any], missing_chunks: str) -> ChunkRule:
+    """The rule of one array; ``masked`` are values that decode to missing."""
+    fill = array.fill_value
+    missing = is_missing(fill) or any(same(fill, value) for value in masked)
+    allowed = missing_chunks == "fill" or (missing_chunks == "auto" and missing)
+    return ChunkRule(allowed, f"its fill value {fill}", codecs_of(array)[-1:] == ["blosc"])
+
+
+def codecs_of(array: Any) -> list[str]:
+    """Names of an array's codecs in the order in which they encode."""
+    metadata = array.metadata
+    if metadata.zarr_format == 3:
+        names = [str(codec.to_dict().get("name", "")) for codec in metadata.codecs]
+    else:
+        several = (*(metadata.filters or ()), metadata.compressor)
+        names = [str(codec.codec_id) for codec in several if codec is not None]
+    return [name.removeprefix("numcodecs.") for name in names]
+
+
+def is_missing(fill: Any) -> bool:
+    """Whether a fill value is NaN or NaT."""
+    values = np.asarray(fill)
+    if values.dtype.kind in "mM":
+        return bool(np.isnat(values))
+    return values.dtype.kind in "fc" and bool(np.isnan(values))
+
+
+def same(fill: Any, value: Any) -> bool:
+    """Whether a fill value equals a mask value."""
+    return fill is not None and bool(np.any(np.asarray(fill) == np.asarray(value)))

@@ -9,10 +9,11 @@ from typing import Any
 
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.draft import Found, Request
+from rff_stream.sources.columns import Found, Request
 from rff_stream.sources.frames import column_of, text_names
 from rff_stream.sources.tables import Table
-from rff_stream.sources.variable import Variable, is_from
+from rff_stream.sources.values import is_from
+from rff_stream.sources.variable import Variable
 
 __all__ = ["open_dask_frame"]
 

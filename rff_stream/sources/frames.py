@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.draft import Found, Request
+from rff_stream.sources.columns import Found, Request
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.tables import Table
-from rff_stream.sources.values import listed
-from rff_stream.sources.variable import Variable, is_from, variable_of
+from rff_stream.sources.values import column_values, is_from, listed
+from rff_stream.sources.variable import Variable, variable_of
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["column_of", "column_values", "frame_wrap", "open_frame", "text_names"]
+__all__ = ["column_of", "frame_wrap", "open_frame", "text_names"]
 
 
 def open_frame(X: Any, y: Any, request: Request) -> GridSource:
@@ -65,29 +64,6 @@ def column_of(name: str, series: pandas.Series[Any]) -> Variable:
     elif kind in ("object", "str", "string") or kind.startswith("string"):
         note = f"{'objects' if kind == 'object' else 'strings'} (dtype {kind})"
     return variable_of(name, ("rows",), column_values(series), note=note)
-
-
-def column_values(series: pandas.Series[Any]) -> Array:
-    """Values of a column in numpy: views where they are; nullable numbers with NaN."""
-    import pandas
-
-    dtype = series.dtype
-    if isinstance(dtype, np.dtype):
-        return series.to_numpy()
-    if pandas.api.types.is_datetime64_any_dtype(dtype):
-        return moments_in_time(series)
-    if pandas.api.types.is_timedelta64_dtype(dtype):
-        return series.astype("timedelta64[ns]").to_numpy()
-    if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return series.to_numpy(dtype=object)
-
-
-def moments_in_time(series: pandas.Series[Any]) -> Array:
-    """Times with a zone in UTC, without it."""
-    zone = getattr(series.dt, "tz", None)
-    times = series if zone is None else series.dt.tz_convert("UTC").dt.tz_localize(None)
-    return times.astype("datetime64[ns]").to_numpy()
 
 
 def frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:

@@ -16,12 +16,12 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.base import Box, BoxCost, Columns, Reader, Rows
-from rff_stream.sources.conditions import HoldOut
+from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows
+from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
 from rff_stream.sources.variable import Part, Variable
 
-__all__ = ["GridReader", "GridSource", "Window"]
+__all__ = ["GridReader", "GridSource", "Window", "Wrap"]
 
 Window = Mapping[str, tuple[int, int]]
 """Part of the extra dimensions that is read: (lo, hi) each."""
@@ -162,7 +162,7 @@ def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array
 
 
 class GridSource:
-    """Driver side of a grid; see :class:`rff_stream.sources.base.Source`.
+    """Driver side of a grid; see :class:`rff_stream.sources.protocol.Source`.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class GridSource:
         arrays = [variable.data for variable in self.variables if variable.kind == "graph"]
         if not arrays:
             return None
-        from rff_stream.sources.graphs import one_graph
+        from rff_stream.sources.trace import one_graph
 
         return one_graph(arrays, self.missing_chunks)
 
@@ -229,7 +229,7 @@ class GridSource:
 
     def generation(self) -> str:
         """Hash that changes when the data change."""
-        from rff_stream.sources.generation import generation_of
+        from rff_stream.sources.identity import generation_of
 
         return generation_of(self.variables, self.graph)
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
-from rff_stream.sources.draft import Found, Request, draft_of, labels_of
-from rff_stream.sources.grid import GridSource
-from rff_stream.sources.lazy import variable_from
-from rff_stream.sources.names import base_of, check_field, plain_names
-from rff_stream.sources.values import listed, suggestion
-from rff_stream.sources.variable import Variable, is_from, variable_of
-from rff_stream.sources.wrapping import labelled_wrap
+from rff_stream.sources.columns import (
+    Found,
+    Request,
+    base_of,
+    check_field,
+    draft_of,
+    labels_of,
+    plain_names,
+)
+from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.trace import rechecked
+from rff_stream.sources.values import is_from, listed, suggestion
+from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Labelled", "open_labelled"]
+__all__ = ["Labelled", "masked_values", "open_labelled"]
 
 UNNAMED = "x"
 """Name of the values of a DataArray that has none."""
@@ -290,3 +298,97 @@ def sample_dims(found: Found) -> tuple[str, ...]:
 def union(several: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """All names, each once, in the order in which they first come."""
     return tuple(dict.fromkeys(dim for dims in several for dim in dims))
+
+
+def variable_from(
+    name: str,
+    variable: xarray.Variable,
+    labels: Mapping[str, Array],
+    missing_chunks: str,
+) -> Variable:
+    """A variable of the data set; values in a file stay there."""
+    dims = tuple(str(dim) for dim in variable.dims)
+    more: dict[str, Any] = {
+        "units": str(variable.attrs.get("units", "")),
+        "calendar": calendar_of(variable),
+        "labels": labels,
+        "file": str(variable.encoding.get("source", "")),
+    }
+    if variable.chunks is not None or in_memory(variable):
+        return variable_of(name, dims, variable.data, **more)
+    bounds, chunked = chunks_of(variable)
+    handle = rechecked(bare(variable), masked_values(variable), missing_chunks)
+    return Variable(name, dims, handle, "lazy", bounds, chunked, **more)
+
+
+def bare(variable: xarray.Variable) -> xarray.Variable:
+    """The variable without attributes: a smaller pickle."""
+    found = variable.copy(deep=False)
+    found.attrs, found.encoding = {}, {}
+    return found
+
+
+def masked_values(variable: xarray.Variable) -> list[Any]:
+    """Stored values that decode to missing."""
+    encoding = variable.encoding
+    return [encoding[name] for name in ("_FillValue", "missing_value") if name in encoding]
+
+
+def in_memory(variable: xarray.Variable) -> bool:
+    """Whether the values are loaded."""
+    return bool(variable._in_memory)
+
+
+def calendar_of(variable: xarray.Variable) -> str:
+    """Calendar of cftime objects; "" for anything else."""
+    if variable.dtype.kind != "O" or variable.size == 0:
+        return ""
+    if "since" in str(variable.encoding.get("units", "")):
+        return str(variable.encoding.get("calendar", "standard"))
+    if not in_memory(variable):
+        return ""
+    first = np.asarray(variable[(0,) * variable.ndim].values).item()
+    return str(getattr(first, "calendar", ""))
+
+
+def chunks_of(variable: xarray.Variable) -> tuple[tuple[tuple[int, ...], ...], bool]:
+    """Where the stored chunks of a lazily sliced variable begin, and whether it has any."""
+    sizes = variable.encoding.get("chunks") or variable.encoding.get("chunksizes")
+    if not sizes or len(sizes) != variable.ndim:
+        return tuple((0, size) for size in variable.shape), False
+    return regular_bounds(variable.shape, sizes), True
+
+
+def labelled_wrap(data: xarray.Dataset, dims: Sequence[str]) -> Wrap:
+    """Wraps in a DataArray with the coordinates of the sample dimensions."""
+    coords = data.coords.to_dataset().drop_encoding()
+    other = [name for name, coord in coords.variables.items() if not set(coord.dims) <= {*dims}]
+    return partial(labelled, coords.drop_vars(other), tuple(dims))
+
+
+def labelled(
+    coords: xarray.Dataset,
+    dims: tuple[str, ...],
+    values: Any,
+    names: tuple[str, ...],
+    units: tuple[str, ...],
+) -> Any:
+    """A DataArray; a Dataset where there are several values a row."""
+    if values.ndim == len(dims):
+        return one(coords, dims, values, names[0], units[0])
+    columns = (values[..., i] for i in range(len(names)))
+    arrays = {
+        name: one(coords, dims, column, name, unit)
+        for name, column, unit in zip(names, columns, units, strict=True)
+    }
+    if len(arrays) == 1:
+        return arrays[names[0]]
+    return coords.assign(arrays)
+
+
+def one(coords: xarray.Dataset, dims: Sequence[str], values: Any, name: str, unit: str) -> Any:
+    """One DataArray with its name and units."""
+    import xarray
+
+    attrs = {"units": unit} if unit else {}
+    return xarray.DataArray(values, coords.coords, dims, name, attrs)

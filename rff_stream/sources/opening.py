@@ -7,9 +7,9 @@ from os import PathLike
 from typing import Any
 
 from rff_stream.errors import DataError
-from rff_stream.sources.base import Columns, Source
-from rff_stream.sources.draft import Request, Where
-from rff_stream.sources.variable import is_from
+from rff_stream.sources.columns import Request, Where
+from rff_stream.sources.protocol import Columns, Source
+from rff_stream.sources.values import is_from
 
 __all__ = ["open_source"]
 
@@ -86,7 +86,7 @@ def open_source(
     check_choice("missing_rows", missing_rows, ("error", "drop"))
     check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
     if isinstance(X, (str, PathLike)) or is_from(X, "zarr"):
-        from rff_stream.sources.zarrs import open_zarr
+        from rff_stream.sources.zarr import open_zarr
 
         return open_zarr(X, y, request, storage_options)
     return open_object(X, y, request)

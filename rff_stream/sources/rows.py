@@ -17,7 +17,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.sources.base import SLAB_ROWS, Columns, Rows
+from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
 from rff_stream.sources.values import Convert, Numbers
 
 __all__ = ["Filler", "Role", "Rules", "Slab", "Use", "slab_slices"]

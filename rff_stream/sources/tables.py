@@ -7,10 +7,9 @@ from typing import Any
 
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, named_like, targets_of
-from rff_stream.sources.chain import rechecked
-from rff_stream.sources.draft import Draft, Found, Request, draft_of
+from rff_stream.sources.columns import Draft, Found, Request, check_field, draft_of, plain_names
 from rff_stream.sources.grid import GridSource, Wrap
-from rff_stream.sources.names import check_field, plain_names
+from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import listed, suggestion
 from rff_stream.sources.variable import Variable, variable_of
 

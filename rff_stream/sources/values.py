@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "EPOCH",
@@ -28,6 +31,8 @@ __all__ = [
     "NamedLabels",
     "Numbers",
     "as_numbers",
+    "column_values",
+    "is_from",
     "is_masked",
     "listed",
     "plain_array",
@@ -204,6 +209,12 @@ def units_of_time(dtype: np.dtype[Any], calendar: str = "") -> str:
     return EPOCH if dtype.kind == "M" or calendar else ""
 
 
+def is_from(value: Any, module: str) -> bool:
+    """Whether the type (or a base of it) comes from a module, without importing it."""
+    names = (base.__module__ for base in type(value).__mro__)
+    return any(name == module or name.startswith(module + ".") for name in names)
+
+
 def plain_array(values: Any) -> Array:
     """A numpy array without a mask: masked entries become NaN."""
     if isinstance(values, np.ma.MaskedArray):
@@ -211,6 +222,29 @@ def plain_array(values: Any) -> Array:
             values = values.astype(np.float64)
         return np.ma.filled(values, np.nan)
     return np.asarray(values)
+
+
+def column_values(series: pandas.Series[Any]) -> Array:
+    """Values of a column in numpy: views where they are; nullable numbers with NaN."""
+    import pandas
+
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype):
+        return series.to_numpy()
+    if pandas.api.types.is_datetime64_any_dtype(dtype):
+        return moments_in_time(series)
+    if pandas.api.types.is_timedelta64_dtype(dtype):
+        return series.astype("timedelta64[ns]").to_numpy()
+    if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return series.to_numpy(dtype=object)
+
+
+def moments_in_time(series: pandas.Series[Any]) -> Array:
+    """Times with a zone in UTC, without it."""
+    zone = getattr(series.dt, "tz", None)
+    times = series if zone is None else series.dt.tz_convert("UTC").dt.tz_localize(None)
+    return times.astype("datetime64[ns]").to_numpy()
 
 
 def is_masked(values: Any) -> bool:

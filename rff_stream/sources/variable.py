@@ -19,7 +19,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_masked, plain_array
+from rff_stream.sources.values import is_from, is_masked, plain_array
 
 __all__ = [
     "Kind",
@@ -27,7 +27,6 @@ __all__ = [
     "Part",
     "Variable",
     "boundaries",
-    "is_from",
     "kinds_like",
     "regular_bounds",
     "variable_of",
@@ -41,12 +40,6 @@ Layout = tuple[tuple[int, int, tuple[int, ...]], ...]
 """Per dimension: where the slice starts in its first block, its length, block lengths."""
 
 Slices = tuple[slice, ...]
-
-
-def is_from(value: Any, module: str) -> bool:
-    """Whether the type (or a base of it) comes from a module, without importing it."""
-    names = (base.__module__ for base in type(value).__mro__)
-    return any(name == module or name.startswith(module + ".") for name in names)
 
 
 def boundaries(chunks: Sequence[int]) -> tuple[int, ...]:

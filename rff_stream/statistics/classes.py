@@ -14,7 +14,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.moments.classes import ClassMoments, class_row, one_hot, sorted_labels
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import Groups, fold_runs
 from rff_stream.statistics.protocol import Sink
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.moments.row_sample import hash_rows
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 
 __all__ = ["ContentStatistic", "Contents"]

@@ -19,7 +19,7 @@ from rff_stream.answers.penalised import Penalised
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.classes import codes_of, weighted_rows
 from rff_stream.statistics.protocol import Sink
 

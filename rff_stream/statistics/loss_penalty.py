@@ -17,7 +17,7 @@ from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.classes import joined
 from rff_stream.pilot import Pilot
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic, descents
 

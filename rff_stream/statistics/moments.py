@@ -11,7 +11,7 @@ from rff_stream._array import Array
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Accumulator
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import Groups, fold_runs
 from rff_stream.statistics.protocol import Sink
 

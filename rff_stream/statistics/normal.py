@@ -9,7 +9,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 
 __all__ = ["NormalStatistic", "NormalSums"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from rff_stream._array import Array
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 
 __all__ = ["Sink", "Statistic"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.sources.base import Rows
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.classes import codes_of
 from rff_stream.statistics.groups import Groups
 from rff_stream.statistics.protocol import Sink, Statistic

@@ -33,7 +33,7 @@ from bench import INPUTS, write_zarr
 import rff_stream as rs
 from rff_stream import layout as layouts
 from rff_stream.execution import Reading
-from rff_stream.sources.base import BoxCost, Columns, Rows
+from rff_stream.sources.protocol import BoxCost, Columns, Rows
 
 ROOT = Path(__file__).parents[2]
 CASES = ["one", "two", "two, twice the rows", "bare", "threads"]  # taken in turn

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,9 +17,9 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.variable import is_from
+from rff_stream.sources.values import is_from
 
-__all__ = ["Traced", "rechecked", "stored_array"]
+__all__ = ["Traced", "one_graph", "rechecked", "stored_array"]
 
 
 def layers(data: Any) -> Iterator[Any]:
@@ -72,8 +72,7 @@ def on_checked_store(array: Any, masked: Sequence[Any], missing_chunks: str) -> 
     """The zarr.Array on the checked store: its metadata are read again."""
     import zarr
 
-    from rff_stream.sources.checked import CheckedStore
-    from rff_stream.sources.zarrs import array_rule, check_codecs
+    from rff_stream.sources.checked import CheckedStore, array_rule, check_codecs
 
     store = CheckedStore(array.store_path.store)
     check_codecs(array, store.name)
@@ -146,3 +145,38 @@ class Traced:
         """The part of the array that a chunk (or shard) holds."""
         sizes = self.array.shards or self.array.chunks
         return tuple(slice(i * n, (i + 1) * n) for i, n in zip(place, sizes, strict=True))
+
+
+def one_graph(collections: Sequence[Any], missing_chunks: str = "auto") -> Mapping[Any, Any]:
+    """The optimised tasks of all collections, with the keys of their blocks kept.
+
+    Zarr arrays that the tasks read are put on the checked store. Frames come lowered:
+    ``dask.optimize`` of a DataFrame returns other blocks under its keys (dask 2026.8).
+    """
+    import dask.base
+
+    merged: dict[Any, Any] = {}
+    frames = [each for each in collections if is_from(each, "dask.dataframe")]
+    arrays = [each for each in collections if not is_from(each, "dask.dataframe")]
+    for collection in (*frames, *dask.base.optimize(*arrays)):
+        merged.update(collection.__dask_graph__())
+    return {key: checked(key, task, missing_chunks) for key, task in merged.items()}
+
+
+def checked(key: Any, task: Any, missing_chunks: str) -> Any:
+    """A task; if it is a stored array, one whose absent chunks are errors."""
+    from dask.task_spec import DataNode
+
+    value = task.value if isinstance(task, DataNode) else task
+    if not (is_from(value, "zarr") or is_from(value, "xarray")):
+        return task
+    return DataNode(key, rechecked(value, masked_by(value), missing_chunks))
+
+
+def masked_by(data: Any) -> list[Any]:
+    """Fill values that xarray's decoding layers turn to missing."""
+    found: list[Any] = []
+    for layer in layers(data):
+        keywords = getattr(getattr(layer, "func", None), "keywords", {})
+        found += keywords.get("encoded_fill_values", ())
+    return found

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, digest
-from rff_stream.sources.variable import Variable, is_from
+from rff_stream.sources.values import is_from
+from rff_stream.sources.variable import Variable
 
 __all__ = ["generation_of", "of_graph", "stamps_of"]
 
@@ -47,7 +48,7 @@ def of_memory(values: Array) -> str:
 def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:
     """States of the stored arrays among the values of a graph."""
     values: Iterator[Any] = (getattr(task, "value", None) for task in (graph or {}).values())
-    traced = (value for value in values if is_from(value, "rff_stream.sources.chain"))
+    traced = (value for value in values if is_from(value, "rff_stream.sources.trace"))
     return [of_stored(value.array) for value in traced]
 
 

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import zarr
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
-from rff_stream.sources.base import Source
-from rff_stream.sources.checked import CheckedStore, ChunkRule, store_name
-from rff_stream.sources.draft import Request
+from rff_stream.sources.checked import (
+    PICKLED,
+    CheckedStore,
+    ChunkRule,
+    array_rule,
+    check_codecs,
+    store_name,
+)
+from rff_stream.sources.columns import Request
+from rff_stream.sources.protocol import Source
 from rff_stream.sources.values import listed
 from rff_stream.words import redacted
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Place", "array_rule", "check_codecs", "open_zarr"]
+__all__ = ["Place", "open_zarr"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +173,6 @@ def is_labelled(array: Any) -> bool:
     return names is not None or "_ARRAY_DIMENSIONS" in array.attrs or array.ndim == 0
 
 
-def check_codecs(array: Any, name: str) -> None:
-    """No codec that runs code or makes objects: refused before anything is read."""
-    ids = codecs_of(array)
-    found = next((codec for codec in ids if "pickle" in codec), None)
-    if found is not None:
-        raise DataError(f"{name}: {PICKLED} (array {array.path!r}, codec {found!r})")
-
-
-PICKLED = (
-    "An array is stored with a pickle codec, which can run code as it is read. Such arrays are "
-    "not read; write it again as numbers."
-)
-
-
 def default_rule(request: Request) -> ChunkRule:
     """The rule before an array's fill value is known."""
     return ChunkRule(absent=request.missing_chunks == "fill")
@@ -190,38 +182,6 @@ def set_rules(store: CheckedStore, arrays: Mapping[str, Any], request: Request) 
     """What absent chunks mean, for every array."""
     for array in arrays.values():
         store.rules[array.path] = array_rule(array, (), request.missing_chunks)
-
-
-def array_rule(array: Any, masked: Sequence[Any], missing_chunks: str) -> ChunkRule:
-    """The rule of one array; ``masked`` are values that decode to missing."""
-    fill = array.fill_value
-    missing = is_missing(fill) or any(same(fill, value) for value in masked)
-    allowed = missing_chunks == "fill" or (missing_chunks == "auto" and missing)
-    return ChunkRule(allowed, f"its fill value {fill}", codecs_of(array)[-1:] == ["blosc"])
-
-
-def codecs_of(array: Any) -> list[str]:
-    """Names of an array's codecs in the order in which they encode."""
-    metadata = array.metadata
-    if metadata.zarr_format == 3:
-        names = [str(codec.to_dict().get("name", "")) for codec in metadata.codecs]
-    else:
-        several = (*(metadata.filters or ()), metadata.compressor)
-        names = [str(codec.codec_id) for codec in several if codec is not None]
-    return [name.removeprefix("numcodecs.") for name in names]
-
-
-def is_missing(fill: Any) -> bool:
-    """Whether a fill value is NaN or NaT."""
-    values = np.asarray(fill)
-    if values.dtype.kind in "mM":
-        return bool(np.isnat(values))
-    return values.dtype.kind in "fc" and bool(np.isnan(values))
-
-
-def same(fill: Any, value: Any) -> bool:
-    """Whether a fill value equals a mask value."""
-    return fill is not None and bool(np.any(np.asarray(fill) == np.asarray(value)))
 
 
 def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Dataset:
@@ -250,7 +210,7 @@ def set_masked_rules(
     store: CheckedStore, arrays: Mapping[str, Any], data: xarray.Dataset, request: Request
 ) -> None:
     """What absent chunks mean, now that the values which decode to missing are known."""
-    from rff_stream.sources.lazy import masked_values
+    from rff_stream.sources.labelled import masked_values
 
     for name, array in arrays.items():
         masked = masked_values(data.variables[name]) if name in data.variables else []
