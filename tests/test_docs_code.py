@@ -1,17 +1,32 @@
-"""The code on the pages of the documentation runs as it stands there."""
+"""The code on the pages of the documentation runs as it stands there, in a fresh interpreter."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if "_build" not in page.parts and "```python" in page.read_text(encoding="utf-8")
+]
 
 
-@pytest.mark.parametrize("page", ["maps.md", "howto/stream.md"])
-def test_code_on_a_page_runs(page: str) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert blocks
-    exec(compile("\n".join(blocks), page, "exec"), {})
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_on_a_page_runs(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    code = "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(blocks)
+    (tmp_path / "page.py").write_text(code, encoding="utf-8")
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    }
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
