@@ -1,4 +1,7 @@
-"""The code on the pages of the documentation runs as it stands there, in a fresh interpreter."""
+"""The code on the pages of the documentation runs as it stands there, in a fresh interpreter.
+
+The README's with every test; the others' with ``make docs``, since each takes some seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
-    page
+    pytest.param(page, marks=[] if page.name == "README.md" else pytest.mark.docs, id=page.stem)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if "_build" not in page.parts and "```python" in page.read_text(encoding="utf-8")
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES)
 def test_code_on_a_page_runs(page: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     code = "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(blocks)

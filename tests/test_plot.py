@@ -201,3 +201,23 @@ def test_what_cannot_be_drawn_says_why(shelf: Shelf, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ImportError, match=r"pip install 'rff_stream\[plot\]'"):
         rs.plot.components([1.0])
+
+
+@pytest.mark.parametrize("west", [-180.0, 0.0, 200.0])
+def test_coastlines_keep_the_limits_of_the_map(west: float) -> None:
+    ax = Figure().subplots()
+    ax.set(xlim=(west, west + 100), ylim=(10, 60))
+    rs.plot.coastlines(ax, resolution="crude")
+    assert (ax.get_xlim(), ax.get_ylim()) == ((west, west + 100), (10, 60))
+    lines = np.concatenate(ax.collections[0].get_segments())
+    inside = (lines[:, 0] >= west) & (lines[:, 0] <= west + 100) & (lines[:, 1] > 10)
+    assert inside.sum() > 100  # of North America, Africa and Europe, and North America again
+
+
+def test_coastlines_are_where_the_coast_is() -> None:
+    ax = Figure().subplots()
+    ax.set(xlim=(-10, 3), ylim=(49, 60))
+    rs.plot.coastlines(ax)
+    lines = np.concatenate(ax.collections[0].get_segments())
+    lands_end = np.hypot((lines[:, 0] + 5.716) * np.cos(np.radians(50)), lines[:, 1] - 50.066)
+    assert lands_end.min() < 0.05  # degrees

@@ -7,6 +7,7 @@ are those of Okabe & Ito and cividis: they are told apart with any colour vision
 
 from rff_stream.plot.classes import calibration, confusion
 from rff_stream.plot.clouds import components, density, novelty
+from rff_stream.plot.coastlines import coastlines
 from rff_stream.plot.fits import curve, observed, surface
 from rff_stream.plot.groups import drift, residuals
 from rff_stream.plot.kernels import approximation_error, kernel_matrix
@@ -16,6 +17,7 @@ from rff_stream.plot.selection import learning_curve, path, row_curve, selection
 __all__ = [
     "approximation_error",
     "calibration",
+    "coastlines",
     "components",
     "confusion",
     "curve",
