@@ -1,7 +1,7 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
 #   make demo | test | lint | all-tests | bench | accuracy | notebooks | docs | faults | venv | clean
-#   make bench-cluster | slurm-test | compose-test
+#   make bench-cluster | slurm-test | compose-test | record
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
 #   make bench BENCH_ARGS="--quick"                   arguments for the benchmark
@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test compose-test clean
+.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test compose-test record clean
 
 venv: $(VENV)/.test-stamp
 
@@ -71,6 +71,10 @@ slurm-test: $(VENV)/.test-stamp
 compose-test: export RFF_STREAM_IMAGE ?= rff-stream:0.1.0
 compose-test: $(VENV)/.test-stamp
 	$(PYTEST) -m compose tests/test_compose.py $(PYTEST_ARGS)
+
+# Digests of what fits compute on this kind of machine: after a change that may change bits.
+record: $(VENV)/.test-stamp
+	$(BIN)/python tests/recording.py
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)
