@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.moments import N_PARTS, AugmentedRow, Moments, packed_size
+from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.store import MomentStore, save_model
 
@@ -37,7 +37,7 @@ def some_moments(seed: int, row: AugmentedRow | None = None, order: int = 2, k: 
     size = packed_size(row.width) if order == 2 else row.width
     width = len(row.inputs) + row.n_targets + 1
     keys = rng.integers(0, 2**63, 2 * k).astype(np.uint64)
-    return Moments(
+    made = Moments(
         row=row,
         order=order,
         sums=rng.normal(size=size),
@@ -47,6 +47,7 @@ def some_moments(seed: int, row: AugmentedRow | None = None, order: int = 2, k: 
         parts=rng.normal(size=(N_PARTS, row.width)) if order == 1 else None,
         sample=RowSample.of(k, keys, rng.normal(size=(2 * k, width))),
     )
+    return ended_readings({None: made})[None]
 
 
 def whole_moments(seed: int, row: AugmentedRow | None = None) -> Moments:

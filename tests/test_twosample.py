@@ -265,3 +265,79 @@ def test_few_rows_are_refused(rng: np.random.Generator) -> None:
 def test_one_group_is_no_drift(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="1 group was given"):
         drift({0: accumulate(map_of(2), rng.standard_normal((640, 2)), order=1)})
+
+
+# --------------------------------------------------------------------------- batches that are added
+
+
+def days(rng: np.random.Generator, count: int, effect: float, shift: float = 0.0) -> Any:
+    """Days of one autoregression each, with an effect of the day's own; 120 rows a day."""
+    own = effect * rng.standard_normal((count, 1, 2))
+    return [series(rng, 120)[0] + each + shift for each in own]
+
+
+def added(features: Any, batches: Any) -> Moments:
+    return total(accumulate(features, x, order=1) for x in batches)
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.3])
+@pytest.mark.parametrize(("first", "second"), [(20, 20), (1, 30)])
+def test_the_level_is_kept_for_sums_of_batches(first: int, second: int, effect: float) -> None:
+    """Runs of days once mixed: every one of 130 pairs of sums was rejected at 5 %."""
+    features, found, seeds = map_of(2, 32), [], 25
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        a, b = (added(features, days(rng, count, effect)) for count in (first, second))
+        found.append(mmd(a, b, n_permutations=199, random_state=seed).p_value)
+    assert np.mean(np.array(found) <= 0.05) <= binom.ppf(0.999, seeds, 0.05) / seeds
+
+
+def test_drift_is_seen_in_sums_of_batches(rng: np.random.Generator) -> None:
+    features = map_of(2)
+    a, b = added(features, days(rng, 20, 0.3)), added(features, days(rng, 20, 0.3, 0.7))
+    assert mmd(a, b).p_value < 0.01
+    assert mmd(added(features, days(rng, 1, 0.0, 1.5)), a).p_value < 0.01
+
+
+def test_a_sum_of_batches_is_that_of_one_pass(rng: np.random.Generator) -> None:
+    """The same runs, whoever adds them: groups of one pass, batches, batches from a store."""
+    features, x = map_of(2), rng.standard_normal((6400, 2))
+    by = np.arange(6400) // 640
+    groups = rs.collect(features, x, by=by, order=1, n_groups=10, progress=False)
+    one = rs.collect(features, x, order=1, progress=False)
+    whole = total(groups.values())
+    assert whole.parts is not None
+    up_to, weights = whole.parts.cumsum(axis=0), whole.parts[:, -1]
+    assert weights.min() >= 160 and weights.max() <= 320
+    for stop, expected in zip(weights.cumsum().astype(int), up_to, strict=True):
+        run = accumulate(features, x[:stop], order=1, row=whole.row)  # rows 0 … stop, no others
+        np.testing.assert_allclose(expected, run.sums, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(one.sums, up_to[-1], rtol=0, atol=1e-8)
+
+
+def test_a_batch_that_is_subtracted_takes_its_runs_along(rng: np.random.Generator) -> None:
+    features = map_of(2)
+    a, b = (accumulate(features, rng.standard_normal((10, 2)), order=1) for _ in range(2))
+    back = a + b - b
+    assert back.parts is not None and a.parts is not None
+    held = a.parts[:, -1] > 0
+    np.testing.assert_allclose(back.parts[: held.sum()], a.parts[held], atol=1e-12)
+    many = added(features, [rng.standard_normal((320, 2)) for _ in range(3)])
+    with pytest.raises(ModelError, match="whose runs had been joined"):
+        mmd(many + b - accumulate(features, rng.standard_normal((320, 2)), order=1), many)
+
+
+def test_runs_stay_runs_in_a_store(tmp_path: Path, rng: np.random.Generator) -> None:
+    features = map_of(2)
+    batches = [accumulate(features, x, order=1) for x in days(rng, 12, 0.3)]
+    store = rs.MomentStore.create(tmp_path / "m.zarr", batches[0].row, order=1)
+    for k, moments in enumerate(batches):
+        store.append(f"{k:02}", moments)
+    one, again = total(batches), store.total()
+    assert one.parts is not None and again.parts is not None
+    assert np.array_equal(again.parts, one.parts)
+    store.compact()
+    assert mmd(store.total(), one).distance == pytest.approx(0, abs=1e-9)
+    compacted = store.total()
+    assert compacted.runs is not None and one.runs is not None
+    assert np.array_equal(compacted.runs, one.runs)

@@ -16,6 +16,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.system import scatter_about
+from rff_stream.answers.units import FEWEST_READINGS, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.fourier import FourierFeatures
@@ -207,13 +208,14 @@ def require_map(moments: Moments, features: FeatureMap) -> None:
 def sub_sum_deviations(moments: Moments) -> Float64:
     """D (R, K): Σₖ DₖDₖᵀ is the covariance of z̄ over data like these; K = 0 if not known.
 
-    The linearised ratio Σₖ(mₖ − wₖz̄)/Σw of K runs of rows, times √(K/(K − 1)): rows that
-    depend on their neighbours stay together, so the error is that of dependent rows.
+    The linearised ratio Σₖ(mₖ − wₖz̄)/Σw of K sub-sums, times √(K/(K − 1)). Sub-sums are
+    whole readings from 6 of them on, else runs of rows: what depends on its neighbours, or on
+    its day, stays together, so the error is that of dependent rows.
     """
-    r = moments.row.n_features
-    if moments.parts is None:
+    r, found = moments.row.n_features, held_sub_sums(moments)
+    if found is None:
         return np.empty((r, 0))
-    held = moments.parts[moments.parts[:, r] > 0]
+    held = found.by_reading() if found.n_readings >= FEWEST_READINGS else found.sums
     if len(held) < 2:
         return np.empty((r, 0))
     mean = moments.feature_mean() - moments.row.feature_origin

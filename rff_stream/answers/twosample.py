@@ -1,8 +1,9 @@
 """Two samples from their mean feature vectors: how far apart, and could it be chance.
 
-MMD² = ‖μ_a − μ_b‖² in the kernel's space = Σ s (z̄_a − z̄_b)². Its p-value permutes the 32 + 32
-sub-sums, joined in neighbouring pairs: long runs of rows, so that rows which depend on their
-neighbours do not look like drift. Second moments, which take rows for independent, would.
+MMD² = ‖μ_a − μ_b‖² in the kernel's space = Σ s (z̄_a − z̄_b)². Its p-value permutes sub-sums:
+whole batches where there are enough of them, so that days which differ do not look like drift;
+else long runs of rows, so that rows which depend on their neighbours do not. Second moments,
+which take rows for independent, would.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from rff_stream._array import Float64
+from rff_stream.answers.units import FEWEST_READINGS, SubSums, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.fourier import RandomState
 from rff_stream.moments import Moments, total
@@ -24,6 +27,9 @@ __all__ = ["TwoSample", "drift", "mmd"]
 
 FEWEST_PARTS = 8
 """Sub-sums of each sample that a p-value needs: in pairs, C(8, 4) = 70 splits."""
+
+FEWEST_SPLITS = 900
+"""Splits of whole batches from which they are permuted: 6 against 6 have 924."""
 
 BLOCK = 1024
 """Permutations evaluated at a time."""
@@ -79,10 +85,16 @@ def mmd(
 
     Notes
     -----
+    Moments of batches that were added are compared batch by batch where that leaves 900
+    splits (6 batches against 6, 3 against 17): days may then differ from each other. With
+    fewer, runs of n/16 rows of each sample are permuted, and where one sample has 6 batches
+    the p-value is not below that of the F distribution with the batches' own spread (Box 1954).
+    Below 6 batches on both sides, a day's own effect cannot be told from drift.
+
     Exact for independent rows in sub-sums of equal weight. A split's distance is compared in
-    units of √(1/w_a + 1/w_b), so samples of very different sizes keep the level. Runs, n/16
-    rows, must be long beside the memory of the rows: 2,000 rows of an autoregression of 0.8
-    are below 0.05 with probability 0.06.
+    units of √(1/w_a + 1/w_b), so samples of very different sizes keep the level. Runs must be
+    long beside the memory of the rows: 2,000 rows of an autoregression of 0.8 are below 0.05
+    with probability 0.06.
 
     References
     ----------
@@ -99,11 +111,15 @@ def mmd(
     True
     """
     _require_same(a, b)
-    parts = [_held_parts(moments, name) for moments, name in ((a, "a"), (b, "b"))]
+    held = [_held(moments, name) for moments, name in ((a, "a"), (b, "b"))]
+    counts = [each.n_readings for each in held]
+    whole = math.comb(sum(counts), counts[0]) >= FEWEST_SPLITS
+    parts = [
+        _raw(each.by_reading() if whole else each.in_pairs(), moments)
+        for each, moments in zip(held, (a, b), strict=True)
+    ]
     pooled, first = np.concatenate(parts), len(parts[0])
-    weights = pooled[:, -1]
-    excess = pooled[:, :-1] - weights[:, None] * (pooled[:, :-1].sum(axis=0) / weights.sum())
-    products = (excess * a.row.prior) @ excess.T  # Σ s mₖmₗ of all pairs of sub-sums
+    weights, products = _products(pooled, a.row.prior)
     rng = np.random.default_rng(random_state)
     observed = np.arange(len(weights)) < first
     own = _distances(products, weights, observed[None])
@@ -113,10 +129,15 @@ def mmd(
     ]
     chance = np.concatenate([*splits, own])
     scale = 1 / weights[observed].sum() + 1 / weights[~observed].sum()
+    p_value, expected = float(np.mean(chance >= own[0] * (1 - 1e-9))), float(chance.mean())
+    if not whole and max(counts) >= FEWEST_READINGS:
+        which = int(np.argmax(counts))
+        batches = _raw(held[which].by_reading(), (a, b)[which])
+        p_value = max(p_value, _p_of_batches(float(own[0]), batches, a.row.prior))
     return TwoSample(
         distance=math.sqrt(own[0] * scale),
-        expected=math.sqrt(chance.mean() * scale),
-        p_value=float(np.mean(chance >= own[0] * (1 - 1e-9))),
+        expected=math.sqrt(expected * scale),
+        p_value=p_value,
         n_a=a.n,
         n_b=b.n,
     )
@@ -174,24 +195,51 @@ def _blocks(count: int) -> list[int]:
     return [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
 
 
-def _held_parts(moments: Moments, name: str) -> Float64:
-    """Sub-sums [Σwz, Σw] (K, R + 1) of the raw map, of neighbouring pairs that hold rows."""
-    r = moments.row.n_features
-    if moments.parts is None:
+def _held(moments: Moments, name: str) -> SubSums:
+    """Sub-sums that hold rows; refuses too few."""
+    found = held_sub_sums(moments, name)
+    if found is None:
         raise ValueError(
             f"{name} has order {moments.order} moments, without the sub-sums of runs of rows that "
             "a p-value of dependent rows needs. Collect it with order=1."
         )
-    held = moments.parts[moments.parts[:, r] > 0][:, : r + 1]
-    if len(held) < FEWEST_PARTS:
+    if len(found.sums) < FEWEST_PARTS:
         raise ValueError(
-            f"{name} has rows in {len(held)} of its 32 sub-sums, and a p-value needs "
+            f"{name} has rows in {len(found.sums)} of its 32 sub-sums, and a p-value needs "
             f"{FEWEST_PARTS}. For groups that are contiguous, such as months, collect with "
             "n_groups=(their number); else take more rows."
         )
-    raw = held[:, :r] + held[:, [r]] * moments.row.feature_origin
-    pairs = np.arange(0, len(held) - 1, 2)
-    return np.asarray(np.add.reduceat(np.column_stack([raw, held[:, r]]), pairs, axis=0))
+    return found
+
+
+def _raw(sums: Float64, moments: Moments) -> Float64:
+    """Sub-sums [Σwz, Σw] (K, R + 1) of the raw map."""
+    raw = sums[:, :-1] + sums[:, -1:] * moments.row.feature_origin
+    return np.column_stack([raw, sums[:, -1]])
+
+
+def _products(sums: Float64, prior: Float64) -> tuple[Float64, Float64]:
+    """Weights (K,), and Σ s mₖmₗ (K, K) of the sub-sums about their common mean."""
+    weights = sums[:, -1]
+    excess = sums[:, :-1] - weights[:, None] * (sums[:, :-1].sum(axis=0) / weights.sum())
+    return weights, (excess * prior) @ excess.T
+
+
+def _p_of_batches(distance: float, batches: Float64, prior: Float64) -> float:
+    """Probability of a scaled distance, by the spread of K batches.
+
+    The scaled distance is Σ λχ²₁ with the eigenvalues λ of their covariance: by Box it is
+    tr Σ · F(ν, ν(K − 1)), ν = (tr Σ)²/tr Σ². Both traces without bias (Bai & Saranadasa 1996).
+    """
+    weights, products = _products(batches, prior)
+    root, free = np.sqrt(weights), len(weights) - 1
+    covariance = products / np.outer(root, root) / free
+    trace, square = float(np.trace(covariance)), float((covariance**2).sum())
+    unbiased = free**2 / ((free + 2) * (free - 1)) * (square - trace**2 / free)
+    if not trace > 0:
+        return float(distance <= 0)
+    freedom = trace**2 / max(unbiased, trace**2 / len(prior))
+    return float(stats.f.sf(distance / trace, freedom, freedom * free))
 
 
 def _require_same(a: Moments, b: Moments) -> None:

@@ -24,7 +24,7 @@ from rff_stream.execution.leaves import UNKNOWN_PLACES, grid_leaves, leaves_of, 
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
 from rff_stream.features.base import FeatureMap
 from rff_stream.layout import Layout, pilot_boxes
-from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments import AugmentedRow, Moments, ended_readings
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.classes import ClassMoments, one_hot, sorted_labels
 from rff_stream.moments.entries import entries_of
@@ -142,7 +142,8 @@ class Reading:
         tally = self.sums(statistic, found.layout, keeper=keeper)
         same_data(self.source, generation)
         groups = tally.value.by_label
-        return {label: groups[label] for label in sorted(groups)}, tally.seen
+        ordered = {label: groups[label] for label in sorted(groups)}
+        return ended_readings(ordered), tally.seen
 
     def _grid(self, found: Plan) -> tuple[int, ...]:
         """The grid, where leaves are not in its order: cut along another dimension than the first.

@@ -16,10 +16,11 @@ import numpy as np
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
-from rff_stream.moments import N_PARTS, AugmentedRow, Moments
+from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
 from rff_stream.moments.entries import Border, EntryMoments, pays
 from rff_stream.moments.rank_update import rank_update
 from rff_stream.moments.row_sample import RowSample, hash_rows
+from rff_stream.moments.runs import EMPTY, MIXED, under_way
 
 __all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
 
@@ -85,7 +86,7 @@ def accumulate(
         features, row, order=order, sums=precision, sample_rows=sample_rows, n_places=len(X)
     )
     sink.add(X, y, weights, np.arange(len(X)))
-    return sink.result()
+    return ended_readings({None: sink.result()})[None]
 
 
 def _checked(
@@ -182,6 +183,7 @@ class Accumulator:
         self._weighted = False
         self._filled = 0
         self._part = 0
+        self._places = np.full(N_PARTS, EMPTY)
         self._n = 0
         self._squared_weight = 0.0
         self._log_weight = 0.0
@@ -197,7 +199,10 @@ class Accumulator:
         self._n += len(x)
         if self._sample.size:
             self._take_sample(x, y, w, places)
-        for lo, hi, part in self._runs(places):
+        for lo, hi, run in self._runs(places):
+            part = run % N_PARTS
+            if self._places[part] != run:
+                self._places[part] = run if self._places[part] == EMPTY else MIXED
             self._take(x[lo:hi], y[lo:hi], None if w is None else w[lo:hi], part)
 
     def result(self) -> Moments:
@@ -213,17 +218,18 @@ class Accumulator:
             self._log_weight,
             parts,
             self._sample,
+            under_way(self._places) if self._order == 1 else None,
         )
 
     def _runs(self, places: Array) -> Iterable[tuple[int, int, int]]:
-        """Runs of rows that belong to one of the 32 parts: (lo, hi, part)."""
+        """Runs of rows: (lo, hi, number of the run); run k is dealt to part k modulo 32."""
         if not len(places):
             return []
         if self._order == 2:
             return [(0, len(places), 0)]
-        part = np.minimum(places * self._n_runs // self._n_places, self._n_runs - 1) % N_PARTS
-        cuts = np.r_[0, np.flatnonzero(np.diff(part)) + 1, len(part)]
-        return [(lo, hi, int(part[lo])) for lo, hi in pairwise(cuts)]
+        run = np.minimum(places * self._n_runs // self._n_places, self._n_runs - 1)
+        cuts = np.r_[0, np.flatnonzero(np.diff(run)) + 1, len(run)]
+        return [(lo, hi, int(run[lo])) for lo, hi in pairwise(cuts)]
 
     def _take(self, x: Array, y: Array, w: Array | None, part: int) -> None:
         if part != self._part:

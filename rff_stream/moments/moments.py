@@ -8,7 +8,7 @@ m = Σ w a. Everything else is a pure function of these.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -19,11 +19,13 @@ from rff_stream.describe import moments_card
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs, under_way
 
 __all__ = [
     "N_PARTS",
     "AugmentedRow",
     "Moments",
+    "ended_readings",
     "pack",
     "pack_bordered",
     "packed_size",
@@ -31,9 +33,6 @@ __all__ = [
     "total",
     "unpack",
 ]
-
-N_PARTS = 32
-"""Sub-sums that order-1 moments keep: contiguous runs of the data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,9 +157,12 @@ class Moments:
     squared_weight, log_weight : float
         Σ w² and Σ log w. Σ w is an entry of ``sums``.
     parts : (32, P) float64, optional
-        Order 1 only: m of 32 contiguous runs of the data; they add up to ``sums``.
+        Order 1 only: m of at most 32 runs of neighbouring rows; they add up to ``sums``.
     sample : RowSample
         A mergeable uniform sample of rows, for thresholds, calibration and plots.
+    runs : (32, 2) int64, optional
+        Order 1 only: the reading that each of ``parts`` is of, and its place there. Runs of
+        different readings are never mixed: see :mod:`~rff_stream.moments.runs`.
 
     Examples
     --------
@@ -180,6 +182,7 @@ class Moments:
     log_weight: float
     parts: Float64 | None
     sample: RowSample
+    runs: Labels | None = None
 
     @classmethod
     def zero(cls, row: AugmentedRow, order: int = 2, sample_rows: int = 0) -> Self:
@@ -188,7 +191,8 @@ class Moments:
         parts = np.zeros((N_PARTS, row.width)) if order == 1 else None
         width = len(row.inputs) + row.n_targets + 1
         sample = RowSample.empty(sample_rows, width)
-        return cls(row, order, np.zeros(size), 0, 0.0, 0.0, parts, sample)
+        runs = under_way(np.full(N_PARTS, EMPTY)) if order == 1 else None
+        return cls(row, order, np.zeros(size), 0, 0.0, 0.0, parts, sample, runs)
 
     def __add__(self, other: Self) -> Self:
         return self.plus(other)
@@ -196,15 +200,29 @@ class Moments:
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given."""
         self._require_same(other, "added")
+        parts, runs = self._added_runs(other)
         return replace(
             self,
             sums=np.add(self.sums, other.sums, out=out),
             n=self.n + other.n,
             squared_weight=self.squared_weight + other.squared_weight,
             log_weight=self.log_weight + other.log_weight,
-            parts=_added(self.parts, other.parts),
+            parts=parts,
+            runs=runs,
             sample=self.sample + other.sample,
         )
+
+    def _added_runs(self, other: Self) -> tuple[Float64 | None, Labels | None]:
+        if self.parts is None or other.parts is None:
+            return None, None
+        mine, theirs = (self.parts, self.runs), (other.parts, other.runs)
+        return add_runs(mine, theirs, self.row.n_features)
+
+    def ended(self, reading: int) -> Self:
+        """The moments of a reading, by its number, that has ended: runs no longer mix."""
+        if self.parts is None:
+            return self
+        return replace(self, runs=label_runs(self.runs, reading))
 
     def __neg__(self) -> Self:
         return replace(
@@ -335,8 +353,13 @@ class Moments:
         return moments_card(self).html()
 
 
-def _added(a: Float64 | None, b: Float64 | None) -> Float64 | None:
-    return None if a is None or b is None else a + b
+def ended_readings(groups: Mapping[Any, Moments]) -> dict[Any, Moments]:
+    """The groups of one reading that has ended: they share its number, a hash of their sums."""
+    if all(moments.parts is None for moments in groups.values()):
+        return dict(groups)
+    sums = {str(i): moments.sums for i, moments in enumerate(groups.values())}
+    number = int(digest("reading", sums)[:15], 16) + 1
+    return {label: moments.ended(number) for label, moments in groups.items()}
 
 
 def total(parts: Iterable[Moments]) -> Moments:

@@ -12,7 +12,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
-from rff_stream.moments import N_PARTS, AugmentedRow, Moments, packed_size
+from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
 
@@ -43,6 +43,7 @@ BY_ROW = ("moments", "parts")
 DIMS = {
     "moments": ("group", "packed"),
     "parts": ("group", "part", "column"),
+    "runs": ("group", "part", "label"),
     "rows": ("group",),
     "weights": ("group", "power"),
     "sample_sizes": ("group", "size"),
@@ -138,6 +139,9 @@ def encode_moments(folder: str, groups: Sequence[Moments]) -> Iterator[tuple[str
         "sample_keys": np.concatenate([s.keys for s in samples]),
         "sample_rows": np.concatenate([s.rows for s in samples]),
     }
+    labels = [m.runs for m in groups if m.runs is not None]
+    if len(labels) == len(groups):  # order 1
+        small["runs"] = np.stack(labels)
     large: dict[str, list[Array]] = {
         "moments": [m.sums for m in groups],
         "parts": [m.parts for m in groups if m.parts is not None],
@@ -181,9 +185,11 @@ def decode_moments(
         squared, logarithm = (float(weight) for weight in arrays["weights"][i])
         parts = arrays["parts"][i] if order == 1 else None
         n, sums = int(arrays["rows"][i]), arrays["moments"][i]
-        groups[label] = Moments(row, order, sums, n, squared, logarithm, parts, sample)
+        runs = arrays["runs"][i] if "runs" in arrays else None
+        moments = Moments(row, order, sums, n, squared, logarithm, parts, sample, runs)
+        groups[label] = moments
         check_moments(groups[label], row, order, f"{place}, group {label!r},")
-    return groups
+    return groups if "runs" in arrays else ended_readings(groups)  # stores of before had none
 
 
 def _shape(values: Any) -> Form:
@@ -202,6 +208,8 @@ def _check_shapes(
     place: str,
 ) -> None:
     expected = _shapes(row, order, count, sizes)
+    if "runs" in found and order == 1:  # not in stores of before they were kept
+        expected["runs"] = ((count, N_PARTS, 2), "int64")
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise ModelError(

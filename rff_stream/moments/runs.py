@@ -1,0 +1,148 @@
+"""Which rows each of the 32 sub-sums of order-1 moments holds: runs that stay runs when added.
+
+A sub-sum is one run of neighbouring rows. While a reading is under way, sub-sums of the same
+number are parts of the same run, and add. Once the reading has ended they never mix with the
+runs of another one: the runs stand side by side, and where there are more than 32 the two
+lightest neighbours become one, first inside a reading, then whole readings.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rff_stream._array import Array, Float64
+
+__all__ = [
+    "EMPTY",
+    "MIXED",
+    "N_PARTS",
+    "UNDER_WAY",
+    "Labels",
+    "add_runs",
+    "label_runs",
+    "under_way",
+]
+
+N_PARTS = 32
+"""Sub-sums that order-1 moments keep."""
+
+UNDER_WAY = 0
+"""Number of a reading that has not ended."""
+
+EMPTY, MIXED = -1, -2
+"""Places of a sub-sum without rows, and of one that several runs were dealt to."""
+
+Labels = NDArray[np.int64]
+"""(32, 2): number of the reading, and place of the run in it, of each sub-sum."""
+
+
+def under_way(places: Array) -> Labels:
+    """Labels of a reading that has not ended, of runs at these places (32,)."""
+    return np.column_stack([np.full(N_PARTS, UNDER_WAY), places]).astype(np.int64)
+
+
+def label_runs(runs: Labels | None, reading: int) -> Labels:
+    """Labels after a reading has ended; those of a reading that ended before are kept.
+
+    Parameters
+    ----------
+    runs : (32, 2) int64, optional
+        None: nothing is known, and all sub-sums are runs of this reading.
+    reading : int
+        Its number, not 0: equal for equal data only.
+    """
+    if runs is None:
+        return np.column_stack([np.full(N_PARTS, reading), np.arange(N_PARTS)]).astype(np.int64)
+    labels = runs.copy()
+    fresh = labels[:, 0] == UNDER_WAY
+    labels[fresh, 0] = reading
+    if (labels[fresh, 1] == MIXED).any():  # dealt in turn: a sub-sum's number is its place
+        labels[fresh, 1] = np.flatnonzero(fresh)
+    return labels
+
+
+def add_runs(
+    a: tuple[Float64, Labels | None], b: tuple[Float64, Labels | None], weight: int
+) -> tuple[Float64, Labels | None]:
+    """Sub-sums (32, P) of two moments, with their labels.
+
+    Parameters
+    ----------
+    a, b : sub-sums and their labels
+        Where one of the two readings is under way, sub-sums of the same number add.
+    weight : int
+        The column of Σw.
+
+    Returns
+    -------
+    (32, P) float64, (32, 2) int64 or None
+
+    Notes
+    -----
+    Sub-sums of one reading and one place add, so ``a + b − b`` is ``a`` as long as no runs
+    were joined. Otherwise at most 32·P additions.
+    """
+    (sums_a, runs_a), (sums_b, runs_b) = a, b
+    if _empty(sums_b, runs_b):
+        return sums_a, runs_a
+    if _empty(sums_a, runs_a):
+        return sums_b, runs_b
+    if runs_a is None or runs_b is None:
+        return sums_a + sums_b, None
+    if (runs_a[:, 0] == UNDER_WAY).any() or (runs_b[:, 0] == UNDER_WAY).any():
+        return sums_a + sums_b, _same_reading(runs_a, runs_b)
+    sums, labels = _side_by_side(a, b)  # type: ignore[arg-type]
+    kept = (labels[:, 1] != EMPTY) & (sums[:, weight] != 0)
+    return _at_most(sums[kept], labels[kept], weight)
+
+
+def _empty(sums: Float64, runs: Labels | None) -> bool:
+    """Whether there are no rows, known without looking at the sums where that is possible."""
+    if runs is not None:
+        return bool((runs[:, 1] == EMPTY).all())
+    return not sums.any()
+
+
+def _same_reading(a: Labels, b: Labels) -> Labels:
+    """Labels of sub-sums that were added number by number."""
+    one = np.where(a[:, 1] == b[:, 1], a[:, 1], MIXED)
+    places = np.where(a[:, 1] == EMPTY, b[:, 1], np.where(b[:, 1] == EMPTY, a[:, 1], one))
+    return under_way(places)
+
+
+def _side_by_side(a: tuple[Float64, Labels], b: tuple[Float64, Labels]) -> tuple[Float64, Labels]:
+    """Runs of both, each once: readings as they came, runs of a reading by their place."""
+    sums, labels = np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
+    _, first, reading = np.unique(labels[:, 0], return_index=True, return_inverse=True)
+    order = np.lexsort([labels[:, 1], first[reading]])
+    sums, labels = sums[order], labels[order]
+    starts = np.flatnonzero(np.r_[True, (labels[1:] != labels[:-1]).any(axis=1)])
+    return np.add.reduceat(sums, starts, axis=0), labels[starts]
+
+
+def _at_most(sums: Float64, labels: Labels, weight: int) -> tuple[Float64, Labels]:
+    """The same rows in 32 sub-sums, the last ones empty where there are fewer."""
+    starts = _starts(sums[:, weight], labels)
+    found, known = np.zeros((N_PARTS, sums.shape[1])), under_way(np.full(N_PARTS, EMPTY))
+    known[:, 0] = -1  # of no reading
+    if len(sums):
+        found[: len(starts)] = np.add.reduceat(sums, starts, axis=0)
+        known[: len(starts)] = labels[starts]
+    return found, known
+
+
+def _starts(weights: Float64, labels: Labels) -> Array:
+    """First of the neighbours that become one run: the two lightest, until 32 are left.
+
+    Runs of different readings only when no reading has two: then their sum is one reading,
+    named after its first.
+    """
+    starts, held, reading = list(range(len(weights))), list(np.abs(weights)), list(labels[:, 0])
+    while len(starts) > N_PARTS:
+        pairs = np.add(held[1:], held[:-1])
+        inside = np.equal(reading[1:], reading[:-1])
+        i = int(np.argmin(np.where(inside, pairs, np.inf) if inside.any() else pairs))
+        held[i] += held.pop(i + 1)
+        del starts[i + 1], reading[i + 1]
+    return np.array(starts, dtype=np.intp)
