@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -18,9 +19,10 @@ from dask.task_spec import Task
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rff_stream
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources import SLAB_ROWS, Columns, HoldOut, open_source
+from rff_stream.sources import SLAB_ROWS, Columns, HoldOut, kind_of, open_source, opening
 from rff_stream.sources.rows import slab_slices
 
 Box = tuple[tuple[int, int], ...]
@@ -373,3 +375,58 @@ def test_numpy_needs_no_other_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+# --------------------------------------------------------------------------- containers
+class Sliced:
+    """A dataset in a file, as h5py's: NumPy would read all of it."""
+
+    shape, ndim = (4, 2), 2
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        raise AssertionError("read as a whole")
+
+
+def test_a_container_that_is_not_known_is_refused_by_name():
+    for X in (Sliced(), {"a": [1.0]}, {1.0, 2.0}, None, iter([[1.0]])):
+        kind = f"{type(X).__module__}.{type(X).__name__}"
+        assert kind_of(X) is None
+        with pytest.raises(DataError, match=rf"^X is a {kind}, which is no container"):
+            open_source(X)
+    with pytest.raises(DataError, match=r"^y is a test_sources.Sliced, which is no container"):
+        open_source(np.eye(4), Sliced())
+    with pytest.raises(DataError, match=r"^sample_weight is a test_sources.Sliced"):
+        open_source(np.eye(4), np.ones(4), Sliced())
+    with pytest.raises(DataError, match=r"^X is a test_sources.Sliced, which is no container"):
+        rff_stream.KernelRidge().fit(Sliced(), np.ones(4))
+
+
+def test_a_container_is_known_by_the_bases_of_its_type():
+    class Mine(np.ndarray):
+        pass
+
+    mine = np.eye(3).view(Mine)
+    assert kind_of(mine) == "array"
+    np.testing.assert_array_equal(read(open_source(mine)).x, np.eye(3))
+    assert kind_of(da.ones((3, 2))) == "lazy"
+    assert kind_of("data.zarr") == kind_of(Path("data.zarr")) == "stored"
+
+
+def open_container(X: Any, y: Any, request: Any) -> Any:
+    """The recipe of CONTRIBUTING: a file with this function, and one line in OPENERS."""
+    return open_source(X.values, y, where=request.where)
+
+
+class Box3:
+    """A container of someone else."""
+
+    def __init__(self, values: Array) -> None:
+        self.values = values
+
+
+def test_a_new_source_is_one_file_and_one_line(monkeypatch):
+    line = opening.Opener("test_sources", "table", ("test_sources.Box3",))
+    monkeypatch.setattr(opening, "OPENERS", (*opening.OPENERS, line))
+    source = open_source(Box3(np.arange(6.0).reshape(3, 2)), [1.0, 2, 3], where=[("x0", ">", 0)])
+    np.testing.assert_array_equal(read(source).y[:, 0], [2, 3])
+    assert kind_of(Box3(np.eye(2))) == "table"

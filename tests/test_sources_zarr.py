@@ -15,7 +15,7 @@ import zarr
 from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore
 
 from rff_stream.errors import DataError
-from rff_stream.sources import open_source
+from rff_stream.sources import open_source, trace
 from rff_stream.sources.checked import CheckedStore
 from test_sources import check_any_partition, read, whole
 from test_sources_labelled import DIMS, cube
@@ -259,3 +259,31 @@ def test_a_source_sees_that_its_data_changed(path):
 
 def test_a_store_in_memory_has_the_name_it_was_given():
     assert CheckedStore(MemoryStore(), "d").name == "d"
+
+
+def test_a_newer_xarray_with_other_private_names_is_refused_not_unchecked(tmp_path, monkeypatch):
+    """Absent chunks are seen only through the Zarr array inside xarray's layers."""
+    from xarray.backends.zarr import ZarrArrayWrapper
+    from xarray.core import indexing
+
+    path = tmp_path / "c.zarr"
+    xr.Dataset({"t": ("x", np.arange(8.0))}).chunk(x=4).to_zarr(path)
+    plain = xr.open_zarr(path, chunks=None)
+    read(open_source(plain))
+
+    class Renamed(ZarrArrayWrapper):
+        """Another class name: its array is no longer looked for."""
+
+        __slots__ = ()
+
+    layers = list(trace.layers(plain["t"].variable._data))
+    (holder,) = (layer for layer in layers if isinstance(layer, ZarrArrayWrapper))
+    holder.__class__ = Renamed
+    with pytest.raises(DataError, match=r"xarray .* holds an array in a .*Renamed"):
+        open_source(plain)
+
+    class Layer(indexing.ExplicitlyIndexed):
+        held, shape, dtype, ndim = holder, (8,), np.dtype(float), 1
+
+    with pytest.raises(DataError, match=r"has none of the attributes .* Use an older xarray"):
+        list(trace.layers(Layer()))

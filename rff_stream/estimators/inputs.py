@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from rff_stream.errors import DataError
+from rff_stream.sources import kind_of
 from rff_stream.sources.columns import plain_names
 
 __all__ = [
@@ -26,21 +26,18 @@ __all__ = [
     "unchanged_on_error",
 ]
 
-LAZY_OR_LABELLED = ("xarray", "dask", "dask_expr", "zarr", "pathlib")
-
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
 def in_memory(X: Any) -> bool:
-    """Whether X is an array, list or DataFrame in memory, without named dimensions."""
-    home = type(X).__module__.partition(".")[0]
-    return home not in LAZY_OR_LABELLED and not isinstance(X, str)
+    """Whether X is an array, list or table in memory, without named dimensions."""
+    return kind_of(X) in ("array", "table")
 
 
 def in_storage(X: Any) -> bool:
     """Whether X is a path, a URL or a Zarr object: what it holds may not fit in memory."""
-    return isinstance(X, (str, PathLike)) or type(X).__module__.partition(".")[0] == "zarr"
+    return kind_of(X) == "stored"
 
 
 def names_of(X: Any) -> tuple[str, ...] | None:

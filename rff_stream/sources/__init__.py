@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rff_stream.sources.opening import open_source
+from rff_stream.sources.opening import kind_of, open_source
 from rff_stream.sources.protocol import SLAB_ROWS, Box, BoxCost, Columns, Reader, Rows, Source
 from rff_stream.sources.request import HoldOut
 
@@ -15,5 +15,6 @@ __all__ = [
     "Reader",
     "Rows",
     "Source",
+    "kind_of",
     "open_source",
 ]

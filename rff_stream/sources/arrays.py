@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +11,45 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.columns import Draft, Find, Found, Request, draft_of
+from rff_stream.sources.columns import Found, align
 from rff_stream.sources.protocol import Source
+from rff_stream.sources.request import Request
 from rff_stream.sources.trace import rechecked
-from rff_stream.sources.values import is_from, suggestion
+from rff_stream.sources.values import is_from, suggestion, unknown_container
 from rff_stream.sources.variable import Variable, variable_of
 
-__all__ = ["array_like", "named_like", "numbered", "open_arrays", "target_names"]
+__all__ = [
+    "array_like",
+    "as_it_is",
+    "numbered",
+    "one_a_row",
+    "open_container",
+    "target_names",
+    "targets_of",
+]
 
 
-def open_arrays(X: Any, y: Any, request: Request) -> Source:
+CONVERTED = (
+    "builtins.list",
+    "builtins.tuple",
+    "builtins.range",
+    "builtins.memoryview",
+    "array.array",
+    "torch",
+    "jax",
+    "jaxlib",
+    "sklearn",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "modin",
+)
+"""Where types come from that NumPy takes for arrays in memory; columns may stand beside arrays."""
+
+
+def open_container(X: Any, y: Any, request: Request) -> Source:
     """A source of the rows of X (n, d), y (n,) or (n, T) and weights (n,)."""
-    X = array_like(X, request.missing_chunks)
+    X = array_like("X", X, request.missing_chunks)
     if len(X.shape) != 2:
         raise DataError(
             f"Expected 2D array, got {len(X.shape)}D array instead: X has shape {X.shape}. X is "
@@ -30,10 +57,10 @@ def open_arrays(X: Any, y: Any, request: Request) -> Source:
             f"X.reshape(1, -1) for one row."
         )
     if any(has_unknown_rows(each) for each in (X, y, request.sample_weight, request.by)):
-        return open_array_blocks(X, y, request)
+        return open_blocks(X, y, request)
     inputs = numbered("x", variable_of("X", ("rows", "columns"), X))
-    table = ArrayTable(inputs, None if y is None else targets_of(y, request))
-    return table.draft(request).source(as_it_is, request, arrays=True)
+    draft = align(Arrays(inputs, y, request.missing_chunks), y, request)
+    return draft.source(as_it_is, request, arrays=True)
 
 
 def has_unknown_rows(values: Any) -> bool:
@@ -41,64 +68,88 @@ def has_unknown_rows(values: Any) -> bool:
     return is_from(values, "dask.array") and bool(np.isnan(values.shape[0]))
 
 
-class ArrayTable:
-    """X and y under the names x0, x1, … and y or y0, y1, …."""
+class Arrays:
+    """X and y under the names x0, x1, … and y or y0, y1, …; a :class:`~.columns.Container`.
 
-    def __init__(self, inputs: Found, targets: Found | None) -> None:
-        self.inputs = inputs
-        self.targets = targets
+    Parameters
+    ----------
+    inputs : Found
+        The columns of X.
+    y : array-like, optional
+    missing_chunks : str
+        What an absent chunk of a Zarr array means.
+    """
+
+    def __init__(self, inputs: Found, y: Any, missing_chunks: str) -> None:
+        self.all_inputs = inputs
+        self.missing_chunks = missing_chunks
+        self.all_targets = [] if y is None else [targets_of(y, missing_chunks)]
 
     @property
     def names(self) -> dict[str, Found]:
         """Every name with the array that it is a column of."""
-        both = (found for found in (self.inputs, self.targets) if found is not None)
-        return {name: found for found in both for name in found.columns or ()}
+        both = (self.all_inputs, *self.all_targets)
+        return {name: each for each in both for name in each.columns or ()}
 
     def find(self, name: str) -> Found:
         """A column of X or y."""
         names = self.names
         if name not in names:
             raise DataError(f"There is no column {name!r} in the arrays. {suggestion(name, names)}")
-        found = names[name]
-        place = (found.columns or ()).index(name)
-        picks = ((place,),) if len(found.variable.dims) > 1 else None
-        return Found(name, found.variable, picks=picks)
+        whole = names[name]
+        place = (whole.columns or ()).index(name)
+        picks = ((place,),) if len(whole.variable.dims) > 1 else None
+        return Found(name, whole.variable, picks=picks)
 
-    def chosen(self, request: Request) -> list[Found]:
+    def targets(self, y: Any) -> list[Found]:
+        """All columns of y."""
+        return self.all_targets
+
+    def column(self, role: str, values: Any) -> Found:
+        """A name that is looked up, or an array with a value a row."""
+        return self.find(values) if isinstance(values, str) else self.on_grid(role, values)
+
+    def inputs(
+        self, request: Request, targets: Sequence[Found], weight: Found | None
+    ) -> list[Found]:
         """The inputs asked for; all columns of X by default."""
         if request.inputs is not None:
             return [self.find(f"x{i}" if isinstance(i, int) else i) for i in request.inputs]
-        check_count(self.inputs.variable.shape[1], request)
-        return [self.inputs]
+        check_count(self.all_inputs.variable.shape[1], request)
+        return [self.all_inputs]
 
-    def draft(self, request: Request) -> Draft:
-        """The columns that were asked for."""
-        targets = [] if self.targets is None else [self.targets]
-        weight = named_like("sample_weight", request.sample_weight, self.find, request)
-        label = named_like("by", request.by, self.find, request)
-        rows = {"rows": self.inputs.variable.shape[0]}
-        draft = draft_of(
-            ("rows",), rows, self.chosen(request), targets, weight, label, request.y_labels
-        )
-        draft.choose(request, self.find)
-        return draft
+    def sizes(
+        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+    ) -> dict[str, int]:
+        """The rows of X."""
+        return {"rows": self.all_inputs.variable.shape[0]}
+
+    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+        """An array with a value a row."""
+        return one_a_row(role, values, self.missing_chunks)
 
 
-def check_count(found: int, request: Request) -> None:
+def check_count(count: int, request: Request) -> None:
     """As many columns as the model was fitted on."""
-    if request.columns is not None and len(request.columns.inputs) != found:
+    if request.columns is not None and len(request.columns.inputs) != count:
         wanted = len(request.columns.inputs)
         raise DataError(
-            f"X has {found} features, but the model is expecting {wanted} features as input: "
+            f"X has {count} features, but the model is expecting {wanted} features as input: "
             f"an array is taken by the number of its columns. Give the columns of the fit."
         )
 
 
-def array_like(values: Any, missing_chunks: str = "auto") -> Any:
-    """Arrays as they are, stored ones on the checked store; lists and the like in numpy."""
+def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
+    """Arrays as they are, stored ones on the checked store; lists and the like in numpy.
+
+    Raises
+    ------
+    KindError
+        The type is not one that is known to be an array: it is named.
+    """
     if is_from(values, "zarr"):
         return rechecked(values, (), missing_chunks)
-    if is_from(values, "dask.array") or is_from(values, "numpy") or is_from(values, "rff_stream"):
+    if any(is_from(values, module) for module in ("dask.array", "numpy", "rff_stream")):
         return values
     if is_from(values, "scipy.sparse"):
         raise DataError(
@@ -107,7 +158,9 @@ def array_like(values: Any, missing_chunks: str = "auto") -> Any:
         )
     if is_from(values, "xarray"):
         return values.data
-    return np.asarray(values)
+    if any(is_from(values, module) for module in CONVERTED):
+        return np.asarray(values)
+    raise unknown_container(role, values)
 
 
 def numbered(stem: str, variable: Variable) -> Found:
@@ -121,9 +174,9 @@ def target_names(count: int) -> tuple[str, ...]:
     return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
 
 
-def targets_of(y: Any, request: Request) -> Found:
+def targets_of(y: Any, missing_chunks: str) -> Found:
     """y (n,) or (n, T), named y or y0, y1, …."""
-    y = array_like(y, request.missing_chunks)
+    y = array_like("y", y, missing_chunks)
     if len(y.shape) not in (1, 2):
         raise DataError(
             f"y has shape {y.shape}, but rows of an array have targets (n,) or (n, T). "
@@ -133,19 +186,15 @@ def targets_of(y: Any, request: Request) -> Found:
     return Found("y", variable, columns=target_names(1 if y.ndim == 1 else y.shape[1]))
 
 
-def named_like(name: str, values: Any, find: Find, request: Request) -> Found | None:
-    """A weight or label: a name that is looked up, or an array with a value a row."""
-    if values is None or isinstance(values, Found):
-        return values
-    if isinstance(values, str):
-        return find(values)
-    values = array_like(values, request.missing_chunks)
+def one_a_row(role: str, values: Any, missing_chunks: str) -> Found:
+    """A weight or label: an array with a value a row."""
+    values = array_like(role, values, missing_chunks)
     if len(values.shape) != 1:
         raise DataError(
-            f"{name} has shape {values.shape}, but Sample weights must be 1D array or scalar: "
+            f"{role} has shape {values.shape}, but Sample weights must be 1D array or scalar: "
             f"one value a row. Reshape it."
         )
-    return Found(name, variable_of(name, ("rows",), values))
+    return Found(role, variable_of(role, ("rows",), values))
 
 
 def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
@@ -153,14 +202,13 @@ def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any
     return values
 
 
-def open_array_blocks(X: Any, y: Any, request: Request) -> BlockSource:
+def open_blocks(X: Any, y: Any, request: Request) -> BlockSource:
     """A source of dask arrays of which some have unknown chunks along rows."""
     given = {"X": X, "y": y, "sample_weight": request.sample_weight, "by": request.by}
     arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
     check_blocks(arrays)
     stubs = {name: stub(name, array) for name, array in arrays.items()}
     inputs = numbered("x", variable_of("X", ("rows", "columns"), stubs["X"]))
-    targets = targets_of(stubs["y"], request) if "y" in stubs else None
     request = replace(
         request,
         sample_weight=stubs.get("sample_weight", request.sample_weight),
@@ -169,7 +217,8 @@ def open_array_blocks(X: Any, y: Any, request: Request) -> BlockSource:
     members = [Member(name, array.numblocks[1] if array.ndim > 1 else 1)
                for name, array in arrays.items()]  # fmt: skip
     place = {name: (i, None) for i, name in enumerate(arrays)}
-    draft = ArrayTable(inputs, targets).draft(request)
+    target = stubs.get("y", y)
+    draft = align(Arrays(inputs, target, request.missing_chunks), target, request)
     return block_source(
         draft, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
     )

@@ -15,10 +15,10 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.columns import Draft, Request
+from rff_stream.sources.columns import Draft
 from rff_stream.sources.grid import Window, Wrap
 from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows
-from rff_stream.sources.request import HoldOut
+from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
 from rff_stream.sources.values import column_values, is_from, plain_array
 from rff_stream.sources.variable import Variable, kinds_like

@@ -1,7 +1,8 @@
-"""From named columns to a grid source: what every container has in common.
+"""From what was asked for to the columns of a row: the one place for every container.
 
-A container looks names up (``Found``) and settles the sample dimensions; the draft
-collects what each column is for, checks sizes, and gives the source.
+A container is a :class:`Container`: it looks names up and says which grid its samples lie on.
+:func:`align` asks it for inputs, targets, weight and labels, and collects them in a
+:class:`Draft`, which checks that they fit the grid and gives the source.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
 from rff_stream.sources.protocol import Columns
-from rff_stream.sources.request import HoldOut, InHoldOut, comparison
+from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
 from rff_stream.sources.rows import Filler, Role, Rules, Use
 from rff_stream.sources.values import (
     TIME_FIELDS,
@@ -35,16 +36,15 @@ from rff_stream.sources.values import (
 from rff_stream.sources.variable import Variable
 
 __all__ = [
+    "Container",
     "Draft",
     "Find",
     "Found",
     "Picks",
-    "Request",
-    "Where",
+    "align",
     "base_of",
     "check_field",
     "column_names",
-    "draft_of",
     "labels_of",
     "plain_names",
     "text_of",
@@ -53,45 +53,6 @@ __all__ = [
 
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""
-
-Where = tuple[str, str, Any] | HoldOut
-"""(name, op, value), or a hold-out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What :func:`open_source` was asked for, without X and y.
-
-    Parameters
-    ----------
-    inputs : tuple of names or None
-    dim : tuple of str or None
-    where : tuple of Where
-    missing_rows : {"error", "drop"}
-    missing_chunks : {"auto", "error", "fill"}
-    columns : Columns or None
-        Fitted columns, at prediction.
-    sample_weight, by : name or array-like, optional
-    y_labels : bool
-        y is the label of each row, not a number.
-    labels : tuple of str
-        Columns whose values together are the group label: "month=1,region=north".
-    """
-
-    inputs: tuple[Any, ...] | None = None
-    dim: tuple[str, ...] | None = None
-    where: tuple[Where, ...] = ()
-    missing_rows: str = "error"
-    missing_chunks: str = "auto"
-    columns: Columns | None = None
-    sample_weight: Any = None
-    by: Any = None
-    y_labels: bool = False
-    labels: tuple[str, ...] = ()
-
-    def missing(self, strict: bool) -> str:
-        """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""
-        return self.missing_rows if self.columns is None or strict else "drop"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +135,72 @@ def labels_of(variable: Variable, dim: str) -> Sequence[str]:
     return texts_of(range(variable.size(dim)) if values is None else values)
 
 
+class Container(Protocol):
+    """A container as names over a grid: what a new one has to say of itself."""
+
+    def find(self, name: str) -> Found:
+        """A column by its name, or a virtual name; raises with suggestions."""
+        ...
+
+    def targets(self, y: Any) -> list[Found] | None:
+        """Targets by name, or values with a place of their own; None: they lie on the grid."""
+        ...
+
+    def column(self, role: str, values: Any) -> Found | None:
+        """A weight or label by name, or with a place of its own; None: it lies on the grid."""
+        ...
+
+    def inputs(
+        self, request: Request, targets: Sequence[Found], weight: Found | None
+    ) -> list[Found]:
+        """Inputs: those of the fit, those asked for, or all that have no other part."""
+        ...
+
+    def sizes(
+        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+    ) -> dict[str, int]:
+        """Name and length of each sample dimension, in the order in which rows are counted."""
+        ...
+
+    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
+        """Values without names that have the shape of the grid."""
+        ...
+
+
+def align(container: Container, y: Any, request: Request) -> Draft:
+    """The columns that were asked for, over one grid.
+
+    Raises
+    ------
+    DataError
+        Names that are not there, lengths that differ, columns that hold no numbers.
+    """
+    targets = [] if y is None else container.targets(y)
+    asked = {"sample_weight": request.sample_weight, "by": request.by}
+    given = {role: each for role, each in asked.items() if each is not None}
+    others = {role: container.column(role, values) for role, values in given.items()}
+    inputs = container.inputs(request, targets or [], others.get("sample_weight"))
+    sizes = container.sizes(request, inputs, targets or [], y)
+    if targets is None:
+        targets = [container.on_grid("y", y, sizes)]
+    draft = Draft(sizes)
+    for each in inputs:
+        draft.numbers("input", each)
+    for each in targets:
+        if request.y_labels:
+            draft.label(each)
+        else:
+            draft.numbers("target", each)
+    for role, values in given.items():
+        each = others[role] or container.on_grid(role, values, sizes)
+        if role == "by":
+            draft.label(each)
+        else:
+            draft.weights(each)
+    draft.choose(request, container.find)
+    return draft
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
     """A use whose columns are not yet relative to what is read."""
@@ -190,13 +217,12 @@ class Draft:
 
     Parameters
     ----------
-    dims : sequence of str
-    sizes : mapping of dimension to length
+    sizes : mapping of sample dimension to length, in order
     """
 
-    def __init__(self, dims: Sequence[str], sizes: Mapping[str, int]) -> None:
-        self.dims = tuple(dims)
-        self.sizes = {dim: int(sizes[dim]) for dim in self.dims}
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.dims = tuple(sizes)
+        self.sizes = {dim: int(size) for dim, size in sizes.items()}
         self.variables: list[Variable] = []
         self.pending: list[Pending] = []
         self.names: dict[str, list[str]] = {"input": [], "target": []}
@@ -342,31 +368,6 @@ def flat_places(places: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     if not shape:
         return (0,) * len(places)
     return tuple(int(i) for i in np.ravel_multi_index(tuple(places.T), shape))
-
-
-def draft_of(
-    dims: Sequence[str],
-    sizes: Mapping[str, int],
-    inputs: Sequence[Found],
-    targets: Sequence[Found],
-    weight: Found | None,
-    label: Found | None,
-    y_labels: bool = False,
-) -> Draft:
-    """A draft with these columns, before its conditions."""
-    draft = Draft(dims, sizes)
-    for found in inputs:
-        draft.numbers("input", found)
-    for found in targets:
-        if y_labels:
-            draft.label(found)
-        else:
-            draft.numbers("target", found)
-    if weight is not None:
-        draft.weights(weight)
-    if label is not None:
-        draft.label(label)
-    return draft
 
 
 def base_of(name: str) -> tuple[str, dict[str, str]]:

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.columns import Found, Request
+from rff_stream.sources.columns import Found, align
 from rff_stream.sources.frames import column_of, text_names
+from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
 from rff_stream.sources.values import is_from
 from rff_stream.sources.variable import Variable
 
-__all__ = ["open_dask_frame"]
+__all__ = ["open_container"]
 
 
-def open_dask_frame(X: Any, y: Any, request: Request) -> BlockSource:
+def open_container(X: Any, y: Any, request: Request) -> BlockSource:
     """A source of the rows of a Dask DataFrame (or of a Series as its one column)."""
     frame = X if hasattr(X, "columns") and X.ndim == 2 else X.to_frame()
-    return FrameTable(frame, request).source(y)
+    return DaskFrame(frame).source(y, request)
 
 
-class FrameTable(Table):
+class DaskFrame(Table):
     """The columns of a Dask DataFrame, and other collections with the same partitions.
 
     Parameters
     ----------
     frame : dask DataFrame
-    request : Request
     """
 
-    def __init__(self, frame: Any, request: Request) -> None:
+    def __init__(self, frame: Any) -> None:
         self.frame = frame
-        self.request = request
         self.members: dict[str, Any] = {"X": frame}
         self.places: dict[int, tuple[int, Any]] = {}
         super().__init__(text_names(frame), self.frame_column, "the DataFrame")
@@ -63,31 +61,26 @@ class FrameTable(Table):
         return [Found(str(label), self.placed(str(label), meta, place, label))
                 for label, meta in metas]  # fmt: skip
 
-    def source(self, y: Any) -> BlockSource:  # type: ignore[override]
+    def targets(self, y: Any) -> list[Found]:
+        """Targets by name, or another collection with the same partitions."""
+        by_name = isinstance(y, (str, list, tuple))
+        return super().targets(y) if by_name else self.joined("y", y)
+
+    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+        """A collection of one column with the same partitions."""
+        return self.joined(role, values)[0]
+
+    def source(self, y: Any, request: Request) -> BlockSource:
         """The source of what was asked for."""
-        by_name = y is None or isinstance(y, (str, list, tuple))
-        targets = self.targets(y, self.request) if by_name else self.joined("y", y)
-        draft = self.draft(targets, self.looked_up())
+        draft = align(self, y, request)
         check_counts({name: each.npartitions for name, each in self.members.items()})
         needed = {self.places[id(v)] for v in draft.variables}
         frame = in_tuples(list(self.members.values()), [c for member, c in needed if member == 0])
         members = [Member(name) for name in self.members]
         wrap = partial(dask_frame_wrap, self.frame.index)
         return block_source(
-            draft, members, [frame], lambda v: self.places[id(v)], wrap, self.request, packed=True
+            draft, members, [frame], lambda v: self.places[id(v)], wrap, request, packed=True
         )
-
-    def looked_up(self) -> Request:
-        """The request, with weights and labels that are collections looked up."""
-        weight = self.one_column("sample_weight", self.request.sample_weight)
-        return replace(
-            self.request, sample_weight=weight, by=self.one_column("by", self.request.by)
-        )
-
-    def one_column(self, name: str, values: Any) -> Any:
-        """A name as it is; a collection of one column looked up."""
-        is_name = values is None or isinstance(values, str)
-        return values if is_name else self.joined(name, values)[0]
 
 
 def as_frame(name: str, values: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.sources.columns import Found, Request
+from rff_stream.sources.columns import Found, align
 from rff_stream.sources.grid import GridSource
+from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
 from rff_stream.sources.values import column_values, is_from, listed
 from rff_stream.sources.variable import Variable, variable_of
@@ -17,21 +18,30 @@ from rff_stream.sources.variable import Variable, variable_of
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["column_of", "frame_wrap", "open_frame", "text_names"]
+__all__ = ["column_of", "frame_wrap", "open_container", "text_names"]
 
 
-def open_frame(X: Any, y: Any, request: Request) -> GridSource:
+def open_container(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the rows of a DataFrame (or of a Series as its one column)."""
     frame = X if hasattr(X, "columns") else X.to_frame(X.name if X.name is not None else "x0")
-    names = text_names(frame)
+    draft = align(Frame(frame, request.missing_chunks), y, request)
+    return draft.source(partial(frame_wrap, frame.index), request)
 
-    def column(name: str) -> Variable:
-        return column_of(name, frame.iloc[:, names.index(name)])
 
-    table = Table(names, column, "the DataFrame")
-    targets = named_targets(y) if is_from(y, "pandas") else table.targets(y, request)
-    wrap = partial(frame_wrap, frame.index)
-    return table.draft(targets, request).source(wrap, request)
+class Frame(Table):
+    """The columns of a DataFrame; y may be another one, its rows paired by place."""
+
+    def __init__(self, frame: Any, missing_chunks: str) -> None:
+        names = text_names(frame)
+
+        def column(name: str) -> Variable:
+            return column_of(name, frame.iloc[:, names.index(name)])
+
+        super().__init__(names, column, "the DataFrame", missing_chunks)
+
+    def targets(self, y: Any) -> list[Found]:
+        """Targets by name, or columns and arrays with a row each."""
+        return named_targets(y) if is_from(y, "pandas") else super().targets(y)
 
 
 def named_targets(y: Any) -> list[Found]:

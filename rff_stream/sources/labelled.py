@@ -13,14 +13,14 @@ from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
 from rff_stream.sources.columns import (
     Found,
-    Request,
+    align,
     base_of,
     check_field,
-    draft_of,
     labels_of,
     plain_names,
 )
 from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.request import Request
 from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import is_from, listed, suggestion
 from rff_stream.sources.variable import Variable, regular_bounds, variable_of
@@ -28,13 +28,13 @@ from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Labelled", "masked_values", "open_labelled"]
+__all__ = ["Labelled", "masked_values", "open_container"]
 
 UNNAMED = "x"
 """Name of the values of a DataArray that has none."""
 
 
-def open_labelled(X: Any, y: Any, request: Request) -> GridSource:
+def open_container(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the samples of a Dataset or DataArray."""
     import xarray
 
@@ -81,7 +81,7 @@ class Labelled:
             return Found(name, self.variable(name))
         base, places = base_of(name)
         if places and (base in self.data.variables):
-            return self.column(name, base, places)
+            return self.single(name, base, places)
         stem, _, field = name.rpartition(".")
         if stem in self.data.variables:
             variable = self.variable(stem)
@@ -93,7 +93,7 @@ class Labelled:
             f'virtual name such as "time.dayofyear". {suggestion(name, known)}'
         )
 
-    def column(self, name: str, base: str, places: Mapping[str, str]) -> Found:
+    def single(self, name: str, base: str, places: Mapping[str, str]) -> Found:
         """One place of the extra dimensions of a variable: u[level=500]."""
         variable = self.variable(base)
         extra = [dim for dim in variable.dims if dim in places]
@@ -127,36 +127,21 @@ class Labelled:
 
     def source(self, y: Any, request: Request) -> GridSource:
         """The source of what was asked for."""
-        targets = self.targets(y)
-        weight = self.other("sample_weight", request.sample_weight)
-        label = self.other("by", request.by)
-        inputs = self.inputs(request, targets)
-        dims = self.dims(request, inputs, targets, y)
-        sizes = self.sizes(dims, [*inputs, *targets])
-        if y is not None and not targets:
-            targets = [self.unlabelled("y", y, dims, sizes)]
-        weight = weight or self.plain("sample_weight", request.sample_weight, dims, sizes)
-        label = label or self.plain("by", request.by, dims, sizes)
-        draft = draft_of(dims, sizes, inputs, targets, weight, label, request.y_labels)
-        draft.choose(request, self.find)
-        return draft.source(labelled_wrap(self.data, dims), request)
+        draft = align(self, y, request)
+        return draft.source(labelled_wrap(self.data, draft.dims), request)
 
-    def targets(self, y: Any) -> list[Found]:
-        """Targets by name, or from a labelled array; none yet for a plain array."""
-        if isinstance(y, str):
-            return [self.find(y)]
+    def targets(self, y: Any) -> list[Found] | None:
+        """Targets by name, or from a labelled array; None for a plain array."""
         if isinstance(y, (list, tuple)) and y and all(isinstance(name, str) for name in y):
             return [self.find(name) for name in y]
-        found = self.other("y", y)
-        return [] if found is None else [found]
+        one = self.column("y", y)
+        return None if one is None else [one]
 
-    def other(self, role: str, values: Any) -> Found | None:
+    def column(self, role: str, values: Any) -> Found | None:
         """A name in the data, or a labelled array that lies on the same coordinates."""
         if isinstance(values, str):
             return self.find(values)
-        if is_from(values, "xarray"):
-            return self.aligned(role, values)
-        return None
+        return self.aligned(role, values) if is_from(values, "xarray") else None
 
     def aligned(self, role: str, array: xarray.DataArray) -> Found:
         """A DataArray whose coordinates are those of X."""
@@ -184,10 +169,10 @@ class Labelled:
                 f"agree; align them with xarray.align."
             )
 
-    def unlabelled(self, role: str, values: Any, dims: Sequence[str], sizes: Any) -> Found:
+    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
         """A plain array of the grid's shape (targets may have one more axis)."""
-        values = array_like(values)
-        shape = tuple(sizes[dim] for dim in dims)
+        values = array_like(role, values, self.missing_chunks)
+        dims, shape = tuple(sizes), tuple(sizes.values())
         extra = values.shape[len(shape) :]
         if values.shape[: len(shape)] != shape or len(extra) > (role == "y"):
             raise DataError(
@@ -199,26 +184,24 @@ class Labelled:
         columns = target_names(extra[0] if extra else 1) if role == "y" else None
         return Found(role, variable_of(role, own, values), columns=columns)
 
-    def plain(self, role: str, values: Any, dims: Sequence[str], sizes: Any) -> Found | None:
-        """A weight or label given as a plain array."""
-        return None if values is None else self.unlabelled(role, values, dims, sizes)
-
-    def inputs(self, request: Request, targets: Sequence[Found]) -> list[Found]:
+    def inputs(
+        self, request: Request, targets: Sequence[Found], weight: Found | None
+    ) -> list[Found]:
         """Inputs: those of the fit, those asked for, or all other data variables."""
         if request.columns is not None:
             return self.fitted(request.columns.inputs)
         if request.inputs is not None:
             return [self.find(str(name)) for name in request.inputs]
         names = [str(name) for name in self.data.data_vars]
-        used = set() if self.one else {found.name for found in targets}
+        used = set() if self.one else {each.name for each in targets}
         used |= {str(request.sample_weight)} if isinstance(request.sample_weight, str) else set()
-        found = [self.find(name) for name in names if name not in used]
-        if not found:
+        left = [self.find(name) for name in names if name not in used]
+        if not left:
             raise DataError(
                 f"There are no inputs left: the data variables ({listed(names) or 'none'}) are all "
                 f"target or weight. Name the inputs, coordinates included: inputs=[…]."
             )
-        return found
+        return left
 
     def fitted(self, names: Sequence[str]) -> list[Found]:
         """The inputs of the fit, by name; by count for a DataArray after an array."""
@@ -261,7 +244,7 @@ class Labelled:
 
     def axes_of(self, y: Any, variable: Variable) -> int:
         """How many leading dimensions of X a plain y has."""
-        shape = array_like(y).shape
+        shape = array_like("y", y).shape
         same = [a == b for a, b in zip(shape, variable.shape, strict=False)]
         return same.index(False) if False in same else len(same)
 
@@ -276,13 +259,15 @@ class Labelled:
                 )
         return tuple(dim)
 
-    def sizes(self, dims: Sequence[str], found: Sequence[Found]) -> dict[str, int]:
+    def sizes(
+        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+    ) -> dict[str, int]:
         """Length of each sample dimension."""
         sizes = {str(dim): int(size) for dim, size in self.data.sizes.items()}
-        for each in found:
+        for each in (*inputs, *targets):
             for dim, size in zip(each.variable.dims, each.variable.shape, strict=True):
                 sizes.setdefault(dim, size)
-        return {dim: sizes[dim] for dim in dims}
+        return {dim: sizes[dim] for dim in self.dims(request, inputs, targets, y)}
 
 
 def sample_dims(found: Found) -> tuple[str, ...]:

@@ -1,17 +1,71 @@
-"""Any container -> a source of rows: recognises what it is, and opens it."""
+"""Any container -> a source of rows: recognises what it is, and opens it.
+
+A new kind of container is a file of this room with ``open_container(X, y, request)`` and a line
+in ``OPENERS``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from os import PathLike
-from typing import Any
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
 
 from rff_stream.errors import DataError
-from rff_stream.sources.columns import Request, Where
 from rff_stream.sources.protocol import Columns, Source
-from rff_stream.sources.values import is_from
+from rff_stream.sources.request import Request, Where
+from rff_stream.sources.values import is_from, unknown_container
 
-__all__ = ["open_source"]
+__all__ = ["OPENERS", "Kind", "Opener", "kind_of", "open_source"]
+
+Kind = Literal["array", "table", "labelled", "lazy", "stored"]
+"""What a container is: rows in memory without names or with names, named dimensions, a graph or
+query that is computed when it is read, or a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """A kind of container, and the module that opens it.
+
+    Parameters
+    ----------
+    module : str
+        Where ``open_container(X, y, request) -> Source`` is; ".zarr" is a file of this room.
+    kind : {"array", "table", "labelled", "lazy", "stored"}
+    types : tuple of str
+        Modules that the type of X, or a base of it, comes from, or whole names of types.
+    """
+
+    module: str
+    kind: Kind
+    types: tuple[str, ...]
+
+
+OPENERS = (
+    Opener(".zarr", "stored", ("builtins.str", "pathlib", "zarr")),
+    Opener(".labelled", "labelled", ("xarray",)),
+    Opener(".daskframes", "lazy", ("dask.dataframe", "dask_expr")),
+    Opener(".frames", "table", ("pandas", "polars", "pyarrow", "modin")),
+    Opener(".arrays", "lazy", ("dask.array",)),
+    Opener(".arrays", "array", ("numpy", "builtins.list", "builtins.tuple", "builtins.range")),
+    Opener(".arrays", "array", ("builtins.memoryview", "array.array", "scipy.sparse")),
+    Opener(".arrays", "array", ("torch", "jax", "jaxlib")),
+    Opener(".arrays", "array", ("sklearn",)),  # containers of its checks
+)
+"""The first that knows a type opens it; what none knows is refused by its name."""
+
+
+def opener_of(X: Any) -> Opener | None:
+    """Who opens X; None for a container that is not known."""
+    known = (opener for opener in OPENERS for each in opener.types if is_from(X, each))
+    return next(known, OPENERS[0] if isinstance(X, os.PathLike) else None)
+
+
+def kind_of(X: Any) -> Kind | None:
+    """What X is; None for a container that is not known."""
+    opener = opener_of(X)
+    return None if opener is None else opener.kind
 
 
 def open_source(
@@ -79,36 +133,18 @@ def open_source(
     [1. 2.] [False  True  True]
     """
     several = isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)
+    check_choice("missing_rows", missing_rows, ("error", "drop"))
+    check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
     request = Request(
         as_names(inputs), as_names(dim), tuple(where), missing_rows, missing_chunks, columns,
         sample_weight, None if several else by, y_labels, tuple(by) if several else (),
+        storage_options,
     )  # fmt: skip
-    check_choice("missing_rows", missing_rows, ("error", "drop"))
-    check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
-    if isinstance(X, (str, PathLike)) or is_from(X, "zarr"):
-        from rff_stream.sources.zarr import open_zarr
-
-        return open_zarr(X, y, request, storage_options)
-    return open_object(X, y, request)
-
-
-def open_object(X: Any, y: Any, request: Request) -> Source:
-    """A source of what is already open."""
-    if is_from(X, "xarray"):
-        from rff_stream.sources.labelled import open_labelled
-
-        return open_labelled(X, y, request)
-    if is_from(X, "dask.dataframe"):
-        from rff_stream.sources.daskframes import open_dask_frame
-
-        return open_dask_frame(X, y, request)
-    if is_from(X, "pandas"):
-        from rff_stream.sources.frames import open_frame
-
-        return open_frame(X, y, request)
-    from rff_stream.sources.arrays import open_arrays
-
-    return open_arrays(X, y, request)
+    opener = opener_of(X)
+    if opener is None:
+        raise unknown_container("X", X)
+    source: Source = import_module(opener.module, __package__).open_container(X, y, request)
+    return source
 
 
 def as_names(names: Sequence[Any] | str | None) -> tuple[Any, ...] | None:

@@ -1,10 +1,10 @@
-"""Which rows are asked for: comparisons with a value, and hold-outs by hash."""
+"""What was asked for: columns, rows that meet conditions, and hold-outs by hash."""
 
 from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,9 +13,10 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.moments.row_sample import hash_places
+from rff_stream.sources.protocol import Columns
 from rff_stream.sources.values import Convert, Days, Labels, Numbers, listed
 
-__all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut"]
+__all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut", "Request", "Where", "comparison"]
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -166,3 +167,46 @@ class InHoldOut:
 
     def __call__(self, values: Array) -> Array:
         return self.holdout.of_labels(self.then(values))
+
+
+Where = tuple[str, str, Any] | HoldOut
+"""(name, op, value), or a hold-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What :func:`open_source` was asked for, without X and y.
+
+    Parameters
+    ----------
+    inputs : tuple of names or None
+    dim : tuple of str or None
+    where : tuple of Where
+    missing_rows : {"error", "drop"}
+    missing_chunks : {"auto", "error", "fill"}
+    columns : Columns or None
+        Fitted columns, at prediction.
+    sample_weight, by : name or array-like, optional
+    y_labels : bool
+        y is the label of each row, not a number.
+    labels : tuple of str
+        Columns whose values together are the group label: "month=1,region=north".
+    storage_options : mapping, optional
+        For URLs, as fsspec takes them.
+    """
+
+    inputs: tuple[Any, ...] | None = None
+    dim: tuple[str, ...] | None = None
+    where: tuple[Where, ...] = ()
+    missing_rows: str = "error"
+    missing_chunks: str = "auto"
+    columns: Columns | None = None
+    sample_weight: Any = None
+    by: Any = None
+    y_labels: bool = False
+    labels: tuple[str, ...] = ()
+    storage_options: Mapping[str, Any] | None = None
+
+    def missing(self, strict: bool) -> str:
+        """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""
+        return self.missing_rows if self.columns is None or strict else "drop"

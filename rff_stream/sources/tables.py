@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rff_stream.errors import DataError
-from rff_stream.sources.arrays import as_it_is, named_like, targets_of
-from rff_stream.sources.columns import Draft, Found, Request, check_field, draft_of, plain_names
-from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
+from rff_stream.sources.columns import Found, align, check_field, plain_names
+from rff_stream.sources.grid import GridSource
+from rff_stream.sources.request import Request
 from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import listed, suggestion
 from rff_stream.sources.variable import Variable, variable_of
@@ -24,7 +25,8 @@ def open_table(arrays: Mapping[str, Any], y: Any, request: Request, name: str) -
     def column(key: str) -> Variable:
         return stored_column(key, arrays[key], request, name)
 
-    return Table(sorted(arrays), column, name).source(y, request, as_it_is)
+    table = Table(sorted(arrays), column, name, request.missing_chunks)
+    return align(table, y, request).source(as_it_is, request)
 
 
 def stored_column(key: str, array: Any, request: Request, name: str) -> Variable:
@@ -50,25 +52,36 @@ def stored_column(key: str, array: Any, request: Request, name: str) -> Variable
 class Table:
     """Columns by name; a column of two dimensions holds several, t[0], t[1], ….
 
+    A :class:`~.columns.Container`.
+
     Parameters
     ----------
     names : sequence of str
-    column : callable
+    make : callable
         Name to Variable, called once a name.
     what : str
         The table in messages.
+    missing_chunks : str
+        What an absent chunk of a Zarr array means.
     """
 
-    def __init__(self, names: Sequence[str], column: Callable[[str], Variable], what: str) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        make: Callable[[str], Variable],
+        what: str,
+        missing_chunks: str = "auto",
+    ) -> None:
         self.names = list(names)
-        self.column = column
+        self.make = make
         self.what = what
+        self.missing_chunks = missing_chunks
         self.known: dict[str, Variable] = {}
 
     def variable(self, name: str) -> Variable:
         """A column of the table, looked at once."""
         if name not in self.known:
-            self.known[name] = self.column(name)
+            self.known[name] = self.make(name)
         return self.known[name]
 
     def find(self, name: str) -> Found:
@@ -101,29 +114,26 @@ class Table:
             raise DataError(f"There is no {name!r} in {self.what}: {stem!r} has shape {shape}.")
         return Found(name, variable, picks=((place,),))
 
-    def source(self, y: Any, request: Request, wrap: Wrap) -> GridSource:
-        """The source of what was asked for."""
-        return self.draft(self.targets(y, request), request).source(wrap, request)
-
-    def draft(self, targets: Sequence[Found], request: Request) -> Draft:
-        """The columns that were asked for."""
-        weight = named_like("sample_weight", request.sample_weight, self.find, request)
-        label = named_like("by", request.by, self.find, request)
-        inputs = self.inputs(request, targets, weight)
-        first = (*targets, *inputs)[0].variable
-        rows = {"rows": first.shape[0]}
-        draft = draft_of(("rows",), rows, inputs, targets, weight, label, request.y_labels)
-        draft.choose(request, self.find)
-        return draft
-
-    def targets(self, y: Any, request: Request) -> list[Found]:
+    def targets(self, y: Any) -> list[Found]:
         """Targets by name, or an array with a row each."""
-        if y is None:
-            return []
         names = [y] if isinstance(y, str) else y
         if isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
             return [self.find(name) for name in names]
-        return [targets_of(y, request)]
+        return [targets_of(y, self.missing_chunks)]
+
+    def column(self, role: str, values: Any) -> Found:
+        """A name that is looked up, or an array with a value a row."""
+        return self.find(values) if isinstance(values, str) else self.on_grid(role, values)
+
+    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+        """An array with a value a row."""
+        return one_a_row(role, values, self.missing_chunks)
+
+    def sizes(
+        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+    ) -> dict[str, int]:
+        """The rows of the first column."""
+        return {"rows": (*targets, *inputs)[0].variable.shape[0]}
 
     def inputs(
         self, request: Request, targets: Sequence[Found], weight: Found | None

@@ -17,7 +17,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from
+from rff_stream.sources.values import is_from, listed
 
 __all__ = ["Traced", "one_graph", "rechecked", "stored_array"]
 
@@ -29,17 +29,61 @@ def layers(data: Any) -> Iterator[Any]:
         data = next_layer(data)
 
 
+HELD = ("_data", "_array", "array")
+"""Private names under which xarray's layers hold the next one; the last two also for Zarr."""
+
+
 def next_layer(data: Any) -> Any:
     """What a layer of xarray holds; None at the end."""
-    if not is_from(data, "xarray"):
+    name = held_name(data)
+    return None if name is None else getattr(data, name)
+
+
+def held_name(layer: Any) -> str | None:
+    """The attribute in which a layer of xarray holds the next; None for what holds none.
+
+    Raises
+    ------
+    DataError
+        xarray keeps its arrays under other names than those known here: a chunk that is absent
+        would be read as zeros, silently.
+    """
+    if not is_from(layer, "xarray"):
         return None
-    names = ("_array",) if is_wrapper(data) else ("_data", "array")
-    return next((getattr(data, name) for name in names if hasattr(data, name)), None)
+    name = next((each for each in names_of(layer) if hasattr(layer, each)), None)
+    if name is None and (is_layer(layer) or holds_zarr(layer)):
+        import xarray
+
+        kind = type(layer)
+        raise DataError(
+            f"xarray {xarray.__version__} holds an array in a {kind.__module__}.{kind.__name__} "
+            f"that has none of the attributes {listed(HELD)}. They lead to the Zarr array, whose "
+            f"chunks are checked as they are read. Use an older xarray, or a newer rff_stream."
+        )
+    return name
 
 
-def is_wrapper(data: Any) -> bool:
-    """Whether this is xarray's holder of a zarr.Array."""
-    return type(data).__name__ == "ZarrArrayWrapper"
+def names_of(layer: Any) -> tuple[str, ...]:
+    """Names to look for in a layer: xarray's holder of a zarr.Array has one of its own."""
+    return ("_array",) if type(layer).__name__ == "ZarrArrayWrapper" else ("_data", "array")
+
+
+def is_layer(layer: Any) -> bool:
+    """Whether xarray decodes or slices another array in it; ends are files and memory."""
+    if is_from(layer, "xarray.core.indexing.IndexingAdapter"):
+        return False
+    wraps = ("xarray.core.indexing.ExplicitlyIndexed", "xarray.core.variable.Variable")
+    is_end = is_from(layer, "xarray.backends")
+    return type(layer).__name__ == "ZarrArrayWrapper" or (
+        not is_end and any(is_from(layer, each) for each in wraps)
+    )
+
+
+def holds_zarr(layer: Any) -> bool:
+    """Whether any attribute is a zarr.Array."""
+    slots = (name for base in type(layer).__mro__ for name in getattr(base, "__slots__", ()))
+    values = (getattr(layer, name, None) for name in (*slots, *getattr(layer, "__dict__", ())))
+    return any(is_from(value, "zarr.core.array") for value in values)
 
 
 def stored_array(data: Any) -> Any:
@@ -62,8 +106,8 @@ def replaced(data: Any, array: Any) -> Any:
     if is_from(data, "zarr.core.array"):
         return array
     found = copy.copy(data)
-    names = ("_array",) if is_wrapper(data) else ("_data", "array")
-    name = next(name for name in names if hasattr(data, name))
+    name = held_name(data)
+    assert name is not None, "rechecked() found the array below this layer"
     setattr(found, name, replaced(getattr(data, name), array))
     return found
 

@@ -38,6 +38,7 @@ __all__ = [
     "plain_array",
     "suggestion",
     "units_of_time",
+    "unknown_container",
 ]
 
 EPOCH = "days since 1970-01-01"
@@ -209,10 +210,24 @@ def units_of_time(dtype: np.dtype[Any], calendar: str = "") -> str:
     return EPOCH if dtype.kind == "M" or calendar else ""
 
 
-def is_from(value: Any, module: str) -> bool:
-    """Whether the type (or a base of it) comes from a module, without importing it."""
-    names = (base.__module__ for base in type(value).__mro__)
-    return any(name == module or name.startswith(module + ".") for name in names)
+def is_from(value: Any, name: str) -> bool:
+    """Whether the type (or a base of it) comes from a module or has this whole name.
+
+    Nothing is imported for it.
+    """
+    names = (f"{base.__module__}.{base.__qualname__}." for base in type(value).__mro__)
+    return any(each.startswith(f"{name}.") for each in names)
+
+
+def unknown_container(role: str, values: Any) -> KindError:
+    """The error that names a type which is no container here."""
+    kind = type(values)
+    return KindError(
+        f"{role} is a {kind.__module__}.{kind.__qualname__}, which is no container that is known "
+        f"here: arrays (NumPy, Dask, lists), tables, xarray objects, Zarr groups and paths are. "
+        f"Convert it: numpy.asarray(…) where it fits in memory, dask.array.from_array(…) where "
+        f"slices of it can be read."
+    )
 
 
 def plain_array(values: Any) -> Array:

@@ -13,6 +13,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
+from rff_stream.sources import arrays, labelled
 from rff_stream.sources.checked import (
     PICKLED,
     CheckedStore,
@@ -21,15 +22,16 @@ from rff_stream.sources.checked import (
     check_codecs,
     store_name,
 )
-from rff_stream.sources.columns import Request
 from rff_stream.sources.protocol import Source
+from rff_stream.sources.request import Request
+from rff_stream.sources.tables import open_table
 from rff_stream.sources.values import listed
 from rff_stream.words import redacted
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Place", "open_zarr"]
+__all__ = ["Place", "open_container"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +43,30 @@ class Place:
     name: str
 
 
-def open_zarr(
-    X: Any, y: Any, request: Request, storage_options: Mapping[str, Any] | None
-) -> Source:
+def open_container(X: Any, y: Any, request: Request) -> Source:
     """A source of the rows of a Zarr group: labelled where xarray wrote it."""
-    place = place_of(X, storage_options)
+    place = place_of(X, request.storage_options)
     store = CheckedStore(place.store, place.name, default=default_rule(request))
     group = opened(store, place)
     if isinstance(group, zarr.Array):
         return open_one(group, y, request)
-    arrays = arrays_of(group, place)
-    for array in arrays.values():
+    members = arrays_of(group, place)
+    for array in members.values():
         check_codecs(array, place.name)
-    if all(is_labelled(array) for array in arrays.values()):
-        from rff_stream.sources.labelled import open_labelled
-
+    if all(is_labelled(array) for array in members.values()):
         data = as_xarray(store, place, group)
-        set_masked_rules(store, arrays, data, request)
-        return open_labelled(data, y, request)
-    from rff_stream.sources.tables import open_table
-
-    set_rules(store, arrays, request)
-    return open_table(arrays, y, request, place.name)
+        set_masked_rules(store, members, data, request)
+        return labelled.open_container(data, y, request)
+    set_rules(store, members, request)
+    return open_table(members, y, request, place.name)
 
 
 def open_one(array: Any, y: Any, request: Request) -> Source:
     """A source of one array, of rows and columns."""
-    from rff_stream.sources.arrays import open_arrays
-
     store = array.store_path.store
     check_codecs(array, store.name)
     set_rules(store, {array.path: array}, request)
-    return open_arrays(array, y, request)
+    return arrays.open_container(array, y, request)
 
 
 def place_of(X: Any, storage_options: Mapping[str, Any] | None) -> Place:
@@ -210,8 +204,6 @@ def set_masked_rules(
     store: CheckedStore, arrays: Mapping[str, Any], data: xarray.Dataset, request: Request
 ) -> None:
     """What absent chunks mean, now that the values which decode to missing are known."""
-    from rff_stream.sources.labelled import masked_values
-
     for name, array in arrays.items():
-        masked = masked_values(data.variables[name]) if name in data.variables else []
+        masked = labelled.masked_values(data.variables[name]) if name in data.variables else []
         store.rules[array.path] = array_rule(array, masked, request.missing_chunks)
