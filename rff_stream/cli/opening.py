@@ -149,7 +149,7 @@ def answered(path: str, machine: Machine, storage_options: Mapping[str, Any] | N
         before = MomentStore.open(path, storage_options=remote).batches()
         model = load_model(path, machine, storage_options=storage_options)
         if MomentStore.open(path, storage_options=remote).batches() == before:
-            keep_answer(model, before, (path, remote))
+            keep_answer(model, before)
             return
 
 

@@ -22,11 +22,9 @@ from rff_stream.sources import Source, open_source
 from rff_stream.sources.growth import can_grow, record_of
 
 if TYPE_CHECKING:
-    from rff_stream.store import Checkpoint, MomentStore
+    from rff_stream.store import Checkpoint, Home, MomentStore
 
 __all__ = ["GrowingEstimator"]
-
-Home = tuple[str, Mapping[str, Any] | None]
 
 
 class GrowingEstimator(StreamedEstimator):
@@ -39,6 +37,7 @@ class GrowingEstimator(StreamedEstimator):
 
     _ledger: Ledger = Ledger()
     _home: Home | None = None
+    _answer_name: str = ""
     _groups: Mapping[Any, Moments] | None = None
     _selection: Mapping[str, Any] = {}
     _pass: str = ""
@@ -170,7 +169,7 @@ class GrowingEstimator(StreamedEstimator):
 
     def _forget_history(self) -> None:
         """As before any rows were counted."""
-        for name in ("_ledger", "_home", "_groups", "_selection", "_pass"):
+        for name in ("_ledger", "_home", "_answer_name", "_groups", "_selection", "_pass"):
             self.__dict__.pop(name, None)
 
     def _adopt(self, groups: Mapping[Any, Moments]) -> None:
@@ -198,12 +197,8 @@ class GrowingEstimator(StreamedEstimator):
         return self._groups or {None: self.moments_}
 
     def _store(self) -> MomentStore | None:
-        """The store that this model was loaded from, as it is now."""
-        from rff_stream.store import MomentStore
-
-        if self._home is None:
-            return None
-        return MomentStore.open(self._home[0], storage_options=self._home[1])
+        """The store that this model was loaded from, as it is now; refuses another one."""
+        return None if self._home is None else self._home.open()
 
     def _opened(
         self, X: Any, y: Any, sample_weight: Any, storage_options: Any, **choices: Any

@@ -31,6 +31,9 @@ from rff_stream.store.criteria import ChosenGroups, Weights, Where
 
 __all__ = ["keep_answer", "load", "plain_value", "save", "shell_of", "value_of"]
 
+ELSEWHERE = {"memory", "missing_chunks", "missing_rows", "progress"}
+"""Parameters that no answer from given moments depends on."""
+
 MAP = "map/"
 STATE = "fitted/"
 
@@ -71,12 +74,17 @@ def save(
     )
 
 
-def keep_answer(model: GrowingEstimator, batches: Collection[Batch], home: tuple[str, Any]) -> None:
-    """Write what a stored model answers from exactly these batches, so that loading does not."""
-    path, options = home
-    save_answer(
-        path, batches, {"fitted": facts_of(model)}, model._arrays(), storage_options=options
-    )
+def keep_answer(model: GrowingEstimator, batches: Collection[Batch]) -> None:
+    """Write what a loaded model answers from exactly these batches, so that loading does not.
+
+    Nothing is written where parameters were set since: what is kept there is everyone's.
+    """
+    assert model._home is not None
+    store = model._home.open()
+    saved = shell_of(store.header, store.arrays).get_params(deep=False)
+    mine = model.get_params(deep=False)
+    if all(plain_value(mine[name]) == plain_value(saved[name]) for name in mine.keys() - ELSEWHERE):
+        save_answer(model._home, batches, {"fitted": facts_of(model)}, model._arrays())
 
 
 def facts_of(model: StreamedEstimator) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def load(
             "It was written by another version or another program; upgrade rff_stream."
         ) from error
     if isinstance(model, GrowingEstimator) and stored.moments is not None and not chosen:
-        model._home = (os.fspath(path), storage_options)
+        model._home, model._answer_name = stored.home, stored.answer
         model._ledger = Ledger.of(stored.known.values())
     return model
 

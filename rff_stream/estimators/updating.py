@@ -18,7 +18,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.sources import Source
 from rff_stream.sources.growth import PartSource, can_grow, check_unchanged, growth_of, record_of
 from rff_stream.statistics.content import ContentStatistic
-from rff_stream.store import Batch, MomentStore, Outdated, is_answered
+from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
 
 __all__ = ["Added", "Update", "counted", "ingested", "updated"]
 
@@ -73,7 +73,7 @@ def updated(model: GrowingEstimator, *given: Any, **choices: Any) -> Update:
         found = ingested(model, store, request)
         batches = adopt(model, store)
         if model._home is not None and not is_answered(store.log):
-            keep_answer(model, batches, model._home)
+            keep_answer(model, batches)
         return found
     found = looked(model, model._ledger, model.moments_.row, request)
     for added in found.added:
@@ -117,13 +117,16 @@ def adopt(model: GrowingEstimator, store: MomentStore) -> list[Batch]:
     """Answer from what the store holds now, unless the model does already; from which batches."""
     while True:
         batches = store.batches()
-        ledger, rows = Ledger.of(store.ever().values()), sum(batch.rows for batch in batches)
-        if ledger == model._ledger and rows == model.n_rows_:
+        model._home = None if model._home is None else model._home.at(store)
+        answer, ledger = answer_name(store.log, batches), Ledger.of(store.ever().values())
+        if answer == model._answer_name:
+            model._ledger = ledger
             return batches
         groups = store.groups()
         if store.batches() == batches:  # else others committed meanwhile
             break
     model._adopt(groups)
+    model._answer_name = answer
     model._ledger = ledger
     model.n_missing_ = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
     return batches

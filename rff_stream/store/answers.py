@@ -1,8 +1,9 @@
 """Answers of a model that grew: derived from its moments, kept beside them, solved where absent.
 
-``answers/<sha256 of the batches that count>/`` is a small store of its own, which verifies by
-its own commit. Batches that come or go make another name, so an old answer is never taken
-for a new one.
+``answers/<sha256>/`` is a small store of its own, which verifies by its own commit. Its name
+is made of all that the answer depends on: the first entry of the model's log, which vouches for
+map and parameters, and the batches that count. So an old answer is never taken for a new one,
+nor that of another model.
 """
 
 from __future__ import annotations
@@ -13,22 +14,21 @@ from rff_stream._array import digest
 from rff_stream.errors import ModelError
 from rff_stream.store.contents import Root, read_root
 from rff_stream.store.entries import Batch
-from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.log import Log
 
-__all__ = ["ANSWERS", "answer_log", "answer_name", "find_answer", "is_answered"]
+__all__ = ["ANSWERS", "answer_log", "answer_name", "find_answer", "find_name", "is_answered"]
 
 ANSWERS = "answers"
 
 
-def find_answer(files: Files, batches: Collection[Batch], max_bytes: int) -> Root | None:
+def find_answer(log: Log, batches: Collection[Batch], max_bytes: int) -> Root | None:
     """What was solved from exactly these batches, every byte verified; None if nothing was."""
     try:
-        log = answer_log(files, batches)
-        return None if log is None else read_root(log, max_bytes)
+        found = answer_log(log, batches)
+        return None if found is None else read_root(found, max_bytes)
     except ModelError as error:
-        place = f"{files.place}/{ANSWERS}/{answer_name(batches)}"
+        place = f"{log.files.place}/{ANSWERS}/{find_name(log, batches)}"
         raise ModelError(f"{error} Or remove {place}: it is derived, and solved again.") from error
 
 
@@ -36,20 +36,32 @@ def is_answered(log: Log) -> bool:
     """Whether the model need not be solved when it is loaded; reads no moments."""
     live = log.current().live.values()
     own = log.first.answers is not None and {batch.data for batch in live} == {log.first.data}
-    return own or answer_name(live) in log.files.folders(ANSWERS)
+    return own or find_name(log, live) is not None
 
 
-def answer_log(files: Files, batches: Collection[Batch]) -> Log | None:
+def answer_log(log: Log, batches: Collection[Batch]) -> Log | None:
     """The log of the store that holds the answer of some batches."""
-    name = answer_name(batches)
-    if name not in files.folders(ANSWERS):  # nor a link to one
+    name = find_name(log, batches)
+    if name is None:
         return None
-    inside = files.below(f"{ANSWERS}/{name}")
+    inside = log.files.below(f"{ANSWERS}/{name}")
     # Local stores come into being at one instant; elsewhere a driver may have died before.
-    unfinished = not isinstance(files, LocalFiles) and not inside.folders("log")
+    unfinished = not isinstance(log.files, LocalFiles) and not inside.folders("log")
     return None if unfinished else Log.open(inside)
 
 
-def answer_name(batches: Collection[Batch]) -> str:
-    """The folder of the answer of some batches, whatever their order."""
+def find_name(log: Log, batches: Collection[Batch]) -> str | None:
+    """The folder that holds the answer of some batches; None where none does."""
+    there = log.files.folders(ANSWERS)  # no links
+    names = answer_name(log, batches), name_of_batches(batches)
+    return next((name for name in names if name in there), None)
+
+
+def answer_name(log: Log, batches: Collection[Batch]) -> str:
+    """The folder of the answer of some batches of a model, whatever their order."""
+    return digest({"model": log.origin, "batches": name_of_batches(batches)})
+
+
+def name_of_batches(batches: Collection[Batch]) -> str:
+    """As rff_stream named the folder before the model was part of the name."""
     return digest({batch.id: batch.content for batch in batches})

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rff_stream.errors import ModelError
-from rff_stream.store.answers import ANSWERS, answer_log, answer_name, find_answer
+from rff_stream.store.answers import ANSWERS, answer_log, find_answer, find_name
 from rff_stream.store.contents import read_batch, read_root
-from rff_stream.store.entries import Entry, State
+from rff_stream.store.entries import Entry
 from rff_stream.store.files import Files
 from rff_stream.store.log import Log, entry_name
 
@@ -50,8 +50,8 @@ def verify_store(files: Files, max_bytes: int) -> Verified:
         raise ModelError("\n".join(problems[:5]) + more)
     found = files.sizes("")
     named = _named(log, history)
-    if (answer := answer_log(files, log.state.live.values())) is not None:
-        start = _answer(log.state)
+    if (answer := answer_log(log, log.state.live.values())) is not None:
+        start = f"{ANSWERS}/{find_name(log, log.state.live.values())}/"
         named |= {f"{start}{name}" for name in _named(answer, answer.history())}
     live = log.state.live.values()
     return Verified(
@@ -68,22 +68,26 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
     state = log.current()
     live = {batch.data for batch in state.live.values()}
     gone = {batch.data: batch.number for batch in state.gone.values()}
-    removed = []
+    answer = find_name(log, state.live.values())
+    removed: list[str] = []
+
+    def remove(name: str) -> None:
+        log.files.remove(name)
+        removed.append(name)
+
     for data in log.files.folders("data"):
         folder = f"data/{data}"
         since = [entry_name(gone[data])] if data in gone else list(log.files.sizes(folder))
         if data not in live and all(log.files.age(name) > older_than for name in since or [folder]):
-            removed.append(folder)
+            remove(folder)  # at once: its writer may go on, and makes it young first
     for name in log.files.folders(ANSWERS):
         folder = f"{ANSWERS}/{name}"
-        kept = name == log.first.answers or _answer(state) == f"{folder}/"
+        kept = name in (log.first.answers, answer)
         if not kept and all(log.files.age(n) > older_than for n in log.files.sizes(folder)):
-            removed.append(folder)
+            remove(folder)
     for name in log.files.sizes("log"):
         if PARTIAL.fullmatch(name) and log.files.age(name) > older_than:
-            removed.append(name)
-    for name in removed:
-        log.files.remove(name)
+            remove(name)
     return removed
 
 
@@ -95,7 +99,7 @@ def _problems(log: Log, max_bytes: int) -> Iterator[str]:
         yield str(error)
         return
     try:
-        find_answer(log.files, log.state.live.values(), max_bytes)
+        find_answer(log, log.state.live.values(), max_bytes)
     except ModelError as error:
         yield str(error)
     for batch in log.state.live.values():
@@ -103,11 +107,6 @@ def _problems(log: Log, max_bytes: int) -> Iterator[str]:
             read_batch(log, batch, root, max_bytes)
         except ModelError as error:
             yield str(error)
-
-
-def _answer(state: State) -> str:
-    """How the files of the answer of a grown model begin."""
-    return f"{ANSWERS}/{answer_name(state.live.values())}/"
 
 
 def _named(log: Log, history: list[Entry]) -> set[str]:

@@ -15,7 +15,7 @@ from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node
 from rff_stream.store.canonical_json import MAX_JSON
-from rff_stream.store.creation import NewBatch, write_batch
+from rff_stream.store.creation import NewBatch, commit_batch
 from rff_stream.store.entries import State
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
@@ -108,9 +108,8 @@ class Checkpoint:
         store = self._made()
         labels = {"seen": seen} | ({} if groups else {EMPTY: True})
         new = NewBatch(id_of(node), groups or {None: Moments.zero(store.row, store.order)}, labels)
-        fields = write_batch(store.log.files, new.checked(store.row, store.order))
 
-        def build(state: State) -> dict[str, Any] | None:
+        def build(state: State, fields: dict[str, Any]) -> dict[str, Any] | None:
             if any(id_of(above) in state.live for above in at_or_above(node)):
                 return None
             live = {key: node_of(key) for key in state.live}
@@ -119,8 +118,7 @@ class Checkpoint:
                 return None
             return {"op": "checkpoint", "replaces": sorted(below), **fields}
 
-        if store.log.commit(build) is None:
-            store.log.files.remove(f"data/{fields['data']}")
+        commit_batch(store.log, new.checked(store.row, store.order), build)
 
     def _found(self) -> MomentStore | None:
         """The store there, if it is of this very pass."""

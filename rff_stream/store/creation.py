@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,12 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.array_codec import check_dtype, encode, group_metadata
 from rff_stream.store.atomic import exists, staged
 from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain
-from rff_stream.store.entries import FORMAT, Manifest, State, sha256
+from rff_stream.store.entries import FORMAT, Entry, Manifest, State, sha256
 from rff_stream.store.files import Files
+from rff_stream.store.ids import Outdated
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
-from rff_stream.store.log import Log
+from rff_stream.store.log import Log, Replaced
 from rff_stream.store.manifest import write_vouched
 from rff_stream.store.moments_codec import (
     check_moments,
@@ -29,7 +30,10 @@ from rff_stream.store.moments_codec import (
     sorted_groups,
 )
 
-__all__ = ["FIT", "NewBatch", "NewStore", "content_of", "write_batch", "write_store"]
+__all__ = ["FIT", "NewBatch", "NewStore", "commit_batch", "content_of", "write_store"]
+
+Fields = dict[str, Any]
+"""Fields of an entry of the log."""
 
 FIT = "fit"
 """Id of the batch that a fitted model begins with."""
@@ -131,7 +135,29 @@ def write_store(
         _fill(files, new)
 
 
-def write_batch(files: Files, batch: NewBatch) -> dict[str, Any]:
+def commit_batch(
+    log: Log, batch: NewBatch, build: Callable[[State, Fields], Fields | None]
+) -> Entry | None:
+    """Write the moments of a checked batch and commit them.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(state, fields)`` gives the fields of the entry, from what is to be said of the
+        batch; None where there is nothing to do: then the moments are removed again.
+    """
+    fields = _write_batch(log.files, batch)
+    try:
+        entry = log.commit(lambda state: build(state, fields))
+    except (Outdated, Replaced):
+        log.files.remove(f"data/{fields['data']}")
+        raise
+    if entry is None:
+        log.files.remove(f"data/{fields['data']}")
+    return entry
+
+
+def _write_batch(files: Files, batch: NewBatch) -> Fields:
     """Write the moments of a checked batch; returns what their commit says of them."""
     data = uuid.uuid4().hex
     folder, labels = f"data/{data}", list(batch.groups)
@@ -170,7 +196,7 @@ def _fill(files: Files, new: NewStore) -> None:
     fields: dict[str, Any] = {"files": {}}
     try:
         if new.batch is not None:
-            fields = write_batch(files, new.batch)
+            fields = _write_batch(files, new.batch)
         inputs = {"header": dict(new.header), "content": fields.get("content")}
         answers = sha256(canonical(inputs, "header"))
         manifest = write_vouched(files, new.contents(answers))

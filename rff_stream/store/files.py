@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rff_stream.errors import ModelError
@@ -61,6 +62,14 @@ class Files(Protocol):
 
     def remove(self, folder: str) -> None:
         """Remove a folder and what is in it, as far as that goes."""
+        ...
+
+    def renew(self, name: str) -> None:
+        """Set the age of a file to 0, where that can be done."""
+        ...
+
+    def pinned(self) -> AbstractContextManager[Files]:
+        """The files of the root that is there now, though another root takes its place."""
         ...
 
     def age(self, name: str) -> float:

@@ -39,6 +39,7 @@ class LocalFiles:
     def __init__(self, root: str) -> None:
         self.root = root
         self.place = root
+        self._pin: int | None = None
 
     def find(self, name: str, at_most: int) -> bytes | None:
         with self._refusing_links(name):
@@ -108,7 +109,7 @@ class LocalFiles:
                 with contextlib.suppress(OSError):
                     os.unlink(partial, dir_fd=folder)
         if first:
-            self.settle([name])
+            self._confirm(name)
         return first
 
     def below(self, folder: str) -> LocalFiles:
@@ -118,6 +119,10 @@ class LocalFiles:
         """A link is exclusive."""
 
     def remove(self, folder: str) -> None:
+        if self._pin is not None:  # the path may lead to another root by now
+            with contextlib.suppress(OSError), self._folder(os.path.dirname(folder)) as inside:
+                os.unlink(os.path.basename(folder), dir_fd=inside)
+            return
         path = os.path.join(self.root, folder)
         if os.path.islink(path) or os.path.isfile(path):
             with contextlib.suppress(OSError):
@@ -130,15 +135,27 @@ class LocalFiles:
 
     def identity(self) -> object:
         try:
-            found = os.stat(self.root)
+            found = os.stat(self.root if self._pin is None else self._pin)
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
+    def renew(self, name: str) -> None:
+        with self._refusing_links(name), self._folder(os.path.dirname(name)) as folder:
+            os.utime(os.path.basename(name), dir_fd=folder, follow_symlinks=False)
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[LocalFiles]:
+        with self._refusing_links(""), self._folder("") as descriptor:
+            files = LocalFiles(self.root)
+            files.place, files._pin = self.place, descriptor
+            yield files
+
     @contextlib.contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[int]:
         """Descriptor of a folder, reached from the root without following a link."""
-        descriptor = os.open(self.root, FOLDER)
+        start = self.root if self._pin is None else "."
+        descriptor = os.open(start, FOLDER, dir_fd=self._pin)
         try:
             for part in filter(None, name.split("/")):
                 if make:
@@ -169,6 +186,18 @@ class LocalFiles:
                 "so two writers could not be told apart. Write to a local disk, NFS or S3."
             ) from error
         return True
+
+    def _confirm(self, name: str) -> None:
+        """Settle a file that others see already: where that fails, say what is so."""
+        try:
+            self.settle([name])
+        except ModelError as error:
+            raise ModelError(
+                f"{self.place}/{name} was written and counts, but the disk did not confirm that "
+                f"it will stay ({error.__cause__}): a loss of power may take it back. Do not "
+                "repeat the call under another name, or without one. Look at the disk, then open "
+                "the store again and see whether the commit is there."
+            ) from error
 
     def _sync(self, name: str) -> None:
         folder_name, last = os.path.split(name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rff_stream.errors import ModelError
@@ -14,7 +15,7 @@ from rff_stream.store.canonical_json import MAX_JSON, dump, parse, parse_loosely
 from rff_stream.store.entries import Batch, Entry, State, check_format, is_root, sha256
 from rff_stream.store.files import Files, damaged
 
-__all__ = ["SNAPSHOT_EVERY", "Log", "now"]
+__all__ = ["SNAPSHOT_EVERY", "Log", "Replaced", "now"]
 
 SNAPSHOT_EVERY = 128
 """Every entry with such a number holds the full state: opening reads at most so many."""
@@ -27,6 +28,10 @@ KEPT = 2 * SNAPSHOT_EVERY
 
 NUMBER = re.compile(r"\d{20}")
 FIRST = f"log/{0:020}/zarr.json"
+
+
+class Replaced(ModelError):
+    """Another store, or another history, stands where the one that was opened stood."""
 
 
 class Log:
@@ -73,11 +78,21 @@ class Log:
         """The entry that made the store."""
         return self._recent[0][0]
 
+    @property
+    def origin(self) -> str:
+        """sha256 of the entry that made the store: no other store has it."""
+        return self._recent[0][1]
+
     def refresh(self) -> None:
-        """Take the entries that came since."""
+        """Take the entries that came since.
+
+        Raises
+        ------
+        Replaced
+            Where another store, or another history, has taken the place of this one.
+        """
         with self._lock:
-            while (data := self.files.find(entry_name(self.last + 1), MAX_JSON)) is not None:
-                self._take(self.last + 1, data)
+            self._refresh(self.files)
 
     def current(self) -> State:
         """The state now, as a value that stays."""
@@ -128,24 +143,88 @@ class Log:
         """
         with self._lock:
             while True:
-                self.refresh()
-                fields = build(self.state)
-                if fields is None:
-                    return None
-                entry = self._next(fields)
-                if self._put(entry):
-                    return entry
+                with self.files.pinned() as files:
+                    self._refresh(files)
+                    fields = build(self.state)
+                    if fields is None:
+                        return None
+                    entry = self._next(fields)
+                    if self._put(entry, files):
+                        return entry
 
-    def _put(self, entry: Entry) -> bool:
+    def _refresh(self, files: Files) -> None:
+        """Take the entries that came since, if they follow those that were read."""
+        known = {entry_name(n): MAX_JSON for n in {0, self.last, self.last + 1} if n >= 0}
+        found = files.find_all(known)
+        self._check_same(found)
+        data = found[entry_name(self.last + 1)]
+        while data is not None:
+            self._take(self.last + 1, data)
+            data = files.find(entry_name(self.last + 1), MAX_JSON)
+
+    def _check_same(self, found: Mapping[str, bytes | None]) -> None:
+        """Refuse another first or last entry than those that were read."""
+        if self.last < 0:
+            return
+        for number, wanted in ((0, self.origin), (self.last, self.head)):
+            self._check_entry(number, wanted, found[entry_name(number)])
+
+    def check_has(self, number: int, commit: str) -> None:
+        """Refuse a log whose entry of a number is not the one that was read before."""
+        self._check_entry(number, commit, self.files.find(entry_name(number), MAX_JSON))
+
+    def _check_entry(self, number: int, commit: str, data: bytes | None) -> None:
+        if data is None or sha256(data) != commit:
+            is_now = "missing" if data is None else f"{sha256(data)[:12]}…"
+            raise Replaced(
+                f"{self.files.place} is no longer what was opened: entry {number} of its log was "
+                f"{commit[:12]}… and is {is_now}. The store was overwritten, moved, or restored "
+                "from an older copy. Nothing was written to what is there now; open or load it "
+                "again."
+            )
+
+    def _put(self, entry: Entry, files: Files) -> bool:
         """Whether this entry, and not that of another writer, got its number."""
         data, name = entry.to_bytes(), entry_name(entry.number)
         if self.last >= 0:  # what this entry builds on must outlive it
-            self.files.settle([entry_name(self.last)])
+            files.settle([entry_name(self.last)])
+            self._check_own(entry, files)
         # An answer that was lost on its way leaves our own bytes there.
-        if not self.files.create(name, data) and self.files.find(name, MAX_JSON) != data:
+        if not files.create(name, data) and files.find(name, MAX_JSON) != data:
             return False
+        if self.last >= 0:
+            self._check_place(name, files)
         self._take(entry.number, data)
         return True
+
+    def _check_own(self, entry: Entry, files: Files) -> None:
+        """Refuse to commit data that were removed while their writer stood still."""
+        if entry.data is None:
+            return
+        folder = f"data/{entry.data}"
+        own = {name: size for name, (size, _) in entry.files.items() if name.startswith(folder)}
+        with contextlib.suppress(ModelError):  # absent: the listing says so
+            files.renew(f"{folder}/zarr.json")  # from now on too young to be collected
+        if files.sizes(folder) != own:
+            raise ModelError(
+                f"{self.files.place}/{folder} is not as it was written for the batch {entry.id!r}: "
+                "data that no commit names are removed when they are a day old (gc). Nothing was "
+                "committed; append the batch again."
+            )
+
+    def _check_place(self, name: str, files: Files) -> None:
+        """Take an entry back that was written as the store was replaced."""
+        try:
+            known = {entry_name(n): MAX_JSON for n in {0, self.last}}
+            self._check_same(files.find_all(known))
+            if files.identity() != self.files.identity():
+                raise Replaced(
+                    f"{self.files.place} was replaced during a commit. What is there now is as "
+                    "its writer left it, and the commit is not in it; open or load it again."
+                )
+        except Replaced:
+            files.remove(name)
+            raise
 
     def _start(self, snapshot: int) -> None:
         """Entry 0, and the state before the last entry that holds one."""

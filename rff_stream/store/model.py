@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rff_stream._array import Array
@@ -15,6 +15,7 @@ from rff_stream.store.contents import read_batches, read_root, read_whole, sum_b
 from rff_stream.store.creation import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.entries import Batch, ever
 from rff_stream.store.files import Files
+from rff_stream.store.home import Home
 from rff_stream.store.location import open_files
 from rff_stream.store.log import Log
 from rff_stream.store.manifest import MAX_BYTES
@@ -41,6 +42,10 @@ class StoredModel:
         Labels by id of every batch that was ever committed.
     seen : int or None
         Rows that were looked at for the batches that count, where all of them say it.
+    home : Home or None
+        Where it lives and which model it is; None where some of its batches were chosen.
+    answer : str
+        Name of what is answered from the batches that count: other batches, another name.
     """
 
     header: dict[str, Any]
@@ -49,6 +54,8 @@ class StoredModel:
     moments: dict[Label, Moments] | None
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: int | None = None
+    home: Home | None = None
+    answer: str = ""
 
 
 def save_model(
@@ -99,26 +106,24 @@ def save_model(
 
 
 def save_answer(
-    path: str | os.PathLike[str],
+    home: Home,
     batches: Collection[Batch],
     header: Mapping[str, Any],
     answers: Mapping[str, Array],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep what was solved from exactly these batches of the model at ``path``.
+    """Keep what was solved from exactly these batches of a model, with its own parameters.
 
     :func:`load_model` gives it back while they are the batches that count, with ``header`` in
     place of what the model's own says under the same keys.
     """
-    files = open_files(path, storage_options)
-    if find_answer(files, batches, MAX_BYTES) is not None:
+    log = home.open().log
+    if find_answer(log, batches, MAX_BYTES) is not None:
         return
-    place = f"{os.fspath(path).rstrip('/')}/{ANSWERS}/{answer_name(batches)}"
+    place = f"{home.path.rstrip('/')}/{ANSWERS}/{answer_name(log, batches)}"
     try:
-        save_model(place, header, {}, answers, None, storage_options=storage_options)
+        save_model(place, header, {}, answers, None, storage_options=home.storage_options)
     except ModelError:  # another driver may have been faster
-        if find_answer(files, batches, MAX_BYTES) is None:
+        if find_answer(log, batches, MAX_BYTES) is None:
             raise
 
 
@@ -144,10 +149,12 @@ def load_model(
         When there is no model, it is of a newer format, or a file is missing, extra, a link
         or changed; it names the file.
     """
-    return read_whole(open_files(path, storage_options), lambda files: _load(files, max_bytes))
+    files = open_files(path, storage_options)
+    log, stored = read_whole(files, lambda files: _load(files, max_bytes))
+    return replace(stored, home=Home.of(log, path, storage_options))
 
 
-def _load(files: Files, max_bytes: int) -> StoredModel:
+def _load(files: Files, max_bytes: int) -> tuple[Log, StoredModel]:
     log = Log.open(files)
     root = read_root(log, max_bytes)
     live = log.state.live
@@ -158,13 +165,21 @@ def _load(files: Files, max_bytes: int) -> StoredModel:
         moments = sum_by_group(g for _, g in read_batches(log, chosen, root, max_bytes))
     header, answers = root.header, root.answers
     if not unchanged:
-        found = find_answer(files, live.values(), max_bytes)
+        found = find_answer(log, live.values(), max_bytes)
         answers = {} if found is None else found.answers
         header = header if found is None else {**header, **found.header}
     said = [batch.labels.get("seen") for batch in live.values()]
     seen = [n for n in said if type(n) is int]
     looked = sum(seen) if said and len(seen) == len(said) else None
-    return StoredModel(header, root.arrays, answers, moments, ever(log.state), looked)
+    return log, StoredModel(
+        header,
+        root.arrays,
+        answers,
+        moments,
+        ever(log.state),
+        looked,
+        answer=answer_name(log, live.values()),
+    )
 
 
 def _meaning(moments: Mapping[Any, Moments]) -> tuple[AugmentedRow, int]:

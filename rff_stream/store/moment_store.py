@@ -23,7 +23,7 @@ from rff_stream.store.contents import (
     read_whole,
     sum_by_group,
 )
-from rff_stream.store.creation import NewBatch, NewStore, content_of, write_batch, write_store
+from rff_stream.store.creation import NewBatch, NewStore, commit_batch, content_of, write_store
 from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_chooser
 from rff_stream.store.entries import Batch, Entry, State, ever
 from rff_stream.store.files import Files
@@ -36,7 +36,7 @@ from rff_stream.store.ids import (
     shared_labels,
 )
 from rff_stream.store.location import open_files
-from rff_stream.store.log import Log
+from rff_stream.store.log import Log, Replaced
 from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moments_codec import Label
 
@@ -201,9 +201,8 @@ class MomentStore:
         state = self._log.current()
         if new.id in state.live or new.id in state.gone:
             return not is_there(state, new.id, content_of(new))
-        fields = write_batch(self._log.files, new)
 
-        def build(state: State) -> dict[str, Any] | None:
+        def build(state: State, fields: dict[str, Any]) -> dict[str, Any] | None:
             if is_there(state, new.id, fields["content"]):
                 return None
             if still is not None and not still(ever(state)):
@@ -212,14 +211,7 @@ class MomentStore:
                 )
             return {"op": "add", **fields}
 
-        try:
-            committed = self._log.commit(build) is not None
-        except Outdated:
-            self._log.files.remove(f"data/{fields['data']}")
-            raise
-        if not committed:  # another process was faster with the same batch
-            self._log.files.remove(f"data/{fields['data']}")
-        return committed
+        return commit_batch(self._log, new, build) is not None
 
     def ever(self) -> Ever:
         """Labels by id of every batch that was ever committed, forgotten and compacted ones too."""
@@ -327,19 +319,18 @@ class MomentStore:
                 return None
             groups = sum_by_group(g for _, g in self._read_batches(chosen))
             new = NewBatch(COMPACTED, groups, shared_labels(chosen))
-            fields = write_batch(self._log.files, new.checked(self.row, self.order))
-            fields["id"] = COMPACTED + fields["content"][:32]
 
             def build(
-                state: State, chosen: list[Batch] = chosen, fields: dict[str, Any] = fields
+                state: State, fields: dict[str, Any], chosen: list[Batch] = chosen
             ) -> dict[str, Any] | None:
                 if any(state.live.get(batch.id) != batch for batch in chosen):
                     return None  # one was taken away meanwhile: sum again
-                return {"op": "compact", "replaces": [b.id for b in chosen], **fields}
+                named = {**fields, "id": COMPACTED + fields["content"][:32]}
+                return {"op": "compact", "replaces": [b.id for b in chosen], **named}
 
-            if self._log.commit(build) is not None:
-                return str(fields["id"])
-            self._log.files.remove(f"data/{fields['data']}")
+            new = new.checked(self.row, self.order)
+            if (entry := commit_batch(self._log, new, build)) is not None:
+                return entry.id
 
     def verify(self) -> Verified:
         """Read every byte that counts, and the whole log; says what else lies there.
@@ -374,7 +365,10 @@ class MomentStore:
         return isinstance(id, str) and unicodedata.normalize("NFC", id) in self.ids()
 
     def __repr__(self) -> str:
-        return store_card(self, self._log.files.place).line("place", "batches", "rows")
+        try:
+            return store_card(self, self._log.files.place).line("place", "batches", "rows")
+        except Replaced:
+            return f"MomentStore({self._log.files.place}: no longer what was opened)"
 
     def _repr_html_(self) -> str:
         return store_card(self, self._log.files.place).html()

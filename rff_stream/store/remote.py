@@ -134,6 +134,13 @@ class RemoteFiles:
     def identity(self) -> object:
         return None
 
+    def renew(self, name: str) -> None:
+        """An object keeps its time."""
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[RemoteFiles]:
+        yield self
+
     def below(self, folder: str) -> RemoteFiles:
         return RemoteFiles(self.system, self._path(folder), f"{self.place}/{folder}", self._secret)
 
