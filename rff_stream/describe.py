@@ -15,7 +15,16 @@ import numpy as np
 
 from rff_stream.words import format_bytes
 
-__all__ = ["Card", "model_card", "moments_card", "plan_card", "store_card", "table"]
+__all__ = [
+    "Card",
+    "moments_card",
+    "names_with_units",
+    "numbers",
+    "plan_card",
+    "some",
+    "store_card",
+    "table",
+]
 
 MOST_ROWS = 8
 """Batches or groups that are listed; the rest are counted."""
@@ -99,8 +108,8 @@ def moments_card(moments: Any) -> Card:
             ("shape", shape),
             ("sums", kept),
             ("bytes", format_bytes(moments.__sizeof__())),
-            ("inputs", _some(row.inputs)),
-            ("target names", _some(row.targets)),
+            ("inputs", some(row.inputs)),
+            ("target names", some(row.targets)),
             ("sample", f"{len(moments.sample.rows):,} of at most {moments.sample.size:,} rows"),
             ("map", f"map {row.map_fingerprint[:8]}"),
             ("fingerprint", row.fingerprint[:16]),
@@ -122,10 +131,10 @@ def store_card(store: Any, place: str) -> Card:
         ("place", place),
         ("batches", f"{len(batches):,} batches"),
         ("rows", f"{sum(batch.rows for batch in batches):,} rows"),
-        ("groups", "" if labels <= {None} else _some(sorted(map(str, labels)))),
+        ("groups", "" if labels <= {None} else some(sorted(map(str, labels)))),
         ("features", f"R={row.n_features}, T={row.n_targets}, order {store.order}"),
-        ("inputs", _some(row.inputs)),
-        ("target names", _some(row.targets)),
+        ("inputs", some(row.inputs)),
+        ("target names", some(row.targets)),
         ("map", row.map_fingerprint[:16]),
         ("head", store.head[:16]),
     )
@@ -138,34 +147,6 @@ def store_card(store: Any, place: str) -> Card:
     )
 
 
-def model_card(model: Any) -> Card:
-    """Of an estimator, fitted or not: what was asked, what was found, what it holds."""
-    asked = _changed(model)
-    words = ", ".join(f"{name}={value!r}" for name, value in asked.items())
-    rows = [("asked", words or "defaults")]
-    if not hasattr(model, "features_"):
-        return Card(type(model).__name__, (*rows, ("state", "not fitted")))
-    columns, features = model.columns_, model.features_
-    d = len(columns.inputs)
-    missing = f", {model.n_missing_:,} looked at and not used" if model.n_missing_ else ""
-    held = getattr(model, "moments_", None)
-    inputs = _with_units(columns.inputs, columns.units[:d])
-    rows += [
-        ("rows", f"{model.n_rows_:,}{missing}"),
-        ("inputs", f"d = {d}: {_some(inputs)}"),
-        ("targets", _some(_with_units(columns.targets, columns.units[d:]))),
-        ("features", f"R = {features.n_components}, {type(features).__name__}, {features.dtype}"),
-        ("length-scale", numbers(getattr(model, "length_scale_", None))),
-        ("bandwidth", numbers(getattr(model, "bandwidth_", None))),
-        ("alpha", numbers(getattr(model, "alpha_", None))),
-        ("df", _df(model)),
-        ("noise", _noise(model)),
-        ("moments", "" if held is None else _held(held)),
-        ("map", features.fingerprint[:16]),
-    ]
-    return Card(type(model).__name__, tuple(rows))
-
-
 def numbers(value: Any, most: int = 6) -> str:
     """One number or several, four digits each; "" for None."""
     if value is None:
@@ -175,37 +156,13 @@ def numbers(value: Any, most: int = 6) -> str:
     return shown + (f", … ({len(found)})" if len(found) > most else "")
 
 
-def _changed(model: Any) -> dict[str, Any]:
-    """Parameters that are not the defaults of the class."""
-    defaults = type(model)().get_params(deep=False)
-    given = model.get_params(deep=False)
-    return {name: value for name, value in given.items() if repr(value) != repr(defaults[name])}
-
-
-def _held(moments: Any) -> str:
-    return f"{format_bytes(moments.__sizeof__())}, order {moments.order}"
-
-
-def _df(model: Any) -> str:
-    if not hasattr(model, "df_"):
-        return ""
-    most, r = float(np.max(model.df_)), model.features_.n_components
-    words = "R is enough" if most < 0.8 * r else "more components may do better"
-    return f"{most:.0f} of R = {r}: {words}"
-
-
-def _noise(model: Any) -> str:
-    if not hasattr(model, "noise_variance_"):
-        return ""
-    return f"standard deviation {numbers(np.sqrt(model.noise_variance_))}"
-
-
-def _with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
+def names_with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    """ "lat [degrees_north]"; the name alone where no unit is known."""
     padded = (*units, *[""] * len(names))
     return [f"{name} [{unit}]" if unit else name for name, unit in zip(names, padded, strict=False)]
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = MOST_ROWS) -> str:
     """Names with commas, the first of many."""
-    shown = ", ".join(map(str, names[:MOST_ROWS]))
-    return shown + (f", … ({len(names)})" if len(names) > MOST_ROWS else "")
+    shown = ", ".join(map(str, names[:most]))
+    return shown + (f", … ({len(names)})" if len(names) > most else "")

@@ -361,7 +361,13 @@ def test_inspect_says_what_a_model_is(cli: Cli, model: Path) -> None:
     assert found["inputs"] == ["wind", "lat", "time.dayofyear"]
     assert (found["n_rows"], found["n_components"], found["alpha"]) == (1200, 32, 0.001)
     text = cli("inspect", model).stdout
-    for word in ("every byte verified", "wind ", "flux W m-2", "gaussian, R = 32", "1,200 fitted"):
+    for word in (
+        "every byte verified",
+        "wind ",
+        "flux [W m-2]",
+        "gaussian, R = 32",
+        "1,200 fitted",
+    ):
         assert word in text
 
 

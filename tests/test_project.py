@@ -41,6 +41,7 @@ ROOMS = [
     {"sources"},
     {"store"},
     {"execution"},
+    {"model"},
     {"estimators"},
     {"plot"},
     {"report"},

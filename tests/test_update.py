@@ -174,8 +174,8 @@ def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
     grown(cube, 30, 35)
     original, raced = updating.read, []
 
-    def read(model: Any, source: Any, row: Any) -> Any:
-        found = original(model, source, row)
+    def read(model: Any, source: Any, row: Any, **choices: Any) -> Any:
+        found = original(model, source, row, **choices)
         if not raced:
             raced.append(True)
             rs.load(stored).update(cube)
@@ -193,8 +193,8 @@ def test_an_update_that_another_overtook_reads_what_is_left(cube, stored, monkey
     grown(cube, 30, 40)
     original, raced = updating.read, []
 
-    def read(model: Any, source: Any, row: Any) -> Any:
-        found = original(model, source, row)
+    def read(model: Any, source: Any, row: Any, **choices: Any) -> Any:
+        found = original(model, source, row, **choices)
         if not raced:  # another driver saw only five of the days
             raced.append(True)
             with monkeypatch.context() as patch:

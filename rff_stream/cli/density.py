@@ -81,7 +81,7 @@ def density(
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
         found = fitted.density(places, storage_options=options)
-        return found if hasattr(found, "data_vars") else stacked(found)
+        return found if hasattr(found, "data_vars") else writing.stacked(found)
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -148,7 +148,7 @@ def novelty(
         label = (score >= fitted.offset_) * 2 - 1 + 0 * score
         if hasattr(score, "to_dataset"):
             return score.to_dataset(name="score").assign(label=label)
-        return stacked((score, label))
+        return writing.stacked((score, label))
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -325,10 +325,3 @@ def fit(made: Any, data: str, selection: Selection, seed: int) -> None:
         where=selection.conditions(seed, "train"),
         storage_options=selection.storage_options,
     )
-
-
-def stacked(columns: Any) -> Any:
-    """Answers for plain arrays as one array (n, width)."""
-    import dask.array as da
-
-    return da.stack([column.astype(float) for column in columns], axis=-1)

@@ -11,7 +11,7 @@ import click
 
 from rff_stream.cli.redaction import redacted
 
-__all__ = ["number", "numbers", "show", "with_units"]
+__all__ = ["number", "numbers", "show"]
 
 Line = tuple[str, str]
 
@@ -48,16 +48,3 @@ def numbers(values: Any) -> str:
     """One number, or several with commas."""
     found = values.tolist() if hasattr(values, "tolist") else values
     return ", ".join(map(number, found)) if isinstance(found, list) else number(found)
-
-
-def with_units(names: Sequence[str], units: Sequence[str], values: Any = None) -> str:
-    """ "lat 8.2 degrees_north, lon 20 degrees_east"."""
-    several = ["" if values is None else number(float(each)) for each in spread(values, names)]
-    pairs = zip(names, several, units, strict=False)
-    return ", ".join(" ".join(filter(None, each)) for each in pairs)
-
-
-def spread(values: Any, names: Sequence[str]) -> Sequence[Any]:
-    """One value a name, from one for all or one each."""
-    found = values.tolist() if hasattr(values, "tolist") else values
-    return found if isinstance(found, (list, tuple)) else [found] * len(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rff_stream.cli.output import Line, number, numbers, with_units
+from rff_stream.cli.output import Line, number
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
@@ -41,43 +41,9 @@ def of_plan(found: Plan) -> tuple[Facts, list[Line]]:
 
 def of_model(model: Any) -> tuple[Facts, list[Line]]:
     """What a fitted model is."""
-    columns = model.columns_
-    d, units = len(columns.inputs), columns.units or ("",) * 99
-    facts = {
-        "estimator": type(model).__name__,
-        "inputs": columns.inputs,
-        "targets": columns.targets,
-        "units": columns.units,
-        "kernel": kernel_name(model.kernel),
-        "length_scale": model.length_scale_,
-        "n_components": model.features_.n_components,
-        "alpha": model.alpha_,
-        "df": model.df_,
-        "n_rows": model.n_rows_,
-        "fingerprint": model.features_.fingerprint,
-        "has_moments": hasattr(model, "moments_"),
-    }
-    lines = [
-        ("rows", f"{model.n_rows_:,} fitted"),
-        ("inputs", ", ".join(columns.inputs)),
-        ("target", with_units(columns.targets, units[d:])),
-        ("kernel", f"{facts['kernel']}, R = {facts['n_components']}"),
-        ("lengths", with_units(columns.inputs, units, model.length_scale_)),
-        ("alpha", f"{numbers(model.alpha_)}; df = {numbers(model.df_)} of {facts['n_components']}"),
-    ]
-    if hasattr(model, "classes_"):
-        classes = model.classes_.tolist()
-        facts |= {"classes": classes, "n_passes": model.n_passes_}
-        lines.append(("classes", f"{len(classes)}: {', '.join(map(str, classes[:12]))}"))
-    return facts, lines
+    from rff_stream.model.facts import facts, values_of
 
-
-def kernel_name(kernel: Any) -> str:
-    """ "gaussian", "matern nu=2.5"."""
-    if isinstance(kernel, str):
-        return kernel
-    nu = f" nu={kernel.nu:g}" if hasattr(kernel, "nu") else ""
-    return type(kernel).__name__.lower() + nu
+    return values_of(model), [(each.name, each.text) for each in facts(model) if each.text]
 
 
 def of_fit(model: Any, seconds: float) -> tuple[Facts, list[Line]]:
@@ -91,7 +57,8 @@ def of_fit(model: Any, seconds: float) -> tuple[Facts, list[Line]]:
     others = "" if not model.n_missing_ else " (the others are held out, filtered or missing)"
     speed = f"{seconds:.1f} s, {seen / seconds:,.0f} rows/s"
     memory = f"peak {format_bytes(peak)} in this process, {format_bytes(promised)} planned"
-    lines = [("rows", used + others), *lines[1:], ("time", speed), ("memory", memory)]
+    described = [(name, text) for name, text in lines if name != "rows"]
+    lines = [("rows", used + others), *described, ("time", speed), ("memory", memory)]
     measured = {
         "n_rows_seen": seen,
         "seconds": seconds,

@@ -13,6 +13,7 @@ from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.redaction import redacted
 from rff_stream.cli.session import computing
+from rff_stream.errors import ModelError
 
 __all__ = ["inspect", "predict", "score", "scores"]
 
@@ -49,7 +50,7 @@ def predict(
     loaded = opening.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
     with computing(machine):
-        found = loaded.predict(opening.opened(data), storage_options=storage_options)
+        found = answer_of(loaded, opening.opened(data), storage_options)
         if not dry_run:
             writing.write_predictions(
                 found, output, overwrite=overwrite, storage_options=storage_options
@@ -118,10 +119,24 @@ def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
     return values.place(every[0]), values.place(every[1])
 
 
+def answer_of(model: Any, data: Any, storage_options: Any) -> Any:
+    """What a model says of rows: labels or values, a density with its errors, components."""
+    for name in ("predict", "density", "transform"):
+        if hasattr(model, name):
+            found = getattr(model, name)(data, storage_options=storage_options)
+            return writing.stacked(found) if isinstance(found, tuple) else found
+    raise ModelError(f"{type(model).__name__} answers nothing about single rows.")
+
+
 def scores(
     model: Any, data: str, selection: Selection, seed: int
 ) -> tuple[report.Facts, list[Line]]:
     """Scores on the rows selected; on the test part where rows were held out."""
+    if not model.columns_.targets:
+        raise ModelError(
+            f"The model is a {type(model).__name__}, which was fitted without a target, so there "
+            "is nothing to compare its answers with. Use predict to write them, or report --data."
+        )
     labels = hasattr(model, "classes_")
     found = (model.scores if labels else model.residuals)(
         opening.opened(data),

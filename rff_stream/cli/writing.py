@@ -13,7 +13,7 @@ from typing import Any
 
 from rff_stream.errors import ModelError
 
-__all__ = ["check_output", "sizes", "write_predictions"]
+__all__ = ["check_output", "sizes", "stacked", "write_predictions"]
 
 METADATA = ("zarr.json", ".zgroup", ".zarray")
 
@@ -50,6 +50,13 @@ def check_replaced(path: Path, overwrite: bool) -> None:
             f"{path} exists. Predictions replace nothing by accident: give --overwrite, or "
             f"choose another name."
         )
+
+
+def stacked(columns: Any) -> Any:
+    """Answers for plain arrays as one array (n, width)."""
+    import dask.array as da
+
+    return da.stack([column.astype(float) for column in columns], axis=-1)
 
 
 def sizes(values: Any) -> dict[str, int]:

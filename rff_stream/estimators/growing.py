@@ -49,6 +49,7 @@ class GrowingEstimator(StreamedEstimator):
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.features, self.columns_.inputs)
 
+    @unchanged_on_error
     def update(
         self,
         X: Any,
@@ -76,6 +77,9 @@ class GrowingEstimator(StreamedEstimator):
         by : str, optional
             Label of each row: every label is a batch, and those that are known are not
             counted again. Reads X twice.
+
+            The growing data of the fit need neither: their rows are known by their place, and
+            only those that came since are counted, with or without a name or labels.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
 
@@ -131,6 +135,7 @@ class GrowingEstimator(StreamedEstimator):
         self._ledger = Ledger(batches={batch: content}) if batch else Ledger()
         return self
 
+    @unchanged_on_error
     def fit_moments(
         self, features: Any, moments: Moments | Mapping[Any, Moments], *, flat: bool = True
     ) -> Self:
@@ -238,6 +243,15 @@ class GrowingEstimator(StreamedEstimator):
             )
         choices: Any = {"missing_rows": self.missing_rows, "missing_chunks": self.missing_chunks}
         return open_source(X, y, weight, **choices)
+
+    @property
+    def _labels_by(self) -> Any:
+        """Name(s) of the labels of the fit; None where it had none, or an array."""
+        by = self._selection.get("by")
+        named = isinstance(by, str) or (
+            isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)
+        )
+        return by if named else None
 
     def _merged(self, groups: Mapping[Any, Moments]) -> dict[Any, Moments]:
         """Moments by group with those of one more batch."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rff_stream.estimators.growing import GrowingEstimator
+from rff_stream.estimators.inputs import kept_on_error, lock_of
 from rff_stream.estimators.looking import STEP, State, has_settled, states
 from rff_stream.sources import Source
 
@@ -44,6 +45,18 @@ class RunningEstimator(GrowingEstimator):
         State
             Rows, share read, and the error on held-out leaves with its standard error.
         """
+        steps = self._steps(X, y, sample_weight, every, choices)
+        while True:
+            with lock_of(self):
+                state = kept_on_error(self, lambda: next(steps, None))
+            if state is None:
+                return
+            yield state
+
+    def _steps(
+        self, X: Any, y: Any, sample_weight: Any, every: float, choices: Mapping[str, Any]
+    ) -> Iterator[State]:
+        """The states of a stream; this estimator may be half-way to the next one."""
         yield from states(self, self._begun(X, y, sample_weight, **choices), every)
 
     def _settle(self, source: Source, until: float, checkpoint: Any) -> None:

@@ -10,15 +10,16 @@ from typing import Any, Literal
 import numpy as np
 from dask.base import is_dask_collection
 from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
-from rff_stream.describe import model_card
 from rff_stream.estimators.inputs import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.prediction import map_rows
 from rff_stream.features import FeatureMap
+from rff_stream.model.facts import model_card
 from rff_stream.moments import Moments
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
@@ -94,7 +95,7 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return model_card(self).html()
+        return str(estimator_html_repr(self)) + model_card(self).html()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rff_stream._array import digest
-from rff_stream.errors import ModelError
+from rff_stream.errors import DataError, ModelError
 from rff_stream.estimators.growing import GrowingEstimator, rows_of_batch
 from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.ledger import Ledger, content_of_arrays
@@ -165,30 +165,59 @@ def looked(model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, request: 
         raise ValueError("batch= and by= were both given: name all rows, or label each. Use one.")
     if in_memory(request.X) and request.by is None:
         return Update(tuple(new_arrays(model, ledger, row, request)))
-    source = model._opened(
-        request.X, request.y, request.sample_weight, request.storage_options, by=request.by
-    )
+    source = opened(model, request, request.by or model._labels_by)
+    grown = grown_source(model, ledger, request, source)
+    if grown is not None:
+        return new_rows(model, ledger, row, grown)
     if request.by is not None:
         return Update(tuple(new_labels(model, ledger, row, source, request.by)))
     if request.batch is not None or not can_grow(source):
         return Update(tuple(new_batch(model, ledger, row, source, request)))
-    return new_rows(model, ledger, row, source)
+    raise ModelError(
+        "It is not known which rows this model has counted: it was not fitted on growing "
+        "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
+    )
+
+
+def opened(model: GrowingEstimator, request: Request, by: Any) -> Source:
+    """The rows that an update was asked for, with these labels."""
+    return model._opened(
+        request.X, request.y, request.sample_weight, request.storage_options, by=by
+    )
+
+
+def grown_source(
+    model: GrowingEstimator, ledger: Ledger, request: Request, source: Source
+) -> Source | None:
+    """The growing data of the fit, whose rows are known by their place; None for other data.
+
+    Raises
+    ------
+    DataError
+        Where neither a batch nor labels are named and what was counted has changed.
+    """
+    if not (ledger.records and can_grow(source)):
+        return None
+    if request.batch is None and request.by is None:
+        check_unchanged(source, ledger.records)
+        return source
+    try:
+        if request.by not in (None, model._labels_by):
+            source = opened(model, request, model._labels_by)
+        check_unchanged(source, ledger.records)
+    except DataError:
+        return None
+    return source
 
 
 def new_rows(model: GrowingEstimator, ledger: Ledger, row: AugmentedRow, source: Source) -> Update:
     """Rows that growing data have after those counted."""
-    if not ledger.records:
-        raise ModelError(
-            "It is not known which rows this model has counted: it was not fitted on growing "
-            "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
-        )
-    check_unchanged(source, ledger.records)
     growth = growth_of(source, ledger.records, model.missing_chunks)
     if growth.stop <= growth.start:
         return Update(waiting=growth.waiting)
     part = PartSource(source, growth.dim, growth.start, growth.stop)
     record = record_of(source, growth.dim, growth.start, growth.stop)
-    groups, seen = read(model, part, row)
+    groups, seen = read(model, part, row, grouped=model._labels_by is not None)
     id = f"{growth.dim} {growth.start}:{growth.stop}"
     return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
 
@@ -205,7 +234,7 @@ def new_batch(
     whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
     content = source.generation() if whole is None else digest(record_of(source, *whole))
     if not ledger.knows(request.batch, content):
-        groups, seen = read(model, source, row)
+        groups, seen = read(model, source, row, grouped=model._labels_by is not None)
         yield Added(request.batch, groups, seen, Ledger(batches={request.batch: content}))
 
 
@@ -235,14 +264,16 @@ def new_labels(
         return
     groups, _ = model._groups_of(reading, row, plan, grouped=True)
     for label in new:
-        kept = {label if model._groups else None: groups[label]}
+        kept = {label if model._labels_by is not None else None: groups[label]}
         mine = Ledger(batches={names[label]: texts[label]})
         yield Added(names[label], kept, groups[label].n, mine)
 
 
-def read(model: GrowingEstimator, source: Source, row: AugmentedRow) -> tuple[Groups, int]:
+def read(
+    model: GrowingEstimator, source: Source, row: AugmentedRow, *, grouped: bool = False
+) -> tuple[Groups, int]:
     """Moments of all rows of a source; zero where none counts."""
     reading = Reading(source, progress=model.progress)
     plan = model._plan(reading, model.features_)
-    groups, seen = model._groups_of(reading, row, plan)
+    groups, seen = model._groups_of(reading, row, plan, grouped=grouped)
     return groups or {None: Moments.zero(row, plan.order)}, seen

@@ -15,8 +15,9 @@ from rff_stream._array import Float64
 from rff_stream.answers.learning import group_errors
 from rff_stream.answers.selection import ridge_path
 from rff_stream.answers.twosample import drift
-from rff_stream.describe import Card, model_card, numbers, table
+from rff_stream.describe import Card, numbers, table
 from rff_stream.errors import ModelError
+from rff_stream.model.facts import enough_features, model_card
 from rff_stream.moments import Moments
 from rff_stream.plot.canvas import mean_of, sample_of, std_of
 from rff_stream.report.assess import Assessment
@@ -104,11 +105,7 @@ def sure(model: Any, test: Assessment | None) -> Section:
     """How sure it is, and whether that is so."""
     if not _regresses(model):
         return Section("How sure it is", ())
-    df, r = float(np.max(model.df_)), model.features_.n_components
-    enough = (
-        f"The fit uses {df:.0f} degrees of freedom of R = {r} features: "
-        + ("R is enough." if df < 0.8 * r else "more features may do better.")
-    )  # fmt: skip
+    enough = f"Effective degrees of freedom: {enough_features(model)}."
     if not hasattr(model, "posterior_"):
         words = (
             "KernelRidge gives no standard deviations; GaussianProcessRegressor does, from the "

@@ -1,0 +1,204 @@
+"""What a model is: the one description that its repr, its HTML, reports and commands show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rff_stream.describe import Card, names_with_units, numbers, some
+from rff_stream.words import format_bytes
+
+__all__ = ["Fact", "enough_features", "facts", "model_card", "values_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line about a model.
+
+    Parameters
+    ----------
+    name : str
+        As people read it: "length-scale".
+    text : str
+        What there is to say; "" where there is nothing.
+    values : mapping of str to value
+        The same for programs.
+    """
+
+    name: str
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def facts(model: Any) -> tuple[Fact, ...]:
+    """All that is known of an estimator, fitted or not; nothing is computed or read for it.
+
+    Parameters
+    ----------
+    model : estimator
+        Any of this package. Only its public parameters and attributes are looked at.
+
+    Returns
+    -------
+    tuple of Fact
+        In the order in which they are shown. Those without a text are left out.
+    """
+    if not hasattr(model, "features_"):
+        return _asked(model), Fact("state", "not fitted")
+    every = (describe(model) for describe in (_asked, *DESCRIPTIONS))
+    return tuple(fact for fact in every if fact.text or fact.values)
+
+
+def values_of(model: Any) -> dict[str, Any]:
+    """The facts of a fitted model as plain values by name, for programs."""
+    found: dict[str, Any] = {"estimator": type(model).__name__}
+    for fact in facts(model):
+        found |= fact.values
+    return found
+
+
+def model_card(model: Any) -> Card:
+    """The facts of a model under its class name."""
+    rows = tuple((fact.name, fact.text) for fact in facts(model) if fact.text)
+    return Card(type(model).__name__, rows)
+
+
+def enough_features(model: Any) -> str:
+    """Whether R is enough, from the degrees of freedom that the fit uses; "" if not known."""
+    most = np.max(getattr(model, "df_", np.nan))
+    if np.isnan(most):
+        return ""
+    r = model.features_.n_components
+    words = "R is enough" if most < 0.8 * r else "more components may do better"
+    return f"{most:.0f} of R = {r}: {words}"
+
+
+def _asked(model: Any) -> Fact:
+    """Parameters that are not the defaults of the class."""
+    defaults, given = type(model)().get_params(deep=False), model.get_params(deep=False)
+    changed = {k: value for k, value in given.items() if repr(value) != repr(defaults[k])}
+    words = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+    return Fact("asked", words or "defaults")
+
+
+def _rows(model: Any) -> Fact:
+    missing = f", {model.n_missing_:,} looked at and not used" if model.n_missing_ else ""
+    return Fact("rows", f"{model.n_rows_:,} fitted{missing}", {"n_rows": model.n_rows_})
+
+
+def _inputs(model: Any) -> Fact:
+    columns = model.columns_
+    d = len(columns.inputs)
+    words = f"d = {d}: {some(names_with_units(columns.inputs, columns.units[:d]))}"
+    return Fact("inputs", words, {"inputs": columns.inputs, "units": columns.units})
+
+
+def _targets(model: Any) -> Fact:
+    columns = model.columns_
+    units = columns.units[len(columns.inputs) :]
+    names = names_with_units(columns.targets, units)
+    return Fact("targets", some(names), {"targets": columns.targets})
+
+
+def _classes(model: Any) -> Fact:
+    if not hasattr(model, "classes_"):
+        return Fact("classes", "")
+    labels = model.classes_.tolist()
+    words = f"{len(labels)}: {some([str(label) for label in labels], most=12)}"
+    return Fact("classes", words, {"classes": labels, "n_passes": model.n_passes_})
+
+
+def _kernel(model: Any) -> Fact:
+    name = kernel_name(model.kernel)
+    return Fact("kernel", f"{name}, R = {model.features_.n_components}", {"kernel": name})
+
+
+def _features(model: Any) -> Fact:
+    features = model.features_
+    words = f"R = {features.n_components}, {type(features).__name__}, {features.dtype}"
+    return Fact("features", words, {"n_components": features.n_components})
+
+
+def _length_scale(model: Any) -> Fact:
+    return _of_inputs(model, "length-scale", "length_scale")
+
+
+def _bandwidth(model: Any) -> Fact:
+    return _of_inputs(model, "bandwidth", "bandwidth")
+
+
+def _alpha(model: Any) -> Fact:
+    found = getattr(model, "alpha_", None)
+    return Fact("alpha", numbers(found), {} if found is None else {"alpha": found})
+
+
+def _df(model: Any) -> Fact:
+    found = getattr(model, "df_", None)
+    return Fact("df", enough_features(model), {} if found is None else {"df": found})
+
+
+def _noise(model: Any) -> Fact:
+    if not hasattr(model, "noise_variance_"):
+        return Fact("noise", "")
+    deviation = np.sqrt(model.noise_variance_)
+    return Fact("noise", f"standard deviation {numbers(deviation)}", {"noise": deviation})
+
+
+def _threshold(model: Any) -> Fact:
+    if not hasattr(model, "offset_"):
+        return Fact("threshold", "")
+    words = f"{numbers(model.offset_)}: {model.contamination:.3g} of the rows below"
+    return Fact("threshold", words, {"threshold": model.offset_})
+
+
+def _components(model: Any) -> Fact:
+    if not hasattr(model, "explained_variance_ratio_"):
+        return Fact("components", "")
+    shares = model.explained_variance_ratio_
+    words = f"{len(shares)}, with {shares.sum():.1%} of the variance"
+    return Fact("components", words, {"explained_variance_ratio": shares})
+
+
+def _moments(model: Any) -> Fact:
+    held = getattr(model, "moments_", None)
+    words = "" if held is None else f"{format_bytes(held.__sizeof__())}, order {held.order}"
+    return Fact("moments", words, {"has_moments": held is not None})
+
+
+def _map(model: Any) -> Fact:
+    found = model.features_.fingerprint
+    return Fact("map", found[:16], {"fingerprint": found})
+
+
+DESCRIPTIONS: tuple[Callable[[Any], Fact], ...] = (
+    _rows, _inputs, _targets, _classes, _kernel, _features, _length_scale, _bandwidth, _alpha, _df,
+    _noise, _threshold, _components, _moments, _map,
+)  # fmt: skip
+"""A function for each line, in the order in which they are shown."""
+
+
+def kernel_name(kernel: Any) -> str:
+    """ "gaussian", "matern nu=2.5", "best of gaussian, laplacian"."""
+    if isinstance(kernel, str):
+        return kernel
+    if isinstance(kernel, Sequence):
+        return f"best of {', '.join(map(kernel_name, kernel))}"
+    nu = f" nu={kernel.nu:g}" if hasattr(kernel, "nu") else ""
+    return type(kernel).__name__.lower() + nu
+
+
+def _of_inputs(model: Any, name: str, attribute: str) -> Fact:
+    """A number in units of the inputs: one for all, or one for each."""
+    found = getattr(model, f"{attribute}_", None)
+    if found is None:
+        return Fact(name, "")
+    columns, values = model.columns_, {attribute: found}
+    if np.ndim(found) == 0:
+        return Fact(name, numbers(found), values)
+    several = [
+        f"{each} {numbers(value)}" for each, value in zip(columns.inputs, found, strict=True)
+    ]
+    return Fact(name, some(names_with_units(several, columns.units)), values)
