@@ -20,7 +20,7 @@ from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments
 
-__all__ = ["Evidence", "evidence", "evidence_at", "log_evidence"]
+__all__ = ["Evidence", "Profile", "best_alpha", "evidence", "evidence_at", "log_evidence"]
 
 LOWEST, HIGHEST = 1e-14, 1e4
 """Ends of the search over α/λ_max; η is the lower one where it is above that."""
@@ -112,9 +112,9 @@ def evidence(
     True
     """
     found = _as_spectrum(moments, fit_intercept)
-    profile = _Profile.of(found)
+    profile = Profile.of(found)
     _warn_constant(found)
-    alpha = _maximiser(profile, _bounds(found), shared)
+    alpha = best_alpha(profile, largest_eigenvalue(found.eigenvalues), found.eta, shared)
     return _evidence(found, profile, alpha)
 
 
@@ -130,7 +130,7 @@ def evidence_at(
     asked = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
     if (asked == 0).any():
         raise ValueError("alpha=0 has no signal variance. A Gaussian process needs alpha > 0.")
-    return _evidence(found, _Profile.of(found), asked)
+    return _evidence(found, Profile.of(found), asked)
 
 
 def log_evidence(
@@ -144,12 +144,15 @@ def log_evidence(
     found = _as_spectrum(moments, fit_intercept)
     wanted = alpha_of_targets(alpha, found.system.n_targets)
     used = raised_to_floor(wanted, found.eta, "raise_alpha")
-    return _Profile.of(found).log_evidence(used, np.asarray(noise_variance, dtype=np.float64))
+    return Profile.of(found).log_evidence(used, np.asarray(noise_variance, dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Profile:
-    """log p as a function of α (T,), in the eigenbasis."""
+class Profile:
+    """log p as a function of α (T,), in the eigenbasis.
+
+    R is the number of all eigenvalues: blocks of a block-diagonal G stand one under the other.
+    """
 
     eigenvalues: Float64  # (R, 1), as computed
     squared_rhs: Float64  # c² (R, T)
@@ -159,7 +162,7 @@ class _Profile:
     constant: float  # (n − 1) log 2π + log Σw − Σ log w
 
     @classmethod
-    def of(cls, found: Spectrum) -> _Profile:
+    def of(cls, found: Spectrum) -> Profile:
         system = found.system
         freedom = system.n - int(system.fit_intercept)
         if freedom < 1:
@@ -206,11 +209,14 @@ class _Profile:
         return np.where(self.scatter > 0, 0.5 * (share - gain), 0.0)
 
 
-def _maximiser(profile: _Profile, bounds: tuple[float, float], shared: bool) -> Float64:
+def best_alpha(profile: Profile, largest: float, eta: float, shared: bool) -> Float64:
     """α (T,) of the highest log p: a grid over log α, then bisection of its slope.
 
-    Safe where log p is not concave, and at the ends; of equals, the largest α.
+    Safe where log p is not concave, and at the ends; of equals, the largest α. Looked for from η
+    or 1e-14 λ_max to 1e4 λ_max.
     """
+    lowest = max(eta, LOWEST * largest)
+    bounds = lowest, max(HIGHEST * largest, 10 * lowest)
     grid = np.linspace(np.log(bounds[0]), np.log(bounds[1]), GRID)[::-1]
     ones = np.ones(len(profile.scatter))
     varies = profile.scatter > 0
@@ -231,14 +237,7 @@ def _maximiser(profile: _Profile, bounds: tuple[float, float], shared: bool) -> 
     return np.asarray(np.clip(np.exp((low + high) / 2), *bounds))
 
 
-def _bounds(found: Spectrum) -> tuple[float, float]:
-    """Where α is looked for: from η or 1e-14 λ_max to 1e4 λ_max."""
-    largest = largest_eigenvalue(found.eigenvalues)
-    lowest = max(found.eta, LOWEST * largest)
-    return lowest, max(HIGHEST * largest, 10 * lowest)
-
-
-def _evidence(found: Spectrum, profile: _Profile, alpha: Float64) -> Evidence:
+def _evidence(found: Spectrum, profile: Profile, alpha: Float64) -> Evidence:
     noise = profile.noise(alpha)
     value = profile.log_evidence(alpha, noise)
     return Evidence(alpha, noise, noise / alpha, value, found.df(alpha), found.eta, found)

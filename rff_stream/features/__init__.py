@@ -33,6 +33,7 @@ from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.hermite import HermiteFeatures
+from rff_stream.features.local import LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.structured import StructuredFeatures
 
@@ -41,6 +42,7 @@ __all__ = [
     "FeatureMap",
     "FourierFeatures",
     "HermiteFeatures",
+    "LocalFeatures",
     "NystroemFeatures",
     "OneHot",
     "Periodic",
@@ -61,6 +63,7 @@ _MAPS: dict[str, Any] = {
     "nystroem": NystroemFeatures,
     "binning": RandomBinningFeatures,
     "hermite": HermiteFeatures,
+    "local": LocalFeatures,
     "periodic": Periodic,
     "piecewise_linear": PiecewiseLinear,
     "one_hot": OneHot,

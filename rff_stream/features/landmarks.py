@@ -11,7 +11,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.kernels import ExactKernel
 
-__all__ = ["LandmarkMethod", "choose_landmarks"]
+__all__ = ["LandmarkMethod", "choose_landmarks", "prior_variance"]
 
 LandmarkMethod = Literal["uniform", "kmeans++", "leverage"]
 
@@ -36,7 +36,7 @@ def choose_landmarks(
     raise ValueError(f"method={method!r} but it is one of 'uniform', 'kmeans++', 'leverage'.")
 
 
-def _diagonal(kernel: ExactKernel, X: Float64) -> Float64:
+def prior_variance(kernel: ExactKernel, X: Float64) -> Float64:
     """k(x, x) (n,)."""
     if hasattr(kernel, "sample_frequencies"):
         return np.full(len(X), kernel.variance)
@@ -46,7 +46,7 @@ def _diagonal(kernel: ExactKernel, X: Float64) -> Float64:
 
 def _spread(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Array:
     """Rows drawn with their squared distance in feature space to those drawn before."""
-    own = _diagonal(kernel, X)
+    own = prior_variance(kernel, X)
     chosen = [int(rng.integers(len(X)))]
     nearest = np.full(len(X), np.inf)
     while len(chosen) < count:
@@ -77,7 +77,7 @@ def _leverage(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Fl
     for start in range(0, len(X), LEVERAGE_ROWS):
         cross = kernel(some, X[start : start + LEVERAGE_ROWS])
         explained[start : start + LEVERAGE_ROWS] = (cross * linalg.cho_solve(factor, cross)).sum(0)
-    own = _diagonal(kernel, X)
+    own = prior_variance(kernel, X)
     return np.asarray(np.maximum(own - explained, 1e-9 * own.max()) / penalty)
 
 

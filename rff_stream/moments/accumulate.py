@@ -19,7 +19,7 @@ from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
 from rff_stream.moments.entries import Border, EntryMoments, pays
 from rff_stream.moments.rank_update import rank_update
-from rff_stream.moments.row_sample import RowSample, hash_rows
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
 
 __all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
@@ -198,7 +198,7 @@ class Accumulator:
             )
         self._n += len(x)
         if self._sample.size:
-            self._take_sample(x, y, w, places)
+            self._sample = self._sample.with_rows(places, x, y, w)
         for lo, hi, run in self._runs(places):
             part = run % N_PARTS
             if self._places[part] != run:
@@ -257,17 +257,6 @@ class Accumulator:
             self._squared_weight += float(w @ w)
             self._log_weight += float(np.log(w).sum()) if self._weighted else 0.0
             self._sums.update(self._x[:m], self._y[:m], weights, self._part)
-
-    def _take_sample(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
-        keys = hash_rows(places, x, y)
-        full = len(self._sample.keys) == self._sample.size
-        chosen = np.flatnonzero(keys < self._sample.keys[-1]) if full else np.arange(len(keys))
-        if len(chosen) > self._sample.size:
-            smallest = np.argpartition(keys[chosen], self._sample.size)[: self._sample.size]
-            chosen = chosen[smallest]
-        weight = np.ones(len(chosen)) if w is None else w[chosen]
-        rows = np.column_stack([x[chosen], y[chosen], weight]).astype(np.float64)
-        self._sample = self._sample + RowSample.of(self._sample.size, keys[chosen], rows)
 
 
 class _SecondMoments:

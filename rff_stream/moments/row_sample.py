@@ -44,6 +44,17 @@ class RowSample:
         order = np.argsort(keys, kind="stable")[:size]
         return cls(size, keys[order], rows[order])
 
+    def with_rows(self, places: Array, x: Array, y: Array, w: Array | None) -> Self:
+        """The sample of these rows too: x (m, d), y (m, T) and w (m,) that stood at ``places``."""
+        keys = hash_rows(places, x, y)
+        full = len(self.keys) == self.size
+        chosen = np.flatnonzero(keys < self.keys[-1]) if full else np.arange(len(keys))
+        if len(chosen) > self.size:
+            chosen = chosen[np.argpartition(keys[chosen], self.size)[: self.size]]
+        weight = np.ones(len(chosen)) if w is None else w[chosen]
+        rows = np.column_stack([x[chosen], y[chosen], weight]).astype(np.float64)
+        return self + self.of(self.size, keys[chosen], rows)
+
     def __add__(self, other: Self) -> Self:
         size = max(self.size, other.size)
         if not len(other.keys):

@@ -1,0 +1,496 @@
+"""Answers of local features: a ridge model or Gaussian process in each cell, averaged over trees.
+
+A tree is block-diagonal: in cell c, with its own mean ȳ_c and z̄_c,
+
+    G_c = Z̃ᵀWZ̃ (R, R),  C_c = Z̃ᵀWỹ (R, T),  β_c = (G_c + αI)⁻¹C_c
+    log p = Σ_c log p_c,       α and both variances shared by the cells of a tree
+    v(x) = σ_f²[k(x,x) − zᵀz] + σₙ²[(z − z̄)ᵀ(G_c + αI)⁻¹(z − z̄) + 1/Σw]
+
+and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ. One decomposition of each G_c answers every α.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.evidence import Profile, best_alpha
+from rff_stream.answers.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
+from rff_stream.answers.posterior import conformal_quantile
+from rff_stream.features.landmarks import prior_variance
+from rff_stream.features.local import LocalFeatures
+from rff_stream.moments.cells import CellMoments
+
+__all__ = [
+    "LocalEvidence",
+    "LocalPosterior",
+    "LocalSpectrum",
+    "TreeSpectrum",
+    "cross_validate_cells",
+    "leave_one_out",
+    "local_evidence",
+    "local_posterior",
+    "local_spectrum",
+]
+
+POWERS = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""
+
+COVERAGE = 0.95
+"""Intervals of ±1.96 standard deviations cover this share of left-out rows after calibration."""
+
+FEWEST_CALIBRATING = 100
+"""Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""
+
+BLOCK_CELLS = 64
+"""Cells decomposed together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeSpectrum:
+    """The cells of one tree, each in the eigenbasis of its own G_c; k of B cells hold rows.
+
+    Parameters
+    ----------
+    index : (B,) int32
+        Place of each cell among the k held, or −1.
+    eigenvalues : (k, R) float64
+        λ, increasing in each cell.
+    rotation : (k, R, R) float64
+        L⁻ᵀU: k(x, U_c) · rotation are the coordinates ζ of a row.
+    rhs : (k, R, T) float64
+        UᵀC.
+    centre : (k, R) float64
+        Uᵀz̄; zeros without an intercept.
+    target_mean : (k, T) float64
+        ȳ_c in units of y; zeros without an intercept.
+    weight : (k,) float64
+        Σ w of each cell.
+    scatter : (k, T) float64
+        ỹᵀWỹ.
+    """
+
+    index: Array
+    eigenvalues: Float64
+    rotation: Float64
+    rhs: Float64
+    centre: Float64
+    target_mean: Float64
+    weight: Float64
+    scatter: Float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSpectrum:
+    """Every tree's cells decomposed: serves every α.
+
+    Parameters
+    ----------
+    features : LocalFeatures
+    trees : tuple of TreeSpectrum
+    n : int
+        Rows.
+    log_weight : float
+        Σ log w.
+    fit_intercept : bool
+        Whether each cell has its own free mean.
+    target_mean : (T,) float64
+        Mean of all rows, for cells without rows; zeros without an intercept.
+    targets : tuple of str
+    """
+
+    features: LocalFeatures
+    trees: tuple[TreeSpectrum, ...]
+    n: int
+    log_weight: float
+    fit_intercept: bool
+    target_mean: Float64
+    targets: tuple[str, ...]
+
+    @property
+    def eta(self) -> float:
+        """η, the smallest α that the rounding of the sums allows in every cell."""
+        floors = [rounding_floor(each) for tree in self.trees for each in tree.eigenvalues]
+        return max(floors, default=0.0)
+
+    def df(self, alpha: Array) -> Float64:
+        """Effective degrees of freedom (J, T) of each tree at α (J, T)."""
+        counts = [
+            (np.maximum(tree.eigenvalues, 0)[..., None] / (tree.eigenvalues[..., None] + a)).sum(
+                axis=(0, 1)
+            )
+            + len(tree.weight) * float(self.fit_intercept)
+            for tree, a in zip(self.trees, alpha, strict=True)
+        ]
+        return np.array(counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalEvidence:
+    """Variances that explain the data best, tree by tree.
+
+    Parameters
+    ----------
+    alpha, noise_variance, signal_variance : (J, T) float64
+        σₙ²/σ_f², σₙ² of a row of weight 1 and σ_f² (times k(x, x)), in units of y².
+    log_evidence : (J, T) float64
+        Of the rows under each tree alone.
+    spectrum : LocalSpectrum
+    """
+
+    alpha: Float64
+    noise_variance: Float64
+    signal_variance: Float64
+    log_evidence: Float64
+    spectrum: LocalSpectrum
+
+
+def local_spectrum(
+    features: LocalFeatures, moments: CellMoments, *, fit_intercept: bool = True
+) -> LocalSpectrum:
+    """Decompositions of all cells, from moments of the same map.
+
+    Notes
+    -----
+    About ten R³ flops a cell; J·B·R² float64 are held.
+    """
+    row = moments.row
+    _require_rows(moments)
+    trees = tuple(
+        _tree_spectrum(features, moments, tree, fit_intercept) for tree in range(row.n_trees)
+    )
+    mean = moments.target_mean() if fit_intercept else np.zeros(row.n_targets)
+    names = row.targets or tuple(f"y{i}" for i in range(row.n_targets))
+    return LocalSpectrum(features, trees, moments.n, moments.log_weight, fit_intercept, mean, names)
+
+
+def local_evidence(
+    spectrum: LocalSpectrum, *, shared: bool = False, alpha: Array | float | None = None
+) -> LocalEvidence:
+    """Noise and signal variance of each tree by maximal marginal likelihood.
+
+    Parameters
+    ----------
+    spectrum : LocalSpectrum
+    shared : bool
+        One α for all targets of a tree.
+    alpha : float or (T,), optional
+        A given α: only the variances are found.
+    """
+    eta, found = spectrum.eta, []
+    for tree in spectrum.trees:
+        profile = _profile(tree, spectrum)
+        largest = largest_eigenvalue(tree.eigenvalues)
+        if alpha is None:
+            chosen = best_alpha(profile, largest, eta, shared)
+        else:
+            chosen = np.maximum(alpha_of_targets(alpha, len(spectrum.targets)), eta)
+        noise = profile.noise(chosen)
+        found.append((chosen, noise, profile.log_evidence(chosen, noise)))
+    alphas, noises, values = (np.array(each) for each in zip(*found, strict=True))
+    return LocalEvidence(alphas, noises, noises / alphas, values, spectrum)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPosterior:
+    """x ↦ mean and variance of f, averaged over trees; picklable.
+
+    Parameters
+    ----------
+    spectrum : LocalSpectrum
+    alpha, noise_variance : (J, T) float64
+    power : float
+        p of the weights v⁻ᵖ of trees.
+    inflation : (T,) float64
+        Factor of standard deviations that calibration found; 1 where it did not look.
+    """
+
+    spectrum: LocalSpectrum
+    alpha: Float64
+    noise_variance: Float64
+    power: float
+    inflation: Float64
+
+    def mean(self, x: Array) -> Float64:
+        """E f (n, T) of rows x (n, d)."""
+        return self.moments(x)[0]
+
+    def std(self, x: Array, *, noise: bool = False) -> Float64:
+        """Standard deviation (n, T) of f, or of y with noise, in units of y."""
+        variance = self.moments(x)[1]
+        if noise:
+            variance = variance + self.noise()
+        return np.asarray(np.sqrt(variance) * self.inflation)
+
+    def noise(self) -> Float64:
+        """σₙ² (T,) of a row of weight 1: the mean of the trees'."""
+        return np.asarray(self.noise_variance.mean(axis=0))
+
+    def moments(self, x: Array) -> tuple[Float64, Float64]:
+        """Mean and variance (n, T) of f before calibration: J·(2R² + Rd) flops a row."""
+        trees = [self._of_tree(t, cells, x) for t, cells in enumerate(self._route(x))]
+        return _combined(trees, self.power)
+
+    def left_out(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Mean and variance (m, T) of f at rows [x, y, w] under the fit without each of them.
+
+        Exact for the sums: a row's residual is r/(1 − h), h its leverage in its own cell, in
+        every tree. Landmarks stay where they are.
+        """
+        return _combined(self._left_out_trees(rows), self.power)
+
+    def _left_out_trees(self, rows: Float64) -> list[tuple[Float64, Float64]]:
+        t = len(self.inflation)
+        x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
+        trees = []
+        for tree, cells in enumerate(self._route(x)):
+            mean, missing, spread = self._parts(tree, cells, x)
+            leverage = np.minimum(spread * w, 1 - 1e-12)
+            mean = y - (y - mean) / (1 - leverage)
+            trees.append((mean, missing + self.noise_variance[tree] * spread / (1 - leverage)))
+        return trees
+
+    def _route(self, x: Array) -> Array:
+        return self.spectrum.features.route(x)
+
+    def _of_tree(self, tree: int, cells: Array, x: Array) -> tuple[Float64, Float64]:
+        mean, missing, spread = self._parts(tree, cells, x)
+        return mean, missing + self.noise_variance[tree] * spread
+
+    def _parts(self, tree: int, cells: Array, x: Array) -> tuple[Float64, Float64, Float64]:
+        """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each."""
+        own, features = self.spectrum.trees[tree], self.spectrum.features
+        prior = prior_variance(features.kernel, x)
+        n_targets, alpha = len(self.inflation), self.alpha[tree]
+        mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
+        short, spread = prior.copy(), np.zeros((len(x), n_targets))
+        border = float(self.spectrum.fit_intercept)
+        for cell, rows in _runs(cells):
+            k = own.index[cell]
+            if k < 0:
+                continue
+            values = np.empty((len(rows), features.n_components))
+            features.kernel_values(tree, cell, x[rows], values)
+            coordinates = values @ own.rotation[k]
+            short[rows] -= np.einsum("ij,ij->i", coordinates, coordinates)
+            coordinates -= own.centre[k]
+            inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
+            mean[rows] = own.target_mean[k] + coordinates @ (own.rhs[k] * inverse)
+            np.square(coordinates, out=coordinates)
+            spread[rows] = coordinates @ inverse + border / own.weight[k]
+        signal = self.noise_variance[tree] / alpha
+        return mean, np.maximum(short, 0)[:, None] * signal, spread
+
+
+def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> LocalPosterior:
+    """The process given the data, its trees weighed and its intervals calibrated on left-out rows.
+
+    Parameters
+    ----------
+    evidence : LocalEvidence
+    sample : (m, d + T + 1) float64, optional
+        Rows [x, y, w] of the data; without at least 100 of them weights are 1/v and nothing is
+        calibrated.
+
+    Notes
+    -----
+    p is the power of least squared leave-one-out error; standard deviations are multiplied so
+    that ±1.96 of them cover 95 % of the left-out rows.
+    """
+    plain = LocalPosterior(
+        spectrum=evidence.spectrum,
+        alpha=evidence.alpha,
+        noise_variance=evidence.noise_variance,
+        power=1.0,
+        inflation=np.ones(evidence.alpha.shape[1]),
+    )
+    if sample is None or len(sample) < FEWEST_CALIBRATING:
+        return plain
+    t = len(plain.inflation)
+    y, w = sample[:, -t - 1 : -1], sample[:, -1:]
+    trees, noise = plain._left_out_trees(sample), plain.noise()
+    fits = [(power, *_combined(trees, power)) for power in POWERS]
+    unit = np.maximum(noise, np.finfo(float).tiny)
+    power, mean, variance = min(fits, key=lambda fit: float((w * (y - fit[1]) ** 2 / unit).sum()))
+    spread = np.sqrt(np.maximum(variance + noise / w, np.finfo(float).tiny))
+    normal = 1.959963984540054
+    inflation = conformal_quantile((y - mean) / spread, COVERAGE) / normal
+    return replace(plain, power=power, inflation=inflation)
+
+
+def leave_one_out(posterior: LocalPosterior, sample: Float64) -> Float64:
+    """Residuals y − f (m, T) of rows [x, y, w] under the fit without each of them."""
+    t = len(posterior.inflation)
+    return np.asarray(sample[:, -t - 1 : -1] - posterior.left_out(sample)[0])
+
+
+def cross_validate_cells(
+    features: LocalFeatures,
+    folds: list[CellMoments],
+    alphas: Array,
+    *,
+    fit_intercept: bool = True,
+) -> Float64:
+    """Held-out Σ w (y − f_t)² (K, J, A, T) of each fold, tree, α and target: exact, no second read.
+
+    Parameters
+    ----------
+    features : LocalFeatures
+    folds : list of CellMoments
+        K ≥ 2 disjoint parts of the data; each is predicted from the sum of the others.
+    alphas : (A,) array
+        Positive.
+    """
+    if len(folds) < 2:
+        raise ValueError(f"{len(folds)} fold(s) but cross-validation needs at least 2.")
+    alphas = np.asarray(alphas, np.float64)
+    losses = np.zeros((len(folds), features.n_trees, len(alphas), folds[0].row.n_targets))
+    for k, held in enumerate(folds):
+        rest = [fold for i, fold in enumerate(folds) if i != k]
+        total = rest[0]
+        for fold in rest[1:]:
+            total = total + fold
+        spectrum = local_spectrum(features, total, fit_intercept=fit_intercept)
+        for tree in range(features.n_trees):
+            losses[k, tree] = _held_out(spectrum, tree, held, alphas)
+    return losses
+
+
+def _held_out(spectrum: LocalSpectrum, tree: int, held: CellMoments, alphas: Float64) -> Float64:
+    """Σ w (y − f)² (A, T) of the rows of ``held`` from its moments alone: vᵀM_c v."""
+    own, row, r = spectrum.trees[tree], held.row, held.row.n_features
+    t = row.n_targets
+    losses = np.zeros((len(alphas), t))
+    span = held.of_tree(tree)
+    for place in range(span.start, span.stop):
+        cell = int(held.cells[place]) - tree * row.n_cells
+        k, matrix = own.index[cell], held.matrices(place)
+        vectors = np.zeros((len(alphas), t, row.width))
+        constant = np.broadcast_to(spectrum.target_mean, (len(alphas), t))
+        if k >= 0:
+            # β = Uγ in the basis of z: rotation = L⁻ᵀU, so U = Lᵀ rotation
+            basis = spectrum.features.exact_factor(tree, cell).T @ own.rotation[k]
+            inner = own.rhs[k] / (own.eigenvalues[k][:, None] + alphas[:, None, None])  # (A, R, T)
+            coef = np.einsum("rs,ast->atr", basis, inner)
+            constant = own.target_mean[k] - np.einsum("s,ast->at", own.centre[k], inner)
+            vectors[:, :, :r] = -coef
+        vectors[:, :, r] = row.target_origin - constant
+        vectors[:, np.arange(t), r + 1 + np.arange(t)] = 1.0
+        losses += np.einsum("ati,ij,atj->at", vectors, matrix, vectors, optimize=True)
+    return losses
+
+
+def _tree_spectrum(
+    features: LocalFeatures, moments: CellMoments, tree: int, fit_intercept: bool
+) -> TreeSpectrum:
+    row, span = moments.row, moments.of_tree(tree)
+    r, t, k = row.n_features, row.n_targets, span.stop - span.start
+    cells = moments.cells[span] - tree * row.n_cells
+    index = np.full(row.n_cells, -1, np.int32)
+    index[cells] = np.arange(k)
+    found = TreeSpectrum(
+        index=index,
+        eigenvalues=np.empty((k, r)),
+        rotation=np.empty((k, r, r)),
+        rhs=np.empty((k, r, t)),
+        centre=np.zeros((k, r)),
+        target_mean=np.zeros((k, t)),
+        weight=moments.cell_weights()[span],
+        scatter=np.empty((k, t)),
+    )
+    for start in range(0, k, BLOCK_CELLS):
+        block = slice(start, min(start + BLOCK_CELLS, k))
+        matrices = moments.matrices(slice(span.start + block.start, span.start + block.stop))
+        mean_z, mean_y = _centre(matrices, row.target_origin, r, fit_intercept)
+        eigenvalues, vectors = np.linalg.eigh(matrices[:, :r, :r])
+        turned = vectors.transpose(0, 2, 1)
+        found.eigenvalues[block] = eigenvalues
+        found.rhs[block] = turned @ matrices[:, :r, r + 1 :]
+        found.centre[block] = (turned @ mean_z[..., None])[..., 0]
+        found.target_mean[block] = mean_y
+        found.scatter[block] = np.maximum(
+            np.diagonal(matrices[:, r + 1 :, r + 1 :], axis1=1, axis2=2), 0
+        )
+        for i in range(block.start, block.stop):
+            factor = features.exact_factor(tree, int(cells[i]))
+            found.rotation[i] = linalg.solve_triangular(
+                factor, vectors[i - start], lower=True, trans="T", check_finite=False
+            )
+    return found
+
+
+def _centre(
+    matrices: Float64, target_origin: Float64, r: int, fit_intercept: bool
+) -> tuple[Float64, Float64]:
+    """z̄ (k, R) and ȳ (k, T); M (k, P, P) becomes the scatter about them, in place.
+
+    Without an intercept both are 0, and y₀ is added back.
+    """
+    weight = matrices[:, r, r].copy()
+    border = matrices[:, r].copy()  # Σ w a
+    shift = border / weight[:, None]
+    if not fit_intercept:
+        shift[:, :r] = 0.0
+        shift[:, r + 1 :] = -target_origin
+    v = border - 0.5 * weight[:, None] * shift
+    v[:, r] = shift[:, r] = 0.0
+    matrices -= shift[:, :, None] * v[:, None, :]
+    matrices -= v[:, :, None] * shift[:, None, :]
+    mean_y = shift[:, r + 1 :] + target_origin
+    return shift[:, :r], mean_y
+
+
+def _profile(tree: TreeSpectrum, spectrum: LocalSpectrum) -> Profile:
+    """log p of one tree as a function of α: the blocks of its cells side by side."""
+    k, _, t = tree.rhs.shape
+    freedom = spectrum.n - k * int(spectrum.fit_intercept)
+    if freedom < 1:
+        raise ValueError(
+            f"These moments hold {spectrum.n} rows in {k} cells. Variances need more rows than "
+            "cells. Use fewer cells, or collect more rows."
+        )
+    border = float(np.log(tree.weight).sum()) if spectrum.fit_intercept else 0.0
+    scatter = tree.scatter.sum(axis=0)
+    return Profile(
+        eigenvalues=tree.eigenvalues.reshape(-1, 1),
+        squared_rhs=(tree.rhs**2).reshape(-1, t),
+        scatter=scatter,
+        least=scatter * np.finfo(np.float64).eps,
+        freedom=freedom,
+        constant=float(freedom * np.log(2 * np.pi) + border - spectrum.log_weight),
+    )
+
+
+def _combined(trees: list[tuple[Float64, Float64]], power: float) -> tuple[Float64, Float64]:
+    """Σ ω_t f_t and Σ ω_t v_t with ω_t ∝ v_t⁻ᵖ."""
+    means, variances = (np.array(each) for each in zip(*trees, strict=True))
+    least = np.maximum(variances.min(axis=0), np.finfo(float).tiny)
+    weights = (np.maximum(variances, least) / least) ** -power
+    weights /= weights.sum(axis=0)
+    return (weights * means).sum(axis=0), (weights * variances).sum(axis=0)
+
+
+def _runs(cells: Array) -> Iterator[tuple[int, Array]]:
+    """(cell, its rows) of each cell that occurs, rows in their order."""
+    order = np.argsort(cells, kind="stable")
+    ordered = cells[order]
+    cuts = np.flatnonzero(np.diff(ordered)) + 1
+    for rows in np.split(order, cuts) if len(order) else []:
+        yield int(cells[rows[0]]), rows
+
+
+def _require_rows(moments: CellMoments) -> None:
+    if moments.n < 1 or moments.row.n_targets < 1:
+        raise ValueError(
+            f"These moments hold {moments.n} rows and {moments.row.n_targets} targets. "
+            "A fit needs at least one of each."
+        )
+    if not np.isfinite(moments.sums).all():
+        raise ValueError(
+            "These moments hold sums that are not finite. A fit needs finite rows; "
+            "check the data for NaN, inf and overflow, and collect the moments again."
+        )

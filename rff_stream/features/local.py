@@ -1,0 +1,332 @@
+"""Local features: Nyström columns in the cells of a few random trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.random import Generator
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError, ModelError
+from rff_stream.features.base import Nesting, spec_fingerprint
+from rff_stream.features.partition import Partition
+from rff_stream.features.rectangular import packed, solve_rows, triangle_size
+from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
+from rff_stream.kernels import ExactKernel, kernel_from_spec, length_scale_vector
+
+__all__ = ["NUGGET", "LocalFeatures"]
+
+NUGGET = {"float32": 1e-6, "float64": 1e-10}
+"""ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalFeatures:
+    """z_c(x) = L_c⁻¹ k(U_c, x) in the cell c of row x, L_c L_cᵀ = k(U_c, U_c) + εI.
+
+    Each of J trees sends a row to one of its B cells, and each cell c has its own R landmarks
+    U_c. So a tree is a map of B·R columns of which a row fills R, and z(x)ᵀz(x') is the kernel
+    projected on the landmarks of the cell that both share, or 0.
+
+    Parameters
+    ----------
+    partition : Partition
+        J trees of B cells.
+    pool : (m, d) float64
+        Rows that landmarks are taken from, in units of the inputs.
+    landmarks : (J, B, R) int32
+        Place in the pool of each landmark of each cell.
+    kernel : ExactKernel
+    nugget : float
+        ε, in units of k(x, x).
+    dtype : {"float32", "float64"}
+        Of the columns. Distances are always float64.
+
+    Notes
+    -----
+    A row costs J(2R² + Rd) flops in the pass: the kernel block, and a triangular solve that is as
+    much again as the rank-k update. L_c is computed where it is first needed (R³/3 flops) and
+    kept: J·B·R²/2 numbers in each process that meets every cell.
+
+    References
+    ----------
+    Snelson & Ghahramani 2007 (partially independent conditional); Park & Apley 2018.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> LocalFeatures.sample(rs.Gaussian(1.0), x, n_cells=4, n_trees=2, n_components=32, rng=0)
+    <LocalFeatures of gaussian: 2 inputs, 2 trees of 4 cells with 32 columns each, float32>
+    """
+
+    partition: Partition
+    pool: Float64
+    landmarks: Array
+    kernel: ExactKernel
+    nugget: float
+    dtype: FeatureDtype
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        pool = np.asarray(self.pool, np.float64)
+        object.__setattr__(self, "pool", frozen("pool", pool, (len(pool), self.n_inputs)))
+        shape = (self.n_trees, self.n_cells, np.shape(self.landmarks)[-1])
+        landmarks = frozen("landmarks", self.landmarks, shape, np.int32)
+        if landmarks.size and not (landmarks.min() >= 0 and landmarks.max() < len(pool)):
+            raise ValueError(
+                f"landmarks name rows {landmarks.min()} to {landmarks.max()} of a pool of "
+                f"{len(pool)}. Give places in the pool."
+            )
+        object.__setattr__(self, "landmarks", landmarks)
+        if not (np.isfinite(self.nugget) and self.nugget > 0):
+            raise ValueError(f"nugget={self.nugget!r} but it is a finite number > 0.")
+        object.__setattr__(self, "_factors", {})
+
+    @classmethod
+    def sample(
+        cls,
+        kernel: ExactKernel,
+        X: Array,
+        *,
+        n_cells: int,
+        n_trees: int = 4,
+        n_components: int = 256,
+        nugget: float | None = None,
+        rng: RandomState = None,
+        dtype: FeatureDtype = "float32",
+    ) -> Self:
+        """A map whose cells and landmarks come from rows X.
+
+        Parameters
+        ----------
+        kernel : ExactKernel
+            Its length-scales say along which inputs cells are cut.
+        X : (m, d) array
+            Finite rows, such as those of the pilot; best m ≥ B·R.
+        n_cells : int
+            B, a power of two. As many as leave each cell two to four times R rows of data.
+        n_trees : int
+            J. Seams between cells shrink as trees are averaged; 3 to 6.
+        n_components : int
+            R, landmarks of a cell.
+        nugget : float, optional
+            ε: 1e-6 for float32, 1e-10 for float64.
+        rng : Generator, SeedSequence, int or None
+        dtype : {"float32", "float64"}
+
+        Notes
+        -----
+        A cell with fewer than R rows of X takes all of them and is filled with points between
+        two of its rows. A cell without rows borrows those of its neighbour in the tree.
+        """
+        check_dtype(dtype)
+        X = np.asarray(X, np.float64)
+        if n_components < 1:
+            raise ValueError(f"n_components={n_components} but a cell has at least 1 column.")
+        rng = np.random.default_rng(rng)
+        X = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
+        partition = Partition.plant(
+            X,
+            n_cells=n_cells,
+            n_trees=n_trees,
+            length_scale=length_scale_vector(kernel, X.shape[1]) if X.ndim == 2 else 1.0,
+            rng=rng,
+        )
+        pool, landmarks = _choose(partition, X, n_components, rng)
+        nugget = NUGGET[dtype] if nugget is None else nugget
+        return cls(partition, pool, landmarks, kernel, nugget, dtype)
+
+    @property
+    def n_inputs(self) -> int:
+        """d."""
+        return self.partition.n_inputs
+
+    @property
+    def n_trees(self) -> int:
+        """J."""
+        return self.partition.n_trees
+
+    @property
+    def n_cells(self) -> int:
+        """B, the cells of one tree."""
+        return self.partition.n_cells
+
+    @property
+    def n_components(self) -> int:
+        """R, the columns of one cell."""
+        return int(self.landmarks.shape[2])
+
+    @property
+    def nesting(self) -> Nesting:
+        """The first R' landmarks of every cell are a map."""
+        return "prefix"
+
+    def leading(self, n_components: int) -> Self:
+        """The map of the first R' landmarks of each cell."""
+        if not 1 <= n_components <= self.n_components:
+            raise ValueError(
+                f"n_components={n_components} but each cell has 1 to {self.n_components} columns. "
+                "Ask for a number in this range."
+            )
+        first = self.landmarks[:, :, :n_components]
+        return type(self)(self.partition, self.pool, first, self.kernel, self.nugget, self.dtype)
+
+    def route(self, X: Array) -> Array:
+        """Cell (J, n) of each row X (n, d) in each tree, from 0 to B − 1."""
+        return self.partition.route(self._checked(X))
+
+    def landmark_rows(self, tree: int, cell: int) -> Float64:
+        """U_c (R, d), in units of the inputs."""
+        return np.asarray(self.pool[self.landmarks[tree, cell]])
+
+    def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
+        """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
+        U = self.landmark_rows(tree, cell)
+        kernel: Any = self.kernel
+        if not hasattr(kernel, "of_squared_distance"):
+            out[...] = kernel(X, U)
+            return
+        # ‖x − u‖² = [x, ‖x‖², 1] · [−2u, 1, ‖u‖²] about one landmark, where little cancels
+        centre, d = U[0], X.shape[1]
+        rows, columns = np.ones((len(X), d + 2)), np.ones((len(U), d + 2))
+        np.divide(np.asarray(X, np.float64) - centre, self._scale, out=rows[:, :d])
+        np.einsum("ij,ij->i", rows[:, :d], rows[:, :d], out=rows[:, d])
+        np.divide(U - centre, self._scale, out=columns[:, :d])
+        np.einsum("ij,ij->i", columns[:, :d], columns[:, :d], out=columns[:, d + 1])
+        columns[:, :d] *= -2
+        squared = rows @ columns.T
+        np.maximum(squared, 0, out=squared)
+        out[...] = kernel.of_squared_distance(squared.astype(out.dtype, copy=False))
+
+    def factor(self, tree: int, cell: int) -> Array:
+        """L_c, packed (R(R+1)/2,), in ``dtype``; kept once it is computed."""
+        factors: dict[tuple[int, int], Array] = self._factors  # type: ignore[attr-defined]
+        if (tree, cell) not in factors:
+            factors[tree, cell] = packed(self.exact_factor(tree, cell).astype(self.dtype))
+        return factors[tree, cell]
+
+    def exact_factor(self, tree: int, cell: int) -> Float64:
+        """L_c (R, R), lower, in float64."""
+        U = self.landmark_rows(tree, cell)
+        values = np.asarray(self.kernel(U, U))
+        values[np.diag_indices_from(values)] += self.nugget * values.diagonal().max()
+        return np.asarray(linalg.cholesky(values, lower=True, check_finite=False))
+
+    def columns(self, tree: int, cell: int, X: Array, out: Array | None = None) -> Array:
+        """z_c (n, R) of rows X (n, d) of one cell, in ``dtype``."""
+        Z = np.empty((len(X), self.n_components), self.dtype) if out is None else out
+        self.kernel_values(tree, cell, X, Z)
+        solve_rows(self.factor(tree, cell), Z)
+        return Z
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Plain JSON and arrays that :meth:`from_spec` reads."""
+        cuts, arrays = self.partition.spec()
+        plain = {
+            "map": "local",
+            "dtype": self.dtype,
+            "nugget": self.nugget,
+            "kernel": self.kernel.spec(),
+            **cuts,
+        }
+        return plain, {"pool": self.pool, "landmarks": self.landmarks, **arrays}
+
+    @classmethod
+    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The map that gave this spec, bit for bit."""
+        try:
+            partition = Partition.from_spec(plain, arrays)
+            rows = (arrays["pool"], arrays["landmarks"])
+            kernel = kernel_from_spec(plain["kernel"])
+            return cls(partition, *rows, kernel, plain["nugget"], plain["dtype"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"The spec of a local map cannot be read: {error!r}. "
+                "Check where it comes from; a stored model has all of its fields."
+            ) from error
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of ``spec()``: equal fingerprints are equal maps."""
+        return spec_fingerprint(self.spec())
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of what travels: pool, landmarks and trees."""
+        return int(sum(array.nbytes for array in self.spec()[1].values()))
+
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of every L_c together."""
+        size = triangle_size(self.n_components) * np.dtype(self.dtype).itemsize
+        return self.n_trees * self.n_cells * size
+
+    @cached_property
+    def _scale(self) -> Float64:
+        return length_scale_vector(self.kernel, self.n_inputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.partition, self.pool, self.landmarks, self.kernel, self.nugget, self.dtype)
+        return type(self), fields  # without the factors: the map travels light
+
+    def __repr__(self) -> str:
+        name = self.kernel.spec()["kernel"]
+        trees = f"{self.n_trees} trees of {self.n_cells} cells"
+        size = f"{self.n_inputs} inputs, {trees} with {self.n_components} columns each"
+        return f"<LocalFeatures of {name}: {size}, {self.dtype}>"
+
+    def _checked(self, X: Array) -> Array:
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.n_inputs:
+            shape = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
+            raise ValueError(
+                f"X has {shape} but the map was made for {self.n_inputs} inputs. "
+                "Pass rows (n, d) with the same columns in the same order."
+            )
+        if X.dtype.kind not in "biuf":
+            raise DataError(
+                f"X has dtype {X.dtype} but a map takes numbers. "
+                "Encode the columns as floats, or leave them out."
+            )
+        return X
+
+
+def _choose(
+    partition: Partition, X: Float64, n_components: int, rng: Generator
+) -> tuple[Float64, Array]:
+    """The pool and the landmarks (J, B, R): rows of each cell, then points between its rows."""
+    n_trees, n_cells = partition.n_trees, partition.n_cells
+    landmarks = np.empty((n_trees, n_cells, n_components), np.int32)
+    extra: list[Float64] = []
+    size = len(X)
+    for tree, cells in enumerate(partition.route(X)):
+        order = np.argsort(cells, kind="stable")
+        ends = np.searchsorted(cells[order], np.arange(n_cells + 1))
+        for cell in range(n_cells):
+            own = _rows_of(order, ends, cell)
+            chosen = rng.permutation(own)[:n_components]
+            missing = n_components - len(chosen)
+            landmarks[tree, cell, : len(chosen)] = chosen
+            if missing:
+                a, b = rng.choice(own, (2, missing))
+                extra.append(X[a] + rng.uniform(size=(missing, 1)) * (X[b] - X[a]))
+                landmarks[tree, cell, len(chosen) :] = np.arange(size, size + missing)
+                size += missing
+    return np.concatenate([X, *extra]), landmarks
+
+
+def _rows_of(order: Array, ends: Array, cell: int) -> Array:
+    """Rows of a cell, or of the smallest group of cells around it in the tree that has some."""
+    width = 1
+    while True:
+        first = cell // width * width
+        own = order[ends[first] : ends[first + width]]
+        if len(own):
+            return own
+        width *= 2

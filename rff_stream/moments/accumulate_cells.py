@@ -1,0 +1,244 @@
+"""Rows in memory -> moments of cells: sort rows by cell, then one small rank-k update for each.
+
+Per tree and cell, 512 rows at a time: the kernel block, a triangular solve in place, 1 and
+y − y₀ beside it, and the rank-k update of the cell's packed triangle. BLAS releases the GIL.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from rff_stream._array import Array, Float64, aligned_bytes
+from rff_stream.features.base import BATCH_ROWS
+from rff_stream.features.local import LocalFeatures
+from rff_stream.features.rectangular import add_products, places, triangle_size
+from rff_stream.moments.accumulate import FLUSH_ROWS, Sums, resolve_sums
+from rff_stream.moments.cells import CellMoments, CellRow
+from rff_stream.moments.row_sample import RowSample
+
+__all__ = ["CellAccumulator", "accumulate_cells", "plain_cell_row", "waiting_rows"]
+
+FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 256
+"""Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
+
+They cost d + T + 1 numbers each; a visit of a cell costs one sweep over its packed triangle.
+"""
+
+
+def accumulate_cells(
+    features: LocalFeatures,
+    X: Array,
+    y: Array,
+    weights: Array | None = None,
+    *,
+    row: CellRow | None = None,
+    sums: Sums = "auto",
+    sample_rows: int = 0,
+) -> CellMoments:
+    """Moments of the cells of rows in memory.
+
+    Parameters
+    ----------
+    features : LocalFeatures
+        d inputs; J trees of B cells of R columns.
+    X : (n, d) array
+        Finite rows.
+    y : (n,) or (n, T) array
+    weights : (n,) array, optional
+        Positive; 1 where absent.
+    row : CellRow, optional
+        Origins and names; zero origins and plain names where absent.
+    sums : {"auto", "float32", "float64"}
+        Precision of products; auto is float64 up to n = 2·10⁵. Float32 products of a cell are
+        added into float64 every 4,096 rows.
+    sample_rows : int
+        Rows kept in the mergeable sample.
+
+    Returns
+    -------
+    CellMoments
+
+    Notes
+    -----
+    n·J·(2R² + R·d) flops and n·J·R kernel values.
+    """
+    y = np.asarray(y)
+    y = y[:, None] if y.ndim == 1 else y
+    row = plain_cell_row(features, y.shape[1]) if row is None else row
+    sink = CellAccumulator(features, row, sums=resolve_sums(sums, len(X)), sample_rows=sample_rows)
+    w = None if weights is None else np.asarray(weights, np.float64)
+    sink.add(np.asarray(X), y, w, np.arange(len(X)))
+    return sink.result()
+
+
+def plain_cell_row(features: LocalFeatures, n_targets: int) -> CellRow:
+    """The row of a local map with zero origins and names x0, x1, …, y0, y1, …."""
+    return CellRow(
+        map_fingerprint=features.fingerprint,
+        n_trees=features.n_trees,
+        n_cells=features.n_cells,
+        n_features=features.n_components,
+        target_origin=np.zeros(n_targets),
+        target_scale=np.ones(n_targets),
+        inputs=tuple(f"x{i}" for i in range(features.n_inputs)),
+        targets=tuple(f"y{i}" for i in range(n_targets)),
+    )
+
+
+def waiting_rows(n_cells: int) -> int:
+    """Rows that wait before they are sorted by cell."""
+    return min(max(FEWEST_WAITING, ROWS_A_CELL * n_cells), MOST_WAITING)
+
+
+class CellAccumulator:
+    """Takes rows in any portions and gives their moments; the same rows, the same bits.
+
+    Parameters
+    ----------
+    features, row, sums, sample_rows
+        As in :func:`accumulate_cells`; ``sums`` is resolved.
+    """
+
+    def __init__(
+        self,
+        features: LocalFeatures,
+        row: CellRow,
+        *,
+        sums: Literal["float32", "float64"] = "float64",
+        sample_rows: int = 0,
+    ) -> None:
+        if (row.n_trees, row.n_cells, row.n_features) != features.landmarks.shape:
+            shape = (row.n_trees, row.n_cells, row.n_features)
+            raise ValueError(
+                f"The row is of (trees, cells, columns) {shape} but the map has "
+                f"{features.landmarks.shape}. Make the row for this map."
+            )
+        self._features, self._row = features, row
+        self._dtype: np.dtype[Any] = np.dtype(sums)
+        self._n = self._filled = 0
+        self._squared_weight = self._log_weight = 0.0
+        size = waiting_rows(features.n_cells)
+        self._x = np.empty((size, features.n_inputs))
+        self._y = np.empty((size, row.n_targets))
+        self._w = np.ones(size)
+        self._weighted = False
+        self._sums: dict[int, _Cell] = {}
+        stride = -(-row.width // 16) * 16
+        flat = aligned_bytes(BATCH_ROWS * stride * self._dtype.itemsize).view(self._dtype)
+        self._batch = flat.reshape(BATCH_ROWS, stride)[:, : row.width]
+        mapped = aligned_bytes(BATCH_ROWS * stride * np.dtype(features.dtype).itemsize)
+        self._mapped = mapped.view(features.dtype).reshape(BATCH_ROWS, stride)
+        self._product = np.empty(triangle_size(row.width), self._dtype)
+        self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
+
+    def add(self, x: Array, y: Array, w: Array | None, rows_places: Array) -> None:
+        """Take rows x (m, d), y (m, T) of weights w (m,) that stood at these places (m,)."""
+        if (x.shape[1], y.shape[1]) != (self._x.shape[1], self._y.shape[1]):
+            raise ValueError(
+                f"Rows have {x.shape[1]} inputs and {y.shape[1]} targets but the sums are of "
+                f"{self._x.shape[1]} and {self._y.shape[1]}. Use a row and a map of these columns."
+            )
+        self._n += len(x)
+        if self._sample.size:
+            self._sample = self._sample.with_rows(rows_places, x, y, w)
+        start = 0
+        while start < len(x):
+            lo = self._filled
+            hi = min(len(self._x), lo + len(x) - start)
+            stop = start + hi - lo
+            self._x[lo:hi], self._y[lo:hi] = x[start:stop], y[start:stop]
+            self._w[lo:hi] = 1.0 if w is None else w[start:stop]
+            self._weighted |= w is not None
+            self._filled, start = hi, stop
+            if hi == len(self._x):
+                self._sort()
+
+    def result(self) -> CellMoments:
+        """The moments of all rows taken so far."""
+        self._sort()
+        cells = np.array(sorted(self._sums), np.int64)
+        held = [self._sums[cell] for cell in cells.tolist()]
+        sums = np.empty((len(held), triangle_size(self._row.width)))
+        for each, target in zip(held, sums, strict=True):
+            each.write(self._row, target)
+        return CellMoments(
+            self._row,
+            cells,
+            np.array([each.count for each in held], np.int64),
+            sums,
+            self._n,
+            self._squared_weight,
+            self._log_weight,
+            self._sample,
+        )
+
+    def _sort(self) -> None:
+        """Give the rows waiting to their cells, in the order in which they came."""
+        m, self._filled = self._filled, 0
+        if not m:
+            return
+        w = self._w[:m]
+        self._squared_weight += float(w @ w)
+        self._log_weight += float(np.log(w).sum()) if self._weighted else 0.0
+        for tree, cells in enumerate(self._features.route(self._x[:m])):
+            order = np.argsort(cells, kind="stable")
+            ends = np.searchsorted(cells[order], np.arange(self._features.n_cells + 1))
+            for cell in np.flatnonzero(np.diff(ends)).tolist():
+                self._visit(tree, cell, order[ends[cell] : ends[cell + 1]])
+
+    def _visit(self, tree: int, cell: int, rows: Array) -> None:
+        """Add rows (by their place in the buffer) to one cell."""
+        held = self._sums.setdefault(tree * self._row.n_cells + cell, _Cell(self._row.width))
+        held.count += len(rows)
+        exact = self._product.dtype == held.total.dtype
+        waiting = 0
+        for start in range(0, len(rows), BATCH_ROWS):
+            batch = self._augmented(tree, cell, rows[start : start + BATCH_ROWS], held)
+            if exact:
+                add_products(batch, held.total, 1.0)
+                continue
+            add_products(batch, self._product, 1.0 if waiting else 0.0)
+            waiting += len(batch)
+            if waiting >= FLUSH_ROWS:
+                held.total += self._product
+                waiting = 0
+        if waiting:
+            held.total += self._product
+
+    def _augmented(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
+        """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 512 rows; a buffer."""
+        m, r = len(rows), self._row.n_features
+        batch = self._batch[:m]
+        if self._mapped.dtype == batch.dtype:
+            self._features.columns(tree, cell, self._x[rows], out=batch[:, :r])
+        else:
+            Z = self._mapped[:m, :r]
+            batch[:, :r] = self._features.columns(tree, cell, self._x[rows], out=Z)
+        border = np.ones((m, self._row.n_targets + 1))
+        border[:, 1:] = (self._y[rows] - self._row.target_origin) / self._row.target_scale
+        if self._weighted:
+            root = np.sqrt(self._w[rows])[:, None]
+            border *= root
+            batch[:, :r] *= root.astype(batch.dtype)
+        held.border += border.T @ border
+        batch[:, r:] = border
+        return batch
+
+
+class _Cell:
+    """The sums of one cell."""
+
+    def __init__(self, width: int) -> None:
+        self.count = 0
+        self.total = np.zeros(triangle_size(width))
+        self.border: Float64 | float = 0.0
+
+    def write(self, row: CellRow, out: Float64) -> None:
+        """Packed M_c in units of y; counts and targets from float64 values."""
+        at, r = places(row.width), row.n_features
+        scale = np.concatenate([[1.0], row.target_scale])
+        out[...] = self.total
+        out[at[r:, :r]] *= scale[:, None]
+        out[at[r:, r:]] = self.border * scale[:, None] * scale

@@ -1,0 +1,482 @@
+"""Local features: trees, moments of their cells and the answers, against dense references."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_local as reference
+import rff_stream as rs
+from rff_stream.answers.local import (
+    cross_validate_cells,
+    leave_one_out,
+    local_evidence,
+    local_posterior,
+    local_spectrum,
+)
+from rff_stream.errors import DataError, ModelError
+from rff_stream.features import map_from_spec
+from rff_stream.features.local import LocalFeatures
+from rff_stream.features.partition import Partition
+from rff_stream.features.rectangular import add_products, packed, places, solve_rows, triangle_size
+from rff_stream.moments.accumulate_cells import CellAccumulator, accumulate_cells, plain_cell_row
+from rff_stream.moments.cells import CellMoments
+
+KERNELS = [
+    rs.Gaussian((0.8, 1.1, 2.0)),
+    rs.Matern(1.0, nu=1.5),
+    rs.Laplacian(2.0),
+    rs.Cauchy(1.5),
+    rs.RationalQuadratic(1.0),
+    rs.Gaussian(1.0) + rs.Matern(3.0, nu=0.5),
+]
+
+
+def rows(rng, n=240, d=3, targets=1):
+    X = rng.normal(size=(n, d))
+    y = np.sin(2 * X[:, :1]) + X[:, 1:2] * np.arange(1, targets + 1) + 5
+    return X, y + 0.1 * rng.normal(size=(n, targets)), rng.uniform(0.5, 2.0, n)
+
+
+def local_map(rng, X, kernel=KERNELS[0], **changes):
+    sizes = {"n_cells": 4, "n_trees": 2, "n_components": 12, "dtype": "float64"} | changes
+    return LocalFeatures.sample(kernel, X, rng=rng, **sizes)
+
+
+# triangles
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("width", [1, 2, 7, 12, 65])
+def test_packed_triangles_multiply_and_solve_like_full_ones(rng, width, dtype):
+    wide = rng.normal(size=(40, width + 3)).astype(dtype)
+    A = wide[:, :width]  # rows lie apart
+    triangle = np.full(triangle_size(width), np.nan, dtype)
+    add_products(A, triangle, 0.0)
+    add_products(A, triangle, 1.0)
+    exact = 2 * A.T.astype(float) @ A.astype(float)
+    bound = 40 * np.finfo(dtype).eps * 2 * np.outer(abs(A).max(0), abs(A).max(0)) * 2
+    assert (abs(triangle[places(width)] - exact) <= bound).all()
+
+    factor = np.linalg.cholesky(exact + np.eye(width))
+    before = A.astype(float)
+    solve_rows(packed(factor.astype(dtype)), A)
+    expected = np.linalg.solve(factor, before.T).T
+    condition = np.linalg.cond(factor)
+    largest = abs(expected).max()
+    assert abs(A - expected).max() <= 4 * width * np.finfo(dtype).eps * condition * largest
+    assert (packed(factor)[places(width)] == np.tril(factor) + np.tril(factor, -1).T).all()
+
+
+# trees
+
+
+def test_rows_go_where_plain_floats_send_them(rng):
+    X = rng.normal(size=(500, 3)) * [1e-3, 1.0, 1e5] + [0, 7, -3e6]
+    trees = Partition.plant(X, n_cells=16, n_trees=3, length_scale=[1e-3, 2.0, 1e5], rng=rng)
+    expected = [
+        [reference.cell_of(x, trees.origin, w, t) for x in X]
+        for w, t in zip(trees.directions, trees.thresholds, strict=True)
+    ]
+    assert (trees.route(X) == expected).all()
+    counts = np.array([np.bincount(cells, minlength=16) for cells in trees.route(X)])
+    assert counts.min() >= 0.4**4 * 500 - 4 and counts.max() <= 0.6**4 * 500 + 4
+
+
+def test_a_row_s_cell_depends_on_nothing_but_the_row(rng):
+    X = rng.normal(size=(9000, 2))  # more than one block
+    trees = Partition.plant(X[:300], n_cells=8, n_trees=2, rng=rng)
+    order = rng.permutation(len(X))
+    assert (trees.route(X)[:, order] == trees.route(np.asfortranarray(X[order]))).all()
+    assert (trees.route(X[17:18])[:, 0] == trees.route(X)[:, 17]).all()
+    again = pickle.loads(pickle.dumps(trees))
+    assert again.fingerprint == trees.fingerprint
+    assert (again.route(X) == trees.route(X)).all()
+
+
+def test_rows_that_are_equal_stay_together(rng):
+    X = np.repeat(rng.normal(size=(3, 2)), 50, axis=0)
+    cells = Partition.plant(X, n_cells=8, n_trees=2, rng=rng).route(X)
+    assert all(len(np.unique(cells[:, i * 50 : i * 50 + 50], axis=1).T) == 1 for i in range(3))
+    assert (Partition.plant(X[:50], n_cells=4, n_trees=1, rng=rng).route(X[:50]) == 0).all()
+
+
+def test_the_number_of_cells_is_a_power_of_two(rng):
+    with pytest.raises(ValueError, match=r"n_cells=6 but a tree has 1, 2, 4, 8.*n_cells=4 or.*=8"):
+        Partition.plant(np.ones((5, 1)), n_cells=6, n_trees=1)
+    with pytest.raises(ValueError, match="at least 1 tree"):
+        Partition.plant(np.ones((5, 1)), n_cells=4, n_trees=0)
+    with pytest.raises(ValueError, match="planted on rows"):
+        Partition.plant(np.ones(5), n_cells=4, n_trees=1)
+
+
+def test_long_sides_in_units_of_the_length_scale_are_cut_more_often(rng):
+    X = rng.uniform(size=(4000, 2))
+    trees = Partition.plant(X, n_cells=2, n_trees=40, length_scale=[0.01, 1.0], rng=rng)
+    across = abs(trees.directions[:, 0] * [0.01, 1.0])  # in units of the length-scale
+    assert np.median(across[:, 0] / across[:, 1]) > 50
+
+
+# the map
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: type(k).__name__)
+def test_columns_are_those_of_a_dense_cholesky_factor(rng, kernel):
+    X, _, _ = rows(rng)
+    features = local_map(rng, X, kernel, nugget=1e-6)
+    Z = features.columns(1, 2, X[:50])
+    U = features.landmark_rows(1, 2)
+    expected = reference.columns(kernel, U, X[:50], 1e-6 * kernel.variance)
+    assert abs(Z - expected).max() < 1e-8
+    single = LocalFeatures(
+        features.partition, features.pool, features.landmarks, kernel, 1e-6, "float32"
+    )
+    assert abs(single.columns(1, 2, X[:50]) - expected).max() < 2e-3  # eps32 / √nugget, R terms
+
+
+def test_landmarks_are_rows_of_the_cell_and_thin_cells_are_filled(rng):
+    X, _, _ = rows(rng, n=60)
+    features = local_map(rng, X, n_cells=8, n_components=20)
+    for tree, cells in enumerate(features.route(X)):
+        for cell in range(8):
+            own, U = X[cells == cell], features.landmark_rows(tree, cell)
+            assert len(U) == 20
+            inside = [(u == own).all(axis=1).any() for u in U]
+            assert sum(inside) >= min(20, len(own))
+            assert (own.min(0) - 1e-12 <= U).all() and (own.max(0) + 1e-12 >= U).all()
+
+
+def test_a_cell_without_rows_borrows_landmarks(rng):
+    X = np.repeat(rng.normal(size=(3, 2)), 5, axis=0)  # 3 different rows for 8 cells
+    features = LocalFeatures.sample(
+        rs.Gaussian(1.0), X, n_cells=8, n_trees=1, n_components=4, rng=rng
+    )
+    assert np.isfinite(features.columns(0, 7, X)).all()
+
+
+def test_a_map_survives_its_spec_and_pickle(rng):
+    X, _, _ = rows(rng)
+    features = local_map(rng, X, KERNELS[1], dtype="float32")
+    features.factor(0, 0)
+    for other in (map_from_spec(*features.spec()), pickle.loads(pickle.dumps(features))):
+        assert isinstance(other, LocalFeatures)
+        assert other.fingerprint == features.fingerprint
+        assert (other.columns(1, 3, X[:9]) == features.columns(1, 3, X[:9])).all()
+    assert len(pickle.dumps(features)) < 2 * features.n_bytes
+    plain, arrays = features.spec()
+    with pytest.raises(ModelError, match="spec of a local map cannot be read: KeyError"):
+        LocalFeatures.from_spec({k: v for k, v in plain.items() if k != "nugget"}, arrays)
+    with pytest.raises(ModelError, match="spec of a partition cannot be read"):
+        Partition.from_spec({"partition": "grid"}, arrays)
+
+
+def test_the_map_says_what_it_cannot_take(rng):
+    X, _, _ = rows(rng)
+    features = local_map(rng, X)
+    with pytest.raises(ValueError, match="X has 2 columns but the map was made for 3 inputs"):
+        features.route(X[:, :2])
+    with pytest.raises(DataError, match="a map takes numbers"):
+        features.route(X.astype(str))
+    with pytest.raises(ValueError, match="n_components=13 but each cell has 1 to 12"):
+        features.leading(13)
+    with pytest.raises(ValueError, match="n_components=0"):
+        local_map(rng, X, n_components=0)
+    with pytest.raises(ValueError, match="nugget=0"):
+        local_map(rng, X, nugget=0.0)
+    with pytest.raises(ValueError, match="Give places in the pool"):
+        LocalFeatures(
+            features.partition, X[:3], features.landmarks, features.kernel, 1e-6, "float64"
+        )
+    assert "2 trees of 4 cells with 12 columns each, float64" in repr(features)
+
+
+# moments
+
+
+def dense_moments(features, X, y, w, row):
+    """Σ w a aᵀ of every cell, row by row."""
+    P = row.width
+    sums = np.zeros((features.n_trees * features.n_cells, P, P))
+    for tree, cells in enumerate(features.route(X)):
+        for i, cell in enumerate(cells):
+            U = features.landmark_rows(tree, cell)
+            nugget = features.nugget * features.kernel.variance
+            z = reference.columns(features.kernel, U, X[i : i + 1], nugget)[0]
+            a = np.concatenate([z, [1.0], y[i] - row.target_origin])
+            sums[tree * features.n_cells + cell] += w[i] * np.outer(a, a)
+    return sums
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("sums", ["float64", "float32"])
+def test_moments_of_cells_are_dense_sums(rng, sums, dtype):
+    X, y, w = rows(rng, n=150, targets=2)
+    features = local_map(rng, X, dtype=dtype, nugget=1e-4)
+    moments = accumulate_cells(features, X, y, w, sums=sums, sample_rows=20)
+    expected = dense_moments(features, X, y, w, moments.row)[moments.cells]
+    exact = sums == dtype == "float64"
+    assert abs(moments.matrices() - expected).max() < (1e-8 if exact else 2e-2)
+    r = moments.row.n_features
+    assert abs(moments.matrices()[:, r:, r:] - expected[:, r:, r:]).max() < 1e-9  # always exact
+    counts = [np.bincount(cells, minlength=4) for cells in features.route(X)]
+    assert (moments.counts == np.concatenate(counts)[moments.cells]).all()
+    assert moments.n == 150 and moments.counts.sum() == 2 * 150
+    assert moments.weight == pytest.approx(w.sum())
+    assert moments.target_mean() == pytest.approx(np.average(y, axis=0, weights=w))
+    assert moments.squared_weight == pytest.approx(w @ w)
+    assert moments.log_weight == pytest.approx(np.log(w).sum())
+    assert len(moments.sample.keys) == 20
+
+
+def same(a: CellMoments, b: CellMoments, *, rounding: float = 0.0) -> bool:
+    close = np.allclose(a.sums, b.sums, rtol=rounding, atol=rounding * abs(b.sums).max(initial=0))
+    counts = (a.cells == b.cells).all() and (a.counts == b.counts).all()
+    return bool(close and counts and a.n == b.n and (a.sample.keys == b.sample.keys).all())
+
+
+def test_portions_of_rows_change_no_bit(rng, monkeypatch):
+    monkeypatch.setattr("rff_stream.moments.accumulate_cells.FEWEST_WAITING", 64)
+    monkeypatch.setattr("rff_stream.moments.accumulate_cells.ROWS_A_CELL", 1)
+    X, y, w = rows(rng, n=300)
+    features = local_map(rng, X)
+    whole = accumulate_cells(features, X, y, w, sums="float32", sample_rows=9)
+    sink = CellAccumulator(features, plain_cell_row(features, 1), sums="float32", sample_rows=9)
+    for lo in (0, 1, 63, 64, 200):
+        hi = {0: 1, 1: 63, 63: 64, 64: 200, 200: 300}[lo]
+        sink.add(np.asfortranarray(X[lo:hi]), y[lo:hi], w[lo:hi], np.arange(lo, hi))
+    assert same(sink.result(), whole)
+    assert (sink.result().sums == whole.sums).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 3))
+def test_moments_of_cells_are_a_group(seed, parts):
+    rng = np.random.default_rng(seed)
+    X, y, w = rows(rng, n=80)
+    features = local_map(rng, X, n_components=5)
+    label = rng.integers(0, parts + 1, 80)
+    label[0], label[-1] = 0, parts
+    whole = accumulate_cells(features, X, y, w, sums="float64", sample_rows=200)
+    row = whole.row
+    sinks = [CellAccumulator(features, row, sample_rows=200) for _ in range(parts + 1)]
+    at = np.arange(80)
+    for k, sink in enumerate(sinks):
+        sink.add(X[label == k], y[label == k], w[label == k], at[label == k])
+    each = [sink.result() for sink in sinks]
+    zero = CellMoments.zero(row, 200)
+    total = zero
+    for part in each:
+        total = total + part
+    assert same(total, whole, rounding=1e-12)
+    assert same(each[0] + zero, each[0])
+    rest = total - each[0]
+    expected = each[1]
+    for part in each[2:]:
+        expected = expected + part
+    assert same(rest, expected, rounding=1e-9)
+    none = total - total
+    assert none.n == 0 and len(none.cells) == 0  # a cell without rows is gone, not almost 0
+    assert same(
+        accumulate_cells(features, X, y, 3 * w, sums="float64"),
+        accumulate_cells(features, X, y, w, sums="float64").scale(3.0),
+        rounding=1e-12,
+    )
+
+
+def test_fewer_columns_and_targets_need_no_second_read(rng):
+    X, y, w = rows(rng, targets=3)
+    features = local_map(rng, X)
+    moments = accumulate_cells(features, X, y, w, sample_rows=30)
+    small = accumulate_cells(features.leading(5), X, y, w)
+    assert abs(moments.leading(5).matrices() - small.matrices()).max() < 1e-8
+    some = moments.with_targets([2, 0])
+    expected = accumulate_cells(features, X, y[:, [2, 0]], w, sample_rows=30)
+    assert abs(some.matrices() - expected.matrices()).max() < 1e-9
+    assert some.row.targets == ("y2", "y0")
+    assert (some.sample.rows[:, 3] == moments.sample.rows[:, 5]).all()
+
+
+def test_moments_that_mean_different_things_do_not_add(rng):
+    X, y, _ = rows(rng)
+    one = accumulate_cells(local_map(rng, X), X, y)
+    other = accumulate_cells(local_map(rng, X), X, y)
+    with pytest.raises(ModelError, match=r"differ in feature map .* cannot be added"):
+        _ = one + other
+    with pytest.raises(TypeError, match="cannot be added to int"):
+        _ = one + 1
+    with pytest.raises(ValueError, match="factor=-1"):
+        one.scale(-1)
+    with pytest.raises(ValueError, match="n_components=99"):
+        one.leading(99)
+    with pytest.raises(ValueError, match="have targets 0 to 0"):
+        one.with_targets([1])
+    with pytest.raises(ValueError, match="Make the row for this map"):
+        CellAccumulator(local_map(rng, X, n_components=3), one.row)
+    with pytest.raises(ValueError, match="Rows have 2 inputs"):
+        CellAccumulator(local_map(rng, X), one.row).add(X[:, :2], y, None, np.arange(len(X)))
+    assert one.row.difference(one.row).startswith("target origin")
+    with pytest.raises(ValueError, match="hold 0 rows"):
+        CellMoments.zero(one.row).target_mean()
+    assert "8 cells of 2 trees, 12 columns each" in repr(one)
+    assert one.__sizeof__() > one.sums.nbytes
+
+
+# answers
+
+
+def fits_of(features, tree, X, y, w, alpha, intercept):
+    """A dense fit of every cell of one tree, and which rows are in it."""
+    cells = features.route(X)[tree]
+    for cell in np.unique(cells):
+        own = np.flatnonzero(cells == cell)
+        U = features.landmark_rows(tree, cell)
+        Z = reference.columns(features.kernel, U, X[own], features.nugget)
+        yield cell, own, reference.CellFit(Z, y[own], w[own], alpha, intercept)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
+    X, y, w = rows(rng, targets=2)
+    features = local_map(rng, X, nugget=1e-6)
+    row = plain_cell_row(features, 2)
+    moments = accumulate_cells(features, X, y, w, row=row)
+    spectrum = local_spectrum(features, moments, fit_intercept=intercept)
+    alpha = np.array([0.03, 0.5])
+    found = local_evidence(spectrum, alpha=alpha)
+    posterior = local_posterior(found)
+    new = rng.normal(size=(40, 3)) * 0.7
+    left = posterior._left_out_trees(np.column_stack([X, y, w]))
+    for tree, cells in enumerate(features.route(new)):
+        mean, variance = posterior._of_tree(tree, cells, new)
+        for t in range(2):
+            fits = list(fits_of(features, tree, X, y[:, t], w, alpha[t], intercept))
+            noise = found.noise_variance[tree, t]
+            evidence = sum(fit.log_evidence(noise) for _, _, fit in fits)
+            assert found.log_evidence[tree, t] == pytest.approx(evidence, abs=1e-6)
+            for cell, own, fit in fits:
+                at = cells == cell
+                U = features.landmark_rows(tree, cell)
+                Z = reference.columns(features.kernel, U, new[at], features.nugget)
+                assert abs(mean[at, t] - fit.mean(Z)).max(initial=0) < 1e-8
+                missing = np.maximum(1 - (Z**2).sum(1), 0) / alpha[t]
+                expected = noise * (missing + fit.spread(Z))
+                assert abs(variance[at, t] - expected).max(initial=0) < 1e-8 * noise / alpha[t]
+                for i in range(0, len(own), 9):
+                    assert left[tree][0][own[i], t] == pytest.approx(fit.left_out(i), abs=1e-7)
+
+
+def test_evidence_finds_the_alpha_of_highest_log_p(rng):
+    X, y, w = rows(rng)
+    features = local_map(rng, X)
+    spectrum = local_spectrum(features, accumulate_cells(features, X, y, w))
+    found = local_evidence(spectrum)
+    assert 0.05 < np.sqrt(found.noise_variance).min() < np.sqrt(found.noise_variance).max() < 0.3
+    for factor in (0.7, 1.4):
+        for tree in range(2):
+            other = local_evidence(spectrum, alpha=found.alpha[tree] * factor)
+            assert other.log_evidence[tree] < found.log_evidence[tree]
+    df = spectrum.df(found.alpha)
+    assert df.shape == (2, 1) and (df > 4).all() and (df < 4 * 13).all()
+
+
+def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
+    X, y, _ = rows(rng, n=600)
+    features = local_map(rng, X)
+    moments = accumulate_cells(features, X, y, sample_rows=500)
+    found = local_evidence(local_spectrum(features, moments))
+    plain, posterior = local_posterior(found), local_posterior(found, moments.sample.rows)
+    assert plain.power == 1.0 and plain.inflation == 1.0
+    sample = moments.sample.rows
+    errors = leave_one_out(posterior, sample)
+    mean, variance = posterior.left_out(sample)
+    spread = np.sqrt(variance + posterior.noise()) * posterior.inflation
+    assert np.mean(abs(errors) <= 1.96 * spread) == pytest.approx(0.95, abs=0.01)
+    assert abs(errors - (sample[:, 3:4] - mean)).max() == 0
+    new = rng.normal(size=(400, 3))
+    truth = np.sin(2 * new[:, :1]) + new[:, 1:2] + 5
+    trees = [posterior._of_tree(t, cells, new)[0] for t, cells in enumerate(features.route(new))]
+    single = np.mean([(tree - truth) ** 2 for tree in trees])
+    assert np.mean((posterior.mean(new) - truth) ** 2) < single
+    assert (posterior.std(new, noise=True) > posterior.std(new)).all()
+    again = pickle.loads(pickle.dumps(posterior))
+    assert (again.mean(new) == posterior.mean(new)).all()
+
+
+def test_far_from_the_data_the_variance_is_the_prior_s(rng):
+    X, y, _ = rows(rng)
+    features = local_map(rng, X)
+    found = local_evidence(local_spectrum(features, accumulate_cells(features, X, y)))
+    far = local_posterior(found).std(np.full((1, 3), 500.0))
+    assert far**2 == pytest.approx(found.signal_variance.mean(), rel=0.3)
+    assert far**2 > 0.99 * found.signal_variance.min()
+
+
+def test_cross_validation_by_folds_is_that_of_separate_fits(rng):
+    X, y, w = rows(rng)
+    features = local_map(rng, X, nugget=1e-6)
+    row, fold = plain_cell_row(features, 1), np.arange(len(X)) % 3
+    parts = [
+        accumulate_cells(features, X[fold == k], y[fold == k], w[fold == k], row=row)
+        for k in range(3)
+    ]
+    alphas = np.array([0.1, 3.0])
+    losses = cross_validate_cells(features, parts, alphas)
+    for k in range(3):
+        train = fold != k
+        for tree in range(2):
+            for a, alpha in enumerate(alphas):
+                loss, cells = 0.0, features.route(X)[tree]
+                for cell, _, fit in fits_of(
+                    features, tree, X[train], y[train, 0], w[train], alpha, True
+                ):
+                    held = (cells == cell) & ~train
+                    U = features.landmark_rows(tree, cell)
+                    Z = reference.columns(features.kernel, U, X[held], features.nugget)
+                    loss += (w[held] * (y[held, 0] - fit.mean(Z)) ** 2).sum()
+                assert losses[k, tree, a, 0] == pytest.approx(loss, rel=1e-7)
+    with pytest.raises(ValueError, match="at least 2"):
+        cross_validate_cells(features, parts[:1], alphas)
+
+
+def test_one_cell_is_the_nystroem_map(rng):
+    X, y, _ = rows(rng)
+    features = local_map(rng, X, n_cells=1, n_trees=1, n_components=40)
+    U = features.landmark_rows(0, 0)
+    nystroem = rs.NystroemFeatures.sample(features.kernel, U, 40, dtype="float64")
+    model = rs.KernelRidge(features=nystroem, alpha=0.2).fit(X, y[:, 0])
+    spectrum = local_spectrum(features, accumulate_cells(features, X, y))
+    posterior = local_posterior(local_evidence(spectrum, alpha=0.2))
+    new = rng.normal(size=(30, 3))
+    assert abs(posterior.mean(new)[:, 0] - model.predict(new)).max() < 1e-6  # the nugget, 1e-10
+
+
+def test_with_a_landmark_at_every_row_it_is_the_exact_process_of_the_cell(rng):
+    X, y, _ = rows(rng, n=60)
+    features = local_map(rng, X, n_cells=2, n_trees=1, n_components=60)
+    alpha, posterior = 0.1, None
+    spectrum = local_spectrum(features, accumulate_cells(features, X, y), fit_intercept=False)
+    posterior = local_posterior(local_evidence(spectrum, alpha=alpha))
+    new = rng.normal(size=(20, 3))
+    for cell in range(2):
+        own, at = features.route(X)[0] == cell, features.route(new)[0] == cell
+        K = features.kernel(X[own], X[own]) + alpha * np.eye(own.sum())
+        cross = features.kernel(new[at], X[own])
+        exact = cross @ np.linalg.solve(K, y[own])
+        assert abs(posterior.mean(new[at]) - exact).max() < 1e-6
+        signal = posterior.noise_variance[0] / alpha
+        variance = signal * (1 - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T)))
+        assert abs(posterior.moments(new[at])[1][:, 0] - variance).max() < 1e-6 * signal
+
+
+def test_more_cells_than_rows_are_refused_with_the_remedy(rng):
+    X, y, _ = rows(rng, n=3)
+    features = local_map(rng, X, n_components=2)
+    spectrum = local_spectrum(features, accumulate_cells(features, X, y))
+    with pytest.raises(ValueError, match=r"3 rows in 3 cells.*Use fewer cells"):
+        local_evidence(spectrum)
+    with pytest.raises(ValueError, match="hold 0 rows"):
+        local_spectrum(features, CellMoments.zero(plain_cell_row(features, 1)))

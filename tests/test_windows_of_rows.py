@@ -1,0 +1,130 @@
+"""Length-scales from compact windows of rows, against dense formulas and known scales."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.answers.windows import (
+    Window,
+    _Targets,
+    compact_windows,
+    fit_windows,
+    scattered_windows,
+)
+
+KERNELS = [
+    rs.Gaussian(),
+    rs.Matern(nu=0.5),
+    rs.Matern(nu=1.5),
+    rs.Matern(nu=2.5),
+    rs.RationalQuadratic(),
+    rs.Laplacian(),
+]
+
+
+def some_windows(rng, targets=1):
+    x = rng.normal(size=(120, 2))
+    y = np.sin(x[:, :1]) * np.arange(1, targets + 1) + 0.1 * rng.normal(size=(120, targets))
+    w = rng.uniform(0.5, 2, 120)
+    compact = compact_windows(x, y, w, scale=np.ones(2), size=30, count=2, rng=rng)
+    return compact + scattered_windows(x, y, w, size=20, count=2, rng=rng)
+
+
+def dense_log_evidence(windows, kernel, alpha):
+    """log p with flat means and one σ² at its maximum, by numpy.linalg; one target."""
+    log_det, misfit, freedom = 0.0, 0.0, 0
+    for each in windows:
+        K, one = kernel(each.x, each.x) + alpha * np.diag(1 / each.w), np.ones(len(each.x))
+        inverse = np.linalg.inv(K)
+        total = one @ inverse @ one
+        residual = each.y[:, 0] - (one @ inverse @ each.y[:, 0]) / total
+        misfit += residual @ inverse @ residual
+        log_det += np.linalg.slogdet(K)[1] + np.log(total)
+        freedom += len(each.x) - 1
+    return -0.5 * (freedom * (np.log(2 * np.pi * misfit / freedom) + 1) + log_det)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{type(k).__name__}{k.spec().get('nu')}")
+def test_log_p_and_its_gradient_are_those_of_dense_formulas(rng, kernel):
+    windows = some_windows(rng)
+    target = _Targets(windows, np.ones(2))
+    point, first = np.array([0.2, -0.3, -2.0]), np.array([1.0, 1.5])
+
+    def value(at):
+        found = target.objective(at, kernel, first)
+        return found[0] if isinstance(found, tuple) else found
+
+    scales = tuple(np.exp(point[:2]) * first)
+    dense = dense_log_evidence(windows, kernel.with_length_scale(scales), np.exp(-2.0))
+    unit = np.sqrt(np.mean([each.y.var() for each in windows]))
+    assert -value(point) * target.freedom == pytest.approx(
+        dense + target.freedom * np.log(unit), abs=1e-7
+    )
+    found = target.objective(point, kernel, first)
+    if isinstance(found, tuple):
+        numeric = [(value(point + e) - value(point - e)) / 2e-5 for e in 1e-5 * np.eye(3)]
+        assert found[1] == pytest.approx(numeric, abs=1e-8)
+        shared = target.objective(np.array([0.2, -2.0]), kernel, first)[1]
+        both = target.objective(np.array([0.2, 0.2, -2.0]), kernel, first)[1]
+        assert shared == pytest.approx([both[0] + both[1], both[2]])
+
+
+def test_targets_share_the_kernel_and_keep_their_units(rng):
+    windows = some_windows(rng, targets=2)
+    joint = _Targets(windows, np.ones(2)).objective(np.zeros(3), rs.Gaussian(), np.ones(2))[0]
+    single = [
+        _Targets([Window(e.x, e.y[:, t : t + 1], e.w) for e in windows], np.ones(2)).objective(
+            np.zeros(3), rs.Gaussian(), np.ones(2)
+        )[0]
+        for t in range(2)
+    ]
+    assert joint == pytest.approx(sum(single))
+
+
+def test_a_window_holds_the_nearest_rows(rng):
+    x = rng.uniform(size=(400, 2)) * [1, 1000]
+    y, w = x[:, :1], np.ones(400)
+    for each in compact_windows(x, y, w, scale=np.array([1, 1000]), size=25, count=3, rng=rng):
+        assert each.x.shape == (25, 2)
+        assert (np.ptp(each.x, axis=0) / [1, 1000] < 0.6).all()
+    sets = scattered_windows(x, y, w, size=150, count=5, rng=rng)
+    assert [len(each.x) for each in sets] == [150, 150, 100]
+
+
+def test_windows_find_short_scales_that_scattered_rows_cannot_see(rng):
+    """A function of scale .02 along the first input and 1 along the second, 40,000 rows."""
+    x = rng.uniform(size=(40_000, 2))
+    y = (np.sin(x[:, :1] / 0.02) + x[:, 1:] ** 2 + 0.05 * rng.normal(size=(40_000, 1))) * 7
+    w, scale = np.ones(len(x)), x.std(axis=0)
+    compact = compact_windows(x, y, w, scale=scale, size=80, count=6, rng=rng)
+    found = fit_windows(compact, [rs.Matern(nu=2.5)], scale=scale)
+    first, second = found.kernel.length_scale
+    assert first < 0.1 < 0.5 < second
+    assert np.isfinite(found.log_evidence) and found.evaluations > 5
+    assert 1e-5 < found.alpha < 0.05
+
+
+def test_the_smoothness_that_made_the_data_wins(rng):
+    x = rng.uniform(size=(160, 1)) * 6
+    for nu in (0.5, 2.5):
+        K = rs.Matern(1.0, nu=nu)(x, x) + 1e-6 * np.eye(160)
+        y = np.linalg.cholesky(K) @ rng.normal(size=(160, 2))
+        windows = [Window(x, y, np.ones(160))]
+        kernels = [rs.Matern(nu=0.5), rs.Matern(nu=2.5)]
+        found = fit_windows(windows, kernels, scale=np.ones(1), ard=False)
+        assert found.kernel.spec()["nu"] == nu
+        again = fit_windows(windows, [found.kernel], scale=np.ones(1), start=np.ones(1))
+        assert again.log_evidence == pytest.approx(found.log_evidence, abs=0.1)
+
+
+def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):
+    found = fit_windows(some_windows(rng), [rs.Laplacian()], scale=np.ones(2), ard=False)
+    assert found.kernel.length_scale[0] == found.kernel.length_scale[1] > 0
+
+
+def test_constant_targets_are_refused(rng):
+    window = Window(rng.normal(size=(9, 2)), np.ones((9, 1)), np.ones(9))
+    with pytest.raises(ValueError, match="constant in all windows"):
+        fit_windows([window], [rs.Gaussian()], scale=np.ones(2))
