@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from rff_stream.errors import PlanError
-from rff_stream.sources.protocol import Box, BoxCost, Source
+from rff_stream.sources.protocol import Box, BoxCost, Selection, Source
 from rff_stream.words import format_bytes
 
 __all__ = [
@@ -257,44 +257,143 @@ def _parts(source: Source, layout: Layout, target: int, row_seconds: float) -> t
 def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iterator[Box], int]:
     """Boxes for the pilot, in the order to read them, and the rows to keep of each.
 
-    The first ``blocks`` are spread over the data; all others follow in seeded order, for
-    data whose first blocks hold no valid row. No two overlap. Data of at most ``blocks`` ×
-    ``rows`` rows are taken whole.
+    The first ``blocks`` are spread over the rows that were asked for: boxes in which conditions
+    on coordinates leave nothing are passed over, others are cut to what they leave. All the rest
+    follows in seeded order, for data whose first blocks hold no valid row. No two overlap. Data
+    of at most ``blocks`` × ``rows`` rows are taken whole.
     """
-    if rows_of(source) <= blocks * rows:
-        whole: Box = tuple((0, size) for size in source.shape)
+    selection = source.selection()
+    whole: Box = _clipped(tuple((0, size) for size in source.shape), selection)
+    if rows_of(source) <= blocks * rows or _is_small(source, whole, selection, blocks * rows):
         return iter([whole]), blocks * rows
     chunks = Layout(_merge(source, source.bounds, 4 * rows))
-    count = chunks.n_boxes
+    kept = _with_rows(chunks, selection)
+    count = len(kept)
     if count < blocks:
-        return _cut_boxes(source, chunks, -(-blocks // count), rows)
+        boxes = [_clipped(chunks.box(int(i)), selection) for i in kept]
+        return _cut_boxes(source, boxes, blocks, rows, selection, seed)
     rng = np.random.default_rng(seed)
     strata = np.arange(blocks + 1) * count // blocks
     spread = rng.integers(strata[:-1], strata[1:])
     others = rng.permutation(np.setdiff1d(np.arange(count), spread))
-    return (chunks.box(int(i)) for i in np.concatenate([spread, others])), rows
+    order = kept[np.concatenate([spread, others])]
+    return (_clipped(chunks.box(int(i)), selection) for i in order), rows
 
 
-def _cut_boxes(source: Source, chunks: Layout, pieces: int, rows: int) -> tuple[Iterator[Box], int]:
+def _with_rows(chunks: Layout, selection: Selection | None) -> np.ndarray[Any, Any]:
+    """Coarse boxes in which conditions on coordinates leave rows."""
+    if selection is None or all(along is None for along in selection):
+        return np.arange(chunks.n_boxes)
+    left = np.ones(1, bool)
+    for edges, along in zip(chunks.edges, selection, strict=True):
+        inside = np.ones(len(edges) - 1, bool)
+        if along is not None:
+            inside = np.diff(np.concatenate([[0], np.cumsum(along)])[list(edges)]) > 0
+        left = np.logical_and.outer(left, inside).ravel()
+    return np.flatnonzero(left)
+
+
+def _clipped(box: Box, selection: Selection | None) -> Box:
+    """The box from the first to the last place that conditions leave along each dimension."""
+    return tuple(
+        (int(places[0]), int(places[-1]) + 1) if len(places := _places(pair, along)) else pair
+        for pair, along in zip(box, selection or [None] * len(box), strict=True)
+    )
+
+
+def _places(pair: tuple[int, int], along: Any) -> Any:
+    """Places lo … hi − 1 that a selection along their dimension leaves."""
+    lo, hi = pair
+    return range(lo, hi) if along is None else lo + np.flatnonzero(along[lo:hi])
+
+
+def _is_small(source: Source, whole: Box, selection: Selection | None, most: int) -> bool:
+    """Whether conditions on coordinates leave few rows, and those not far apart."""
+    if source.n_rows is None or selection is None:
+        return False
+    inside = math.prod(hi - lo for lo, hi in whole)
+    return inside <= 4 * most and _selected(whole, selection) <= most
+
+
+def _selected(box: Box, selection: Selection | None) -> int:
+    """Rows of a box that conditions on coordinates leave."""
+    pairs = zip(box, selection or [None] * len(box), strict=True)
+    return math.prod(len(_places(pair, along)) for pair, along in pairs)
+
+
+def _cut_boxes(
+    source: Source,
+    boxes: list[Box],
+    blocks: int,
+    rows: int,
+    selection: Selection | None,
+    seed: int,
+) -> tuple[Iterator[Box], int]:
     """Few chunks: several places in each where that is cheap, else whole chunks."""
-    boxes = [chunks.box(i) for i in range(chunks.n_boxes)]
-    sizes = [hi - lo for lo, hi in boxes[0]]
+    if not boxes:
+        return iter(()), rows
+    pieces = -(-blocks // len(boxes))
+    model = boxes[0] if selection is None else max(boxes, key=lambda b: _selected(b, selection))
+    sizes = [hi - lo for lo, hi in model]
     axis = int(np.argmax([size >= pieces for size in sizes]))
-    whole = source.cost(boxes[0])
+    whole = source.cost(model)
     length = max(1, -(-4 * rows * sizes[axis] // max(whole.rows, 1)))
     if source.n_rows is None or length * pieces >= sizes[axis]:
         return iter(boxes), rows * pieces
-    lo, hi = boxes[0][axis]
-    one = (*boxes[0][:axis], (lo, lo + length), *boxes[0][axis + 1 :])
+    start = model[axis][0]
+    one = _replaced(model, axis, (start, start + length))
     if source.cost(one).decoded_bytes * pieces > 2 * whole.decoded_bytes:
         return iter(boxes), rows * pieces
-    cut = []
-    for box in boxes:
-        lo, hi = box[axis]
-        several = max(1, min(pieces, (hi - lo) // length))
+    along = None if selection is None else selection[axis]
+    runs = [list(_spread(box[axis], along, pieces, length)) for box in boxes]
+    first = [
+        _replaced(box, axis, pair) for box, own in zip(boxes, runs, strict=True) for pair in own
+    ]
+    gaps = _gaps(boxes, runs, axis, length, along, seed)
+    return chain(first, gaps), rows
+
+
+def _spread(
+    pair: tuple[int, int], along: Any, pieces: int, length: int
+) -> Iterator[tuple[int, int]]:
+    """At most ``pieces`` runs of ``length`` places, evenly over those that are left."""
+    lo, hi = pair
+    places = _places(pair, along)
+    count = len(places)
+    several = max(1, min(pieces, count // length))
+    if along is None:
         for start in np.linspace(lo, max(lo, hi - length), several).astype(int).tolist():
-            cut.append((*box[:axis], (start, min(start + length, hi)), *box[axis + 1 :]))
-    return iter(cut), rows
+            yield start, min(start + length, hi)
+        return
+    for first in np.linspace(0, max(0, count - length), several).astype(int).tolist():
+        run = places[first : first + length]
+        together = int(np.argmax(np.append(np.diff(run) > 1, True))) + 1  # up to the first gap
+        yield int(run[0]), int(run[0]) + together
+
+
+def _gaps(
+    boxes: list[Box],
+    runs: list[list[tuple[int, int]]],
+    axis: int,
+    length: int,
+    along: Any,
+    seed: int,
+) -> Iterator[Box]:
+    """What lies between the runs of each box, in pieces of that length, in seeded order."""
+    gaps = []
+    for box, own in zip(boxes, runs, strict=True):
+        ends = [box[axis][0], *chain.from_iterable(own), box[axis][1]]
+        for lo, hi in zip(ends[::2], ends[1::2], strict=True):
+            pairs = [(start, min(start + length, hi)) for start in range(lo, hi, length)]
+            gaps += [(box, pair) for pair in pairs if len(_places(pair, along))]
+    for i in np.random.default_rng(seed).permutation(len(gaps)):
+        box, pair = gaps[int(i)]
+        yield _replaced(box, axis, pair)
+
+
+def _replaced(box: Box, axis: int, pair: tuple[int, int]) -> Box:
+    """The box with another range along one axis."""
+    return (*box[:axis], pair, *box[axis + 1 :])
 
 
 def largest_leaf(source: Source, layout: Layout) -> BoxCost:

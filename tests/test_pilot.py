@@ -164,3 +164,67 @@ def test_one_valid_chunk_in_many_is_enough(where: str) -> None:
 def test_nothing_valid_is_an_error_that_names_the_inputs() -> None:
     with pytest.raises(DataError, match=r"0 sample\(s\).*x0, x1"):
         read(np.full((100, 2), np.nan), np.ones(100), missing_rows="drop")
+
+
+# ----------------------------------------------------------------- rows that meet conditions
+def cube() -> Any:
+    """Two years, four times a day, on a small grid, in chunks of half a year."""
+    import xarray as xr
+
+    rng = np.random.default_rng(0)
+    time = np.datetime64("2013-01-01T00", "ns") + np.arange(2920) * np.timedelta64(6, "h")
+    data = xr.Dataset(
+        {"t": (("time", "lat", "lon"), rng.normal(size=(2920, 5, 6)))},
+        {"time": time, "lat": np.arange(5.0), "lon": np.arange(6.0)},
+    )
+    data["warm"] = data.t.mean("lon") > 0.9
+    return data
+
+
+@pytest.mark.parametrize(
+    ("where", "least"),
+    [
+        (("time.month", "==", 4), 300.0),  # the span of two Aprils in days, nearly
+        (("time", "<", "2013-03-01"), 50.0),
+        (("lat", ">", 3.5), 700.0),
+        (("warm", "==", 1), 600.0),  # of two dimensions: known only where it is read
+    ],
+)
+@pytest.mark.parametrize("place", ["memory", "zarr", "dask"])
+def test_the_pilot_sees_the_rows_that_will_be_fitted(
+    where: Any, least: float, place: str, tmp_path: Any
+) -> None:
+    data = cube()
+    data = data.chunk(time=730) if place != "memory" else data
+    if place == "zarr":
+        data.to_zarr(tmp_path / "c.zarr")
+        data = tmp_path / "c.zarr"
+    source = open_source(data, "t", inputs=["time", "lat", "lon"], where=[where])
+    pilot = Reading(source, progress=False).pilot()
+    every = cube()
+    kept = every.where(
+        {
+            "time.month": every["time"].dt.month == 4,
+            "time": every.time < np.datetime64("2013-03-01"),
+            "lat": every.lat > 3.5,
+            "warm": every.warm,
+        }[where[0]],
+        drop=True,
+    ).stack(row=("time", "lat", "lon"))
+    rows = kept.t.dropna("row")
+    assert len(pilot.x) >= min(4096, rows.size)
+    assert np.ptp(pilot.x[:, 0]) > least
+    days = (rows.time.values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
+    assert np.isin(pilot.x[:, 0], days).all()
+    assert pilot.x[:, 0].mean() == pytest.approx(days.mean(), abs=0.2 * days.std())
+    assert pilot.x[:, 0].std() == pytest.approx(days.std(), rel=0.15)
+
+
+def test_a_condition_that_leaves_little_is_no_error(shared_data: Any) -> None:
+    """Few chunks: the places looked at first held no April, and "every row is missing"."""
+    import rff_stream as rs
+
+    path = shared_data("air_temperature.zarr")
+    every = rs.KernelRidge(n_components=64, random_state=0, progress=False)
+    april = every.fit(path, "air", inputs=["time", "lat"], where=[("time.month", "==", 4)])
+    assert april.n_rows_ == 318_000

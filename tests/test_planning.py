@@ -37,6 +37,8 @@ class _Grid:
     """Whether a part of a chunk can be had without decoding all of it."""
     other: tuple[tuple[int, ...], ...] | None = None
     """Chunks of a second variable."""
+    selected: Any = None
+    """Per dimension, which places conditions leave."""
     graph: None = None
     is_lazy: bool = True
 
@@ -72,6 +74,9 @@ class _Grid:
 
     def describe(self, box: Box) -> str:
         return " ".join(f"{d} {lo}:{hi}" for d, (lo, hi) in zip(self.dims, box, strict=True))
+
+    def selection(self) -> Any:
+        return self.selected
 
     def generation(self) -> str:
         return ""
@@ -408,6 +413,40 @@ def test_the_pilot_can_look_everywhere() -> None:
     assert covered[0][0] == 0
     assert covered[-1][1] == 1_000_000
     assert all(a[1] == b[0] for a, b in itertools.pairwise(covered))
+
+
+@given(data=st.data(), edges=bounds(most=3000), cheap=st.booleans(), seed=st.integers(0, 5))
+def test_the_pilot_reads_where_conditions_leave_rows(
+    data: Any, edges: tuple[tuple[int, ...], ...], cheap: bool, seed: int
+) -> None:
+    """All selected rows are met once; no box is without any; the first are spread over them."""
+    size = edges[0][-1]
+    assume(size)
+    source = grid(edges, cheap=cheap)
+    assume(0 < source.n_rows < 10**6)
+    lo, hi = sorted((data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, size - 1))))
+    step = data.draw(st.integers(1, 4))
+    along = np.zeros(size, bool)
+    along[lo : hi + 1 : step] = True
+    source.selected = (along, *(None for _ in edges[1:]))
+    boxes = list(pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, seed)[0])
+    met = np.zeros(source.shape, int)
+    for box in boxes:
+        met[tuple(slice(*pair) for pair in box)] += 1
+        assert along[slice(*box[0])].any()
+    assert met.max() <= 1
+    assert (met[along] == 1).all()
+
+
+def test_the_first_pilot_blocks_are_spread_over_the_rows_that_conditions_leave() -> None:
+    """A twentieth of the rows, in one big chunk and in many small ones."""
+    along = np.zeros(10**7, bool)
+    along[3 * 10**6 : 35 * 10**5] = True
+    for edges in ((0, 10**7), regular(10**7, 1000)):
+        boxes, rows = first_boxes(grid((edges,), selected=(along,)))
+        starts = np.array([box[0][0] for box in boxes]) - 3e6
+        assert rows == PILOT_ROWS
+        assert (np.abs(starts / 5e5 * PILOT_BLOCKS - np.arange(PILOT_BLOCKS) - 0.5) < 0.7).all()
 
 
 def test_tiny_chunks_are_read_by_runs() -> None:

@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any, cast
 
 import numpy as np
@@ -40,6 +40,12 @@ from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
 __all__ = ["Reading", "collect", "leaves_of", "no_rows"]
+
+SELECTED_ROWS = 4096
+"""Pilot rows sought where conditions leave rows in some blocks only: of at least 8 of them."""
+
+PILOT_TURNS = 8
+"""Times that 32 blocks are read for them; then 512 rows are enough."""
 
 
 class Reading:
@@ -94,8 +100,14 @@ class Reading:
         boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, PILOT_ROWS, seed)
         leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
         found, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
-        while len(found.rows) < PILOT_ROWS and (some := list(islice(leaves, PILOT_BLOCKS))):
+        fewest = PILOT_ROWS if self.source.selection() is None else SELECTED_ROWS
+        for turn in count():
+            some = list(islice(leaves, PILOT_BLOCKS))
+            if not some or (turn >= PILOT_TURNS and len(found.rows) >= PILOT_ROWS):
+                break
             found = found + self.fold(statistic, some, words="pilot").value
+            if len(found.rows) >= fewest:
+                break
         if not len(found.rows):
             raise no_rows(self.source)
         d = len(self.source.columns.inputs)

@@ -17,7 +17,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import Draft
 from rff_stream.sources.grid import Window, Wrap
-from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows
+from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows, Selection
 from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
 from rff_stream.sources.values import column_values, is_from, plain_array
@@ -199,6 +199,7 @@ class BlockSource:
         self.shape: tuple[int, ...] = (count,)
         self.bounds: tuple[tuple[int, ...], ...] = (tuple(range(count + 1)),)
         self.reader: Reader = reader
+        self._selective = any(use.role == "condition" for use in reader.filler.uses)
         self.row_bytes = sum(taken.dtype.itemsize for taken in reader.taken)
         self.collections = list(collections)
         self.missing_chunks = missing_chunks
@@ -228,6 +229,10 @@ class BlockSource:
         partitions = box[0][1] - box[0][0]
         rows = partitions * GUESSED_ROWS
         return BoxCost(rows, rows * self.row_bytes, rows * self.row_bytes, partitions)
+
+    def selection(self) -> Selection | None:
+        """Any partition may hold rows that meet the conditions."""
+        return (None,) if self._selective else None
 
     def generation(self) -> str:
         """Hash of the keys, and of stored arrays behind them."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows
+from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows, Selection
 from rff_stream.sources.request import HoldOut
-from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
+from rff_stream.sources.rows import Filler, Rules, Slab, Use, slab_slices
 from rff_stream.sources.variable import Part, Variable
 
 __all__ = ["GridReader", "GridSource", "Window", "Wrap"]
@@ -161,6 +161,10 @@ def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array
     return found.reshape(-1)
 
 
+SMALL_BYTES = 64 << 20
+"""A variable of a condition is looked at as a whole, before anything else, up to this size."""
+
+
 class GridSource:
     """Driver side of a grid; see :class:`rff_stream.sources.protocol.Source`.
 
@@ -190,6 +194,7 @@ class GridSource:
         self.shape = reader.shape
         self.n_rows: int | None = prod(reader.shape)
         self.reader: Reader = reader
+        self._reader = reader
         self.windows = reader.windows
         self.variables = tuple(variables)
         self.bounds = costliest_bounds(variables, reader.dims, reader.shape)
@@ -226,6 +231,38 @@ class GridSource:
         costs = [variable.cost(part) for variable, part in self.slices(box)]
         needed, decoded, chunks = (sum(each) for each in zip(*costs, strict=True))
         return BoxCost(prod(hi - lo for lo, hi in box), needed, decoded, chunks)
+
+    def selection(self) -> Selection | None:
+        """Places along each dimension that may meet all conditions; None without any.
+
+        A condition on several dimensions says of each where it holds anywhere.
+        """
+        uses = [use for use in self._reader.filler.uses if use.role == "condition"]
+        if not uses:
+            return None
+        along: list[Array | None] = [None] * len(self.dims)
+        for use in uses:
+            met = self._met(use)
+            for axis in range(0 if met is None else met.ndim):
+                others = tuple(i for i in range(len(self.dims)) if i != axis)
+                if met is not None and met.shape[axis] == self.shape[axis]:
+                    here, before = np.asarray(met.any(axis=others)), along[axis]
+                    along[axis] = here if before is None else before & here
+        return tuple(along)
+
+    def _met(self, use: Use) -> Array | None:
+        """Where a condition holds, one axis per dimension; None where that is dear to know."""
+        variable, window = self.variables[use.part], self.windows[use.part]
+        box = tuple((0, size) for size in self.shape)
+        part = slices_of(variable.dims, self.dims, box, window)
+        if variable.kind == "graph" or variable.cost(part)[0] > SMALL_BYTES:
+            return None
+        try:
+            values = iter(variable.arguments(part))
+            array = self._reader.array(variable.part(), window, box, values)
+            return use.columns(use.convert(array), len(self.dims))[..., 0]
+        except Exception:  # the leaf that reads these values says what is wrong, and where
+            return None
 
     def generation(self) -> str:
         """Hash that changes when the data change."""

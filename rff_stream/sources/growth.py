@@ -20,7 +20,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.identity import stamps_of
-from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Source
+from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Selection, Source
 from rff_stream.sources.values import is_from, listed
 from rff_stream.sources.variable import Variable
 
@@ -322,6 +322,14 @@ class PartSource:
     def cost(self, box: Box) -> BoxCost:
         """That of the same box in the whole."""
         return self._source.cost(moved(box, self._axis, self._start))
+
+    def selection(self) -> Selection | None:
+        """That of the whole, of these places."""
+        whole = self._source.selection()
+        own = None if whole is None else whole[self._axis]
+        if whole is None or own is None:
+            return whole
+        return replaced(whole, self._axis, own[self._start : self._stop])
 
     def generation(self) -> str:
         """Hash of these rows alone: others may come meanwhile."""

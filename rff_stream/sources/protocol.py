@@ -14,13 +14,17 @@ from typing import Any, Protocol
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["SLAB_ROWS", "Box", "BoxCost", "Columns", "Reader", "Rows", "Source"]
+__all__ = ["SLAB_ROWS", "Box", "BoxCost", "Columns", "Reader", "Rows", "Selection", "Source"]
 
 SLAB_ROWS = 8192
 """Most rows that a reader turns into float64 at a time."""
 
 Box = tuple[tuple[int, int], ...]
 """(lo, hi) along every sample dimension."""
+
+
+Selection = tuple[Array | None, ...]
+"""Per sample dimension, which places may hold rows that were asked for; None: any may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,13 @@ class Source(Protocol):
 
     def cost(self, box: Box) -> BoxCost:
         """Bytes, rows and chunks of a box; touches metadata only."""
+        ...
+
+    def selection(self) -> Selection | None:
+        """Where the rows that meet all conditions may lie; None without conditions.
+
+        Conditions on small variables (coordinates) are looked at, others are left open.
+        """
         ...
 
     def generation(self) -> str:

@@ -95,6 +95,9 @@ class Leaves:
         rows = box[0][1] - box[0][0]
         return BoxCost(rows, 16 * rows, 16 * rows, 1)
 
+    def selection(self) -> None:
+        return None
+
     def generation(self) -> str:
         return ""
 
