@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parent
 PYTHON = "3.13"
 GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_12")
 MACHINES = ("x86_64", "aarch64")
-EXTRAS = ("dataframe", "fast", "netcdf", "s3")
+EXTRAS = ("dataframe", "netcdf", "s3")
 DASHBOARD = "bokeh>=3.1"  # the floor of distributed's dashboard
 METRICS = "prometheus_client>=0.6"  # without it /metrics of dask.yaml is an empty page
 

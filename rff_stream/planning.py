@@ -13,7 +13,6 @@ import numpy as np
 from rff_stream.describe import plan_card
 from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.features.cosines import compiled
 from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments import packed_size
 from rff_stream.moments.accumulate import Sums, resolve_sums
@@ -38,7 +37,6 @@ __all__ = [
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
-COMPILER_BYTES = 160 << 20  # Numba, LLVM and what they compile, where they are installed
 TASK_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
 TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
@@ -192,11 +190,10 @@ class Plan:
     def memory_parts(self) -> dict[str, dict[str, int]]:
         """Bytes of one process while it reads and while it solves, by what takes them."""
         driver = 0 if self.workers > 1 else self.driver_bytes
-        program = BASE_BYTES + (COMPILER_BYTES if compiled() else 0)
         reading = {
-            "program": program, "leaves": self.threads * self.task_bytes, "sums": driver
+            "program": BASE_BYTES, "leaves": self.threads * self.task_bytes, "sums": driver
         }  # fmt: skip
-        return {"pass": reading, "solve": {"program": program, "solve": self.solve_bytes}}
+        return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
     def _row_seconds(self) -> float:

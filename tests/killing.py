@@ -176,7 +176,7 @@ def prepared(folder: Path, kind: str) -> Path:
 
 
 def warm() -> None:
-    """Compile what is compiled on first use, so that no child has to."""
+    """Import what is imported on first use, so that no child has to."""
     rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 32, rng=0)(np.zeros((600, 2)))
 
 

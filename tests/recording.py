@@ -334,7 +334,7 @@ def killed_fit(name: str, folder: Path) -> int:
 def machine() -> str:
     """What bits depend on and this package does not decide: versions, BLAS kernels, NumPy's cos."""
     versions = []
-    for name in ("numpy", "scipy", "numba", "scikit-learn"):
+    for name in ("numpy", "scipy", "scikit-learn"):
         try:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:

@@ -204,8 +204,7 @@ def test_the_lock_holds_what_the_package_needs() -> None:
         assert name not in locked
         locked[name] = rest.split()[0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [*project["optional-dependencies"]["fast"], *project["optional-dependencies"]["s3"]]
-    for text in [*project["dependencies"], *extras]:  # a client with Numba wants workers with it
+    for text in [*project["dependencies"], *project["optional-dependencies"]["s3"]]:
         need = Requirement(text)
         assert need.specifier.contains(locked[need.name.lower()]), text
     assert "prometheus" not in (FOLDER / "dask.yaml").read_text() or "prometheus-client" in locked

@@ -63,12 +63,14 @@ def test_models_of_format_1_that_kept_their_answers_are_not_solved(tmp_path, mon
             patch.setattr(kind, "_adopt", None)
         model, classifier = (rs.load(tmp_path / f"{name}.zarr") for name in "AC")
     assert model.n_rows_ == classifier.n_rows_ == 80
+    # Written with Numba's float32 cosines, which differ from NumPy's in their last bit.
+    waves = 2.0**-23 * max(np.abs(grown.coef_).sum(0).max() for grown in (model, classifier))
     np.testing.assert_allclose(
-        model.predict(NEW), [0.6026633902618966, 0.48273911096002775], rtol=ROUNDING
+        model.predict(NEW), [0.6026633902618966, 0.48273911096002775], atol=waves
     )
     assert classifier.classes_.tolist() == ["cold", "hot", "warm"]
     np.testing.assert_allclose(
-        classifier.predict_proba(NEW)[:, 0], [0.8564208107430941, 0.4225741273451109], rtol=ROUNDING
+        classifier.predict_proba(NEW)[:, 0], [0.8564208107430941, 0.4225741273451109], atol=waves
     )
     x = np.arange(20.0).reshape(10, 2) / 10
     assert classifier.update(x, ["hot"] * 10, batch="warmer").n_rows_ == 90

@@ -212,7 +212,7 @@ def question() -> Callable[[], dict[str, str | None]]:
         import importlib
 
         found: dict[str, str | None] = {}
-        for name in ("rff_stream", "numpy", "scipy", "numba"):
+        for name in ("rff_stream", "numpy", "scipy"):
             try:
                 found[name] = str(importlib.import_module(name).__version__)
             except ImportError:

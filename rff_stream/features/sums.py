@@ -9,7 +9,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import MAP_ROWS, FeatureMap
-from rff_stream.features.cosines import write_cosines, write_pairs
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.rowwise import MARGIN, PADDED_ROWS, PRODUCT_COLUMNS
 
@@ -58,20 +57,24 @@ class _FourierSweep(ColumnSweep):
         self._map: FourierFeatures = features
         self._table = features._projections
         self._angles = np.empty((SWEEP_ROWS, self._table.shape[1]), features.dtype)
-        self._waves = np.empty(SWEEP_ROWS * PRODUCT_COLUMNS * (2 if features.paired else 1), dtype)
+        self._waves = np.zeros(SWEEP_ROWS * PRODUCT_COLUMNS, dtype)
 
     def __call__(self, x: Array) -> Iterator[Portion]:
-        step, write = (2, write_pairs) if self._map.paired else (1, write_cosines)
+        kinds = (np.cos, np.sin) if self._map.paired else (np.cos,)
+        step, end = len(kinds), self._map.n_components
         for start in range(0, len(x), SWEEP_ROWS):
             rows = slice(start, min(start + SWEEP_ROWS, len(x)))
-            inputs, first = self._scaled(x[rows]), 0
-            for projection in self._table:
+            inputs = self._scaled(x[rows])
+            for block, projection in enumerate(self._table):
                 np.matmul(inputs, projection.T, out=self._angles)
-                last = min(first + step * PRODUCT_COLUMNS, self._map.n_components)
-                waves = self._waves[: SWEEP_ROWS * (last - first)].reshape(SWEEP_ROWS, -1)
-                write(self._angles[:, MARGIN : MARGIN + waves.shape[1] // step], waves)
-                yield rows, slice(first, last), waves
-                first = last
+                first = block * step * PRODUCT_COLUMNS
+                last = min(first + step * PRODUCT_COLUMNS, end)
+                count = (last - first) // step
+                angles = self._angles[: rows.stop - start, MARGIN : MARGIN + count]
+                waves = self._waves[: SWEEP_ROWS * count].reshape(SWEEP_ROWS, count)
+                for kind, wave in enumerate(kinds):  # pairs apart: NumPy is faster side by side
+                    wave(angles, out=waves[: len(angles)])
+                    yield rows, slice(first + kind, last, step), waves
 
     def _scaled(self, x: Array) -> Array:
         """[x̃, 1] (144, ·) in the dtype of the features; the map itself refuses what overflows."""
