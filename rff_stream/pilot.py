@@ -6,22 +6,45 @@ model's spec; it is never drawn again.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
 
-__all__ = ["PILOT_BLOCKS", "PILOT_ROWS", "Pilot", "augmented_row", "weighted_median"]
+__all__ = [
+    "FAR",
+    "PILOT_BLOCKS",
+    "PILOT_ROWS",
+    "Pilot",
+    "augmented_row",
+    "warn_where_left_out_vary",
+    "weighted_median",
+]
 
 PILOT_BLOCKS = 32
 PILOT_ROWS = 512
 MEDIAN_ROWS = 1024
 """Rows whose pairs the median looks at: half a million distances."""
+
+FAR = 2.0**100
+"""Length-scale of an input that is left out of a map: divided by it, all values are the same."""
+
+ROBUST_ROWS = 50
+"""Rows from which quartiles say what a scale is."""
+
+DISAGREE = 3.0
+"""Standard deviations over robust scales from which the latter count: 1.2 for an exponential
+law, 2 for a log-normal one, 3 where 1 % of the rows lie 28 standard deviations away."""
+
+CENTRES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290), (0.01, 0.99, 4.653))
+"""Two quantiles and how many σ of a normal law lie between: the first two that differ count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,21 +57,101 @@ class Pilot:
     y : (m, T) float64
     w : (m,) float64
         Positive.
+    inputs : tuple of str
+        Names for messages; x0, x1, … where absent.
     """
 
     x: Float64
     y: Float64
     w: Float64
+    inputs: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Float64:
-        """Weighted mean of the inputs (d,)."""
-        return np.average(self.x, axis=0, weights=self.w)
+        """Weighted mean of the inputs (d,); the median of one with far outliers."""
+        mean = np.average(self.x, axis=0, weights=self.w)
+        for j in np.flatnonzero(self.has_outliers):
+            mean[j] = weighted_median(self.x[:, j], self.w)
+        return np.asarray(mean)
 
     @property
     def scale(self) -> Float64:
-        """Weighted standard deviation of the inputs (d,); 1 for a constant column."""
-        return _deviation(self.x, self.w)
+        """Scale of the inputs (d,), which "median", "evidence" and "ard" divide them by.
+
+        The weighted standard deviation; the robust scale where a few far values make the
+        former 3 times as large; 1 for a constant column.
+        """
+        return np.where(self.has_outliers, self.robust_scale, _deviation(self.x, self.w))
+
+    @property
+    def is_constant(self) -> Array:
+        """Which inputs (d,) have one value in all rows, of two rows or more."""
+        return np.asarray((self.x == self.x[:1]).all(axis=0) & (len(self.x) > 1))
+
+    @property
+    def has_outliers(self) -> Array:
+        """Which inputs (d,) have a standard deviation that a few far values make."""
+        if len(self.x) < ROBUST_ROWS:
+            return np.zeros(self.x.shape[1], bool)
+        return np.asarray(_deviation(self.x, self.w) > DISAGREE * self.robust_scale)
+
+    @property
+    def robust_scale(self) -> Float64:
+        """Interquartile range over 1.349 (d,): σ of a normal law, whatever a few rows hold.
+
+        Where half of the rows have one value, wider quantiles; where 98 % have it, the
+        standard deviation.
+        """
+        found = _deviation(self.x, self.w)
+        for j in range(self.x.shape[1]):
+            column = _Quantiles(self.x[:, j], self.w)
+            spreads = (column.between(low, high) / unit for low, high, unit in CENTRES)
+            found[j] = next((spread for spread in spreads if spread > 0), found[j])
+        return found
+
+    @property
+    def smaller_scale(self) -> Float64:
+        """The smaller of standard deviation and robust scale (d,): Silverman 1986, eq. 3.30."""
+        return np.minimum(_deviation(self.x, self.w), self.robust_scale)
+
+    def leave_out(self, length_scale: Array) -> Float64:
+        """Length-scales (d,) with ``FAR`` for constant inputs, and a warning that names them.
+
+        Nothing is known of how a target depends on them: a map that has them predicts
+        anything where they vary.
+        """
+        constant = np.flatnonzero(self.is_constant)
+        if len(constant):
+            values = ", ".join(f"{self._name(int(j))}={self.x[0, j]:g}" for j in constant)
+            warnings.warn(
+                f"Constant in the {len(self.x)} rows looked at first, and left out of the map: "
+                f"{values}. Predictions do not depend on what is left out. Drop these inputs, or "
+                "give length_scale as one number per input if they vary in other rows.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+        return np.where(self.is_constant, FAR, length_scale)
+
+    def warn_of_outliers(self) -> None:
+        """Name the inputs whose robust scale is used, with both scales."""
+        outliers = np.flatnonzero(self.has_outliers)
+        if len(outliers):
+            deviation, robust = _deviation(self.x, self.w), self.robust_scale
+            names = (self._name(int(j)) for j in outliers)
+            pairs = (
+                f"{name} ({deviation[j]:.3g} and {robust[j]:.3g})"
+                for name, j in zip(names, outliers, strict=True)
+            )
+            warnings.warn(
+                "A few far values make the standard deviation more than 3 times what the quartiles "
+                f"say: {', '.join(pairs)}. The quartiles were used. Look at the far values, "
+                "transform the input, or give a number in its units.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+
+    def _name(self, j: int) -> str:
+        return self.inputs[j] if j < len(self.inputs) else f"x{j}"
 
     @property
     def target_origin(self) -> Float64:
@@ -63,7 +166,7 @@ class Pilot:
     def median_length_scale(self) -> Float64:
         """Median distance between rows of scaled inputs, in input units (d,).
 
-        Inputs are divided by their standard deviation; the median is over pairs of rows
+        Inputs are divided by their scale; the median is over pairs of rows
         further apart than 0, weighted by wᵢwⱼ. 1 standard deviation if all rows are equal.
         """
         step = -(-len(self.x) // MEDIAN_ROWS)
@@ -101,6 +204,19 @@ def augmented_row(
     )
 
 
+def warn_where_left_out_vary(x: Array, length_scale: Array, names: tuple[str, ...]) -> None:
+    """Name the inputs of rows x (n, d) that vary although the map was made without them."""
+    left_out = np.flatnonzero(np.asarray(length_scale) >= FAR)
+    vary = [j for j in left_out if len(x) and (x[:, j] != x[0, j]).any()]
+    if vary:
+        warnings.warn(
+            f"{', '.join(names[j] for j in vary)} vary in these rows but were constant in those of "
+            "the fit: the predictions do not depend on them. Fit on rows where they vary.",
+            NumericalWarning,
+            stacklevel=2,
+        )
+
+
 def weighted_median(values: Array, weights: Array | None) -> float:
     """The smallest value with at least half of the weight at or below it."""
     if weights is None:  # a selection, ten times cheaper than a sort
@@ -109,6 +225,20 @@ def weighted_median(values: Array, weights: Array | None) -> float:
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(below, 0.5 * below[-1])])
+
+
+class _Quantiles:
+    """Weighted quantiles of one column: smallest values with at least a share at or below."""
+
+    def __init__(self, values: Float64, weights: Float64) -> None:
+        order = np.argsort(values, kind="stable")
+        self._values, self._below = values[order], np.cumsum(weights[order])
+
+    def between(self, low: float, high: float) -> float:
+        """How far apart two quantiles are."""
+        wanted = np.array([low, high]) * self._below[-1] * (1 - 1e-12)
+        first, last = self._values[np.searchsorted(self._below, wanted)]
+        return float(last - first)
 
 
 def _deviation(values: Float64, weights: Float64) -> Float64:

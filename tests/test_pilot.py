@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
+import rff_stream as rs
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
@@ -228,3 +229,71 @@ def test_a_condition_that_leaves_little_is_no_error(shared_data: Any) -> None:
     every = rs.KernelRidge(n_components=64, random_state=0, progress=False)
     april = every.fit(path, "air", inputs=["time", "lat"], where=[("time.month", "==", 4)])
     assert april.n_rows_ == 318_000
+
+
+# ------------------------------------------------------------------- far values, constant columns
+
+
+def named_pilot(x: Any, inputs: tuple[str, ...] = ()) -> Pilot:
+    return Pilot(x, np.zeros((len(x), 1)), np.ones(len(x)), inputs)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e9])
+def test_one_far_value_does_not_make_a_scale(far: float, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((500, 2))
+    kind = named_pilot(x.copy())
+    x[7, 0] = far
+    pilot = named_pilot(x, ("a", "b"))
+    assert pilot.scale[0] == pytest.approx(1, rel=0.15)
+    assert pilot.scale[1] == kind.scale[1], "where data are kind, no bit changes"
+    assert abs(pilot.origin[0]) < 0.1
+    with pytest.warns(NumericalWarning, match=r"a \(.* and 0\.9"):
+        pilot.warn_of_outliers()
+
+
+@pytest.mark.parametrize("law", ["normal", "uniform", "exponential", "lognormal", "laplace"])
+def test_lawful_tails_keep_the_standard_deviation(law: str, rng: np.random.Generator) -> None:
+    x = getattr(rng, law)(size=(4000, 1))
+    assert named_pilot(x).scale[0] == pytest.approx(x.std(), rel=1e-12)
+
+
+def test_indicators_keep_the_standard_deviation(rng: np.random.Generator) -> None:
+    for share in (0.001, 0.02, 0.1, 0.3, 0.5):
+        x = (rng.uniform(size=(4000, 1)) < share) * 1.0
+        assert named_pilot(x).scale[0] == pytest.approx(x.std(), rel=1e-9)
+
+
+def test_a_weight_counts_as_that_many_rows(rng: np.random.Generator) -> None:
+    x, w = rng.standard_cauchy((300, 2)), rng.integers(1, 4, 300)
+    one = Pilot(x, np.zeros((300, 1)), w.astype(float))
+    repeated = named_pilot(np.repeat(x, w, axis=0))
+    np.testing.assert_allclose(one.scale, repeated.scale, rtol=1e-9)
+    np.testing.assert_allclose(one.origin, repeated.origin, rtol=1e-9)
+
+
+@pytest.mark.parametrize("length_scale", ["median", "evidence", "ard"])
+def test_a_constant_input_is_left_out_of_the_map(length_scale: Any) -> None:
+    """It had standard deviation 743 where the function has 1."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (400, 3))
+    x[:, 2] = 5.0
+    y = np.sin(2 * x[:, 0]) * x[:, 1]
+    model = rs.KernelRidge(
+        n_components=64, length_scale=length_scale, alpha=0.01, random_state=0, progress=False
+    )
+    with pytest.warns(NumericalWarning, match="left out of the map: x2=5"):
+        model.fit(x, y)
+    plain = model.predict(x)
+    x[:, 2] = rng.uniform(-9, 9, 400)
+    with pytest.warns(NumericalWarning, match="x2 vary in these rows but were constant"):
+        varied = model.predict(x)
+    np.testing.assert_array_equal(varied, plain)
+
+
+def test_outliers_of_training_do_not_hide_others() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 2))
+    x[:20] *= 1e4
+    with pytest.warns(NumericalWarning, match="The quartiles were used"):
+        model = rs.NoveltyDetector(random_state=0, progress=False).fit(x)
+    assert list(model.predict([[50.0, 0.0], [0.0, 0.0]])) == [-1, 1]

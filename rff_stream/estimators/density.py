@@ -58,7 +58,8 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
     ----------
     bandwidth : {"scott", "silverman", "cv"}, float or (d,) array, default="scott"
         In input units. The rules are for one bump and a Gaussian kernel: shares of each
-        input's standard deviation, from n (weighted: (Σw)²/Σw²). "cv" minimises the
+        input's standard deviation ("silverman": or its interquartile range over 1.349 where
+        that is smaller), from n (weighted: (Σw)²/Σw²). "cv" minimises the
         integrated squared error on held-out rows, for several bumps: up to 4 inputs after the
         one read, in more on 1,000 pilot rows, carried to n by its rate n^(−1/(d + 4)).
     kernel : str or Kernel, default="gaussian"
@@ -201,10 +202,12 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
             kernel = kernel.with_length_scale(self.bandwidth)
         elif kernel.length_scale is None:
             _require_spread(pilot, self.bandwidth)
+            pilot.warn_of_outliers()
             n = effective_size(pilot.w, n_rows)
             if self.bandwidth == "cv" and d <= MOST_INPUTS and _is(self.features, "auto"):
                 return self._several_bandwidths(kernel, pilot, n, seed)
-            kernel = kernel.with_length_scale(pilot.scale * self._factor(kernel, pilot, n))
+            spread = pilot.smaller_scale if self.bandwidth == "silverman" else pilot.scale
+            kernel = kernel.with_length_scale(spread * self._factor(kernel, pilot, n))
         self._fitted_kernel = kernel
         return make_features(
             self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype

@@ -97,7 +97,9 @@ def find_kernel(
                 f"length_scale={length_scale!r} but it is a number, one number per input, "
                 "'median', 'evidence' or 'ard'."
             )
-        return named.with_length_scale(tuple(pilot.median_length_scale().tolist()))
+        pilot.warn_of_outliers()
+        median = pilot.leave_out(pilot.median_length_scale())
+        return named.with_length_scale(tuple(median.tolist()))
     return named.with_length_scale(_numbers(length_scale, pilot.x.shape[1]))
 
 
@@ -120,7 +122,8 @@ def _searched(
         weights=weights,
         progress=logger.info if progress else None,
     )
-    return found.kernel.with_length_scale(tuple(found.length_scale.tolist()))
+    pilot.warn_of_outliers()
+    return found.kernel.with_length_scale(tuple(pilot.leave_out(found.length_scale).tolist()))
 
 
 def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:

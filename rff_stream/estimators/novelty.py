@@ -176,6 +176,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
     def _make_features(self, pilot: Pilot, n_rows: int, seed: int) -> FeatureMap:
         scale: Any = self.length_scale
         if isinstance(scale, str):
+            pilot.warn_of_outliers()
             scale = SHARE_OF_MEDIAN[scale] * pilot.median_length_scale()
         kernel = kernel_of(self.kernel).with_length_scale(scale)
         self.length_scale_ = length_scale_of(kernel)

@@ -21,6 +21,7 @@ from rff_stream.execution.prediction import map_rows
 from rff_stream.features import FeatureMap
 from rff_stream.model.facts import model_card
 from rff_stream.moments import Moments
+from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
 from rff_stream.statistics.residuals import ByGroup
@@ -117,7 +118,10 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """Values of a function of rows in the container of X, (n,) if ``flat``."""
         if in_memory(X):
-            found = _of_array(checked_rows(self, X, self.missing_rows), function, self.columns_)
+            rows = checked_rows(self, X, self.missing_rows)
+            scale = np.asarray(getattr(self, "length_scale_", 1.0))
+            warn_where_left_out_vary(rows, scale, self.columns_.inputs)
+            found = _of_array(rows, function, self.columns_)
             return framed_like(X, found[:, 0] if flat else found, names)
         source = self._source(X, storage_options=storage_options)
         values = map_rows(source, function)

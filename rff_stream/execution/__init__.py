@@ -110,9 +110,9 @@ class Reading:
                 break
         if not len(found.rows):
             raise no_rows(self.source)
-        d = len(self.source.columns.inputs)
-        pilot = Pilot(found.rows[:, :d], found.rows[:, d:-1], found.rows[:, -1])
-        return pilot, found.labels
+        inputs = self.source.columns.inputs
+        x, y, w = np.split(found.rows, [len(inputs), found.rows.shape[1] - 1], axis=1)
+        return Pilot(x, y, w[:, 0], inputs), found.labels
 
     def row(self, features: FeatureMap) -> AugmentedRow:
         """Origins from the pilot and names of the columns, for a map that is given."""
