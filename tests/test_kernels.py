@@ -16,11 +16,15 @@ from sklearn.metrics.pairwise import laplacian_kernel
 import reference
 from rff_stream.errors import ModelError
 from rff_stream.kernels import (
+    ArcCosine,
     Cauchy,
+    Chi2,
+    Constant,
     Gaussian,
     Kernel,
     Laplacian,
     Matern,
+    Polynomial,
     RationalQuadratic,
     kernel_from_spec,
     kernel_named,
@@ -195,6 +199,47 @@ def test_only_rotation_invariant_kernels_say_so():
     assert not (Gaussian((1.0, 2.0)) + Gaussian()).isotropic
 
 
+# the gradient by length-scales
+
+GRADIENTS = [
+    *KERNELS,
+    *(Matern(0.8, 2.0, nu=nu) for nu in (0.5, 2.5, 0.8, 1.0)),
+    Polynomial(ARD, 0.5, degree=3),
+    Polynomial(degree=1) * Gaussian(),
+    ArcCosine(0.7),
+    Chi2(ARD, 2.0),
+    Gaussian(0.5) + 2 * Polynomial(2.0),
+    Gaussian() + Constant(3.0),
+]
+
+
+@pytest.mark.parametrize("kernel", GRADIENTS, ids=name_of)
+@pytest.mark.parametrize("scale", [None, 0.6, ARD])
+def test_the_gradient_is_that_of_the_values(rows, kernel, scale):
+    x, y = map(np.abs, rows)
+    y[0] = x[0]  # where a rough kernel has a kink
+    kernel = kernel if scale is None else kernel.with_length_scale(scale)
+    found = kernel.length_scale_gradient(x, y)
+    assert found.shape == (3, 12, 9)
+    own = np.ones(3) if kernel.length_scale is None else np.asarray(kernel.length_scale)
+    for j in range(3):
+        step = 1e-4 * (np.arange(3) == j)
+        sides = [kernel.with_length_scale(own * np.exp(s * step))(x, y) for s in (1, -1)]
+        # central differences: h²/6 of the third derivative, and 1e-16/h of rounding
+        np.testing.assert_allclose(
+            found[j], (sides[0] - sides[1]) / 2e-4, rtol=2e-6, atol=2e-7 * np.abs(sides[0]).max()
+        )
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.5, 0.8, 2.5, 20.5])
+def test_the_gradient_is_finite_at_any_distance(nu):
+    x = np.concatenate([[0.0], np.logspace(-300, 3, 200)])[:, None]
+    found = Matern(nu=nu).length_scale_gradient(x, x[:1])
+    assert np.isfinite(found).all()
+    assert found[0, 0, 0] == 0
+    assert (found >= -1e-9).all()
+
+
 # values: specs, names, fields
 
 
@@ -213,7 +258,7 @@ def test_the_spec_of_a_matern():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, "kernel None but this version has gaussian, laplacian"),
+        ({}, "kernel None but this version has .*gaussian, laplacian, matern"),
         ({"kernel": "cosine"}, "kernel 'cosine'"),
         ({"kernel": "gaussian", "length_scale": 1.0}, "has fields .* but needs .*'variance'"),
         (Gaussian().spec() | {"nu": 1.5}, "has fields .*'nu'"),

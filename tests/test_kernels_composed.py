@@ -12,11 +12,12 @@ from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationa
 from sklearn.metrics.pairwise import chi2_kernel, polynomial_kernel
 
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features import FourierFeatures
+from rff_stream.features import FourierFeatures, NystroemFeatures
 from rff_stream.kernels import (
     ArcCosine,
     Cauchy,
     Chi2,
+    Constant,
     Gaussian,
     Laplacian,
     Matern,
@@ -27,7 +28,10 @@ from rff_stream.kernels import (
     UserKernel,
     approximation_error,
     kernel_from_spec,
+    kernel_named,
+    kernel_names,
 )
+from rff_stream.kernels.base import KERNELS
 
 SINC = UserKernel(
     "sinc",
@@ -159,6 +163,52 @@ def test_a_spec_gives_its_kernel_back(kernel):
 def test_a_spec_of_other_fields_is_refused(spec):
     with pytest.raises(ModelError, match=r"has fields .* but needs"):
         kernel_from_spec(spec)
+
+
+def test_names_and_text_come_from_the_class():
+    assert RationalQuadratic(2.0, mixture=0.3).text == "rational_quadratic mixture=0.3"
+    assert (2 * (Gaussian() + Matern(nu=2.5)) * Cauchy(3.0)).text == (
+        "(gaussian + matern nu=2.5) * cauchy"
+    )
+    stationary = ["cauchy", "gaussian", "laplacian", "matern", "rational_quadratic", "rbf"]
+    assert kernel_names(stationary=True) == stationary
+    assert set(kernel_names()) == {*stationary, "arc_cosine", "chi2", "polynomial"}
+
+
+def test_two_kernels_of_one_name_are_refused_by_both_names(monkeypatch):
+    monkeypatch.setattr(KERNELS, "_classes", dict(KERNELS._classes))
+
+    class Cauchy(Gaussian):
+        pass
+
+    with pytest.raises(ValueError, match=r"cauchy.Cauchy and .*locals.*are both the kernel 'cau"):
+        kernel_named("gaussian")
+
+
+def test_a_constant_adds_one_level(rng, rows):
+    kernel = Gaussian(0.5) + Constant(3.0)
+    np.testing.assert_array_equal(kernel(*rows), Gaussian(0.5)(*rows) + 3.0)
+    assert kernel.isotropic
+    features = FourierFeatures.sample(kernel, 3, 4096, rng=rng)
+    assert kernel.approximation_error(features, rows[0]).mean < 3 * 4 / math.sqrt(4096)
+    assert kernel.second_moment(3) == pytest.approx(0.25 * 3 / 0.25)
+
+
+def test_a_sum_with_a_part_that_is_not_stationary_is_not():
+    kernel = Gaussian() + Polynomial()
+    assert not kernel.stationary
+    assert not kernel.isotropic
+    with pytest.raises(ValueError, match=r"Sum kernel has no spectral measure.*NystroemFeatures"):
+        FourierFeatures.sample(kernel, 3, 64)
+
+
+@pytest.mark.parametrize("method", ["kmeans++", "leverage"])
+def test_landmarks_of_a_sum_know_its_diagonal(rng, method):
+    """The variance is not k(x, x) where a part is no function of x − x'."""
+    kernel, X = Gaussian() + Polynomial(), rng.standard_normal((80, 2))
+    features = NystroemFeatures.sample(kernel, X, 60, method=method, rng=0, dtype="float64")
+    Z = features(X)
+    assert np.abs(Z @ Z.T - kernel(X, X)).max() < 1e-3 * kernel(X, X).max()
 
 
 def test_a_part_without_a_sampler_is_named():

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from rff_stream._array import Array, Float64
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.kernels.spectral import log_integral, log_spectral_density, self_convolution
+from rff_stream.kernels.spectral import log_integral
 from rff_stream.moments import Moments
 
 __all__ = [
@@ -105,7 +105,7 @@ class MultiScale:
         mixture = self._log_mixture(features)
         found = []
         for factor in self.factors:
-            peak = log_spectral_density(self._at(factor), np.zeros((1, self.d)))
+            peak = self._at(factor).log_spectral_density(np.zeros((1, self.d)))
             log_ratio = self._log_density(features, factor) - peak  # K̂(ω)
             terms = power * np.exp(2 * log_ratio - mixture)
             terms -= 2 * held_out * np.exp(log_ratio - mixture)
@@ -116,7 +116,7 @@ class MultiScale:
         return self.kernel.with_length_scale(float(factor))
 
     def _log_density(self, features: FourierFeatures, factor: float) -> Float64:
-        return log_spectral_density(self._at(factor), features.frequencies)
+        return self._at(factor).log_spectral_density(features.frequencies)
 
     def _log_mixture(self, features: FourierFeatures) -> Float64:
         every = np.stack([self._log_density(features, scale) for scale in self._scales])
@@ -139,7 +139,7 @@ def exact_scores(x: Float64, w: Float64, kernel: Kernel, factors: Sequence[float
     found = []
     for factor in factors:
         at = kernel.with_length_scale(float(factor))
-        wide = self_convolution(at, d)
+        wide = at.self_convolution(d)
         square = weight @ wide(x, x) @ weight * math.exp(unit - log_integral(wide, d))
         mean = (weight @ at(x, x) @ weight / at.variance - share) / max(1 - share, Z_TINY)
         scale = math.exp(unit - log_integral(at, d) + math.log(at.variance))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -25,7 +24,7 @@ from scipy.spatial.distance import cdist
 
 from rff_stream._array import Float64
 from rff_stream.answers.system import mirror_lower
-from rff_stream.kernels import ExactKernel
+from rff_stream.kernels import ExactKernel, RadialKernel
 
 __all__ = ["Window", "WindowFit", "compact_windows", "fit_windows", "scattered_windows"]
 
@@ -168,7 +167,7 @@ def _search(
             target.objective,
             np.r_[free, log_alpha],
             args=(kernel, first),
-            jac=_is_radial(kernel),
+            jac=True,
             method="L-BFGS-B",
             bounds=bounds,
             options={"maxiter": iterations, "ftol": FLAT},
@@ -207,23 +206,22 @@ class _Targets:
         typical = float(np.median(spread)) or 1.0
         return [self._scale * typical * factor for factor in STARTS]
 
-    def objective(self, point: Float64, kernel: ExactKernel, first: Float64) -> Any:
-        """−log p / rows at [log ℓ/first, log α], with its gradient for radial kernels."""
+    def objective(
+        self, point: Float64, kernel: ExactKernel, first: Float64
+    ) -> tuple[float, Float64]:
+        """−log p / rows at [log ℓ/first, log α], and its gradient."""
         scales = np.broadcast_to(np.exp(point[:-1]), first.shape) * first
         alpha = float(np.exp(point[-1]))
         unit = kernel.with_length_scale(tuple(scales.tolist()))
-        radial = _is_radial(kernel)
         n_targets = self._windows[0].y.shape[1]
         parts = [_solve(unit, window, alpha) for window in self._windows]
         if any(part is None for part in parts):
-            return (FAILED, np.zeros_like(point)) if radial else FAILED
+            return FAILED, np.zeros_like(point)
         solved = [part for part in parts if part is not None]
         noise = np.sum([part.misfit for part in solved], axis=0) / self.freedom  # (T,)
         value = self.freedom * (np.log(2 * np.pi * noise) + 1).sum()
         value += n_targets * sum(part.log_det for part in solved)
         value *= 0.5 / self.freedom
-        if not radial:
-            return float(value)
         gradient = np.zeros(len(first) + 1)
         for part, window in zip(solved, self._windows, strict=True):
             gradient += _gradient(unit, window, part, noise, scales, alpha)
@@ -271,40 +269,15 @@ def _gradient(
     """∂(−2 log p)/∂[log ℓ (d,), log α] of one window."""
     change = len(noise) * solved.inverse - (solved.weighed / noise) @ solved.weighed.T  # E
     to_alpha = alpha * float((change.diagonal() / window.w).sum())
+    if not isinstance(kernel, RadialKernel):
+        to_scale = (change * kernel.length_scale_gradient(window.x, window.x)).sum(axis=(1, 2))
+        return np.concatenate([to_scale, [to_alpha]])
     x = window.x / scales
-    # ∂κ/∂ log ℓⱼ = −2κ'(‖δ‖²) δⱼ²
-    change *= _slope(kernel, cdist(x, x, "sqeuclidean"))
+    # ∂κ/∂ log ℓⱼ = −2κ'(‖δ‖²) δⱼ²: products of matrices in place of d of them
+    change *= kernel.slope(cdist(x, x, "sqeuclidean"))
     x = x - x.mean(axis=0)
     to_scale = (x**2 * change.sum(axis=1)[:, None]).sum(axis=0) - (x * (change @ x)).sum(axis=0)
     return np.concatenate([-4 * to_scale, [to_alpha]])
-
-
-def _is_radial(kernel: ExactKernel) -> bool:
-    """Whether the kernel's slope in the squared distance is known."""
-    spec = kernel.spec()
-    name = spec["kernel"]
-    known = name in ("gaussian", "rational_quadratic")
-    return known or (name == "matern" and spec["nu"] in (0.5, 1.5, 2.5))
-
-
-def _slope(kernel: Any, squared: Float64) -> Float64:
-    """dκ/d‖δ/ℓ‖²; for Matérn 1/2, which has none at 0, 0 there."""
-    spec = kernel.spec()
-    if spec["kernel"] == "gaussian":
-        return np.asarray(-0.5 * kernel.of_squared_distance(squared))
-    if spec["kernel"] == "rational_quadratic":
-        share = 1 + squared / (2 * kernel.mixture)
-        return np.asarray(-0.5 * kernel.of_squared_distance(squared) / share)
-    distance = np.sqrt(squared)
-    variance: float = kernel.variance
-    if spec["nu"] == 0.5:
-        ratio = np.divide(-0.5, distance, out=np.zeros_like(distance), where=distance > 0)
-        return np.asarray(variance * ratio * np.exp(-distance))
-    root = np.sqrt(2 * spec["nu"])
-    decay = variance * np.exp(-root * distance)
-    if spec["nu"] == 1.5:
-        return np.asarray(-1.5 * decay)
-    return np.asarray(-5 / 6 * (1 + root * distance) * decay)
 
 
 def _variance(values: Float64) -> Float64:

@@ -159,7 +159,7 @@ learner = group(
     Learner, "learner",
     click.option(
         "--kernel", default="gaussian", show_default=True,
-        type=click.Choice(["gaussian", "rbf", "laplacian", "cauchy", "matern"]),
+        type=values.KernelName(),
         help="matern or laplacian where the answer is rough.",
     ),
     click.option(

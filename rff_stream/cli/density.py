@@ -42,9 +42,8 @@ def components(default: int) -> Callable[[arguments.Command], arguments.Command]
 
 def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
     """The kernel, by default this one."""
-    known = ["gaussian", "laplacian", "cauchy", "matern", "rational_quadratic"]
     return click.option(
-        "--kernel", default=default, show_default=True, type=click.Choice(known), help="Kernel.",
+        "--kernel", default=default, show_default=True, type=values.KernelName(), help="Kernel.",
     )  # fmt: skip
 
 

@@ -15,9 +15,33 @@ import click
 
 from rff_stream.cli.redaction import hide_options, hide_url
 
-__all__ = ["address", "alpha", "condition", "length_scale", "memory", "names", "options", "place"]
+__all__ = [
+    "KernelName",
+    "address",
+    "alpha",
+    "condition",
+    "length_scale",
+    "memory",
+    "names",
+    "options",
+    "place",
+]
 
 CONDITION = re.compile(r"((?:\[[^\]]*\]|[^\[<>=!])+)(<=|>=|==|!=|<|>)([^<>=!].*)")
+
+
+class KernelName(click.Choice[str]):
+    """The name of a kernel that has frequencies; which there are is asked on first use."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names, in the order of the alphabet."""
+        from rff_stream.kernels import kernel_names
+
+        return tuple(kernel_names(stationary=True))
 
 
 def names(text: str) -> tuple[str, ...]:

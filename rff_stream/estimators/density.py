@@ -33,7 +33,7 @@ from rff_stream.estimators.mapping import (
 from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.kernels.spectral import log_integral, self_convolution
+from rff_stream.kernels.spectral import log_integral
 from rff_stream.moments import Moments
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor
@@ -193,7 +193,7 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
                 "Give one of the two."
             )
         if _is(self.bandwidth, "cv") and d > MOST_INPUTS:
-            self_convolution(kernel, d)
+            kernel.self_convolution(d)
 
     def _make_features(self, pilot: Pilot, n_rows: int, seed: int) -> FeatureMap:
         self._several: MultiScale | None = None

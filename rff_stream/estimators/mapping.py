@@ -17,7 +17,7 @@ from rff_stream.features import (
     RandomBinningFeatures,
     by_columns,
 )
-from rff_stream.kernels import Kernel, kernel_named
+from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import Pilot
 
@@ -73,15 +73,15 @@ def find_kernel(
         If both say a length-scale, or a name is unknown.
     """
     if isinstance(kernel, Sequence) and not isinstance(kernel, str):
-        kernels = [kernel_named(k) if isinstance(k, str) else k for k in kernel]
+        kernels = [as_kernel(each) for each in kernel]
         if not _searches(length_scale):
             raise ValueError(
                 f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
                 f"not {length_scale!r}. Give one of the two, or a single kernel."
             )
         return _searched(kernels, length_scale, pilot, seed, progress)
-    named = kernel_named(kernel) if isinstance(kernel, str) else kernel
-    own = getattr(named, "length_scale", None)
+    named: Kernel = as_kernel(kernel)
+    own = named.length_scale
     if own is not None:
         if not (isinstance(length_scale, str) and length_scale == "median"):
             raise ValueError(

@@ -16,7 +16,8 @@ from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.ledger import Ledger
 from rff_stream.estimators.streaming import StreamedEstimator
 from rff_stream.features import map_from_spec
-from rff_stream.kernels import kernel_from_spec
+from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
+from rff_stream.kernels.scikit_learn import is_scikit_learn
 from rff_stream.moments import Moments, total
 from rff_stream.sources import Columns, HoldOut
 from rff_stream.store import (
@@ -255,8 +256,8 @@ def _kinds() -> dict[str, Callable[[], Any]]:
 
 def plain_value(value: Any) -> Any:
     """A parameter as JSON; what cannot be written is told apart by its kind."""
-    if hasattr(value, "with_length_scale"):
-        return {"kernel": value.spec()}
+    if isinstance(value, ExactKernel) or is_scikit_learn(value):
+        return {"kernel": as_kernel(value).spec()}
     if isinstance(value, HoldOut):
         return {"holdout": [value.fraction, value.seed, value.part, value.by]}
     if hasattr(value, "fingerprint"):

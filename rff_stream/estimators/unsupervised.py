@@ -16,7 +16,7 @@ from rff_stream.estimators.resuming import read_all
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import few_features_blas, single_threaded_blas
 from rff_stream.features import FeatureMap
-from rff_stream.kernels import Kernel, kernel_named
+from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.pilot import Pilot, augmented_row
@@ -191,8 +191,8 @@ class StreamedMean(GrowingEstimator):
 
 def kernel_of(kernel: Kernel | str) -> Kernel:
     """A kernel by name or as a value; refuses one without frequencies."""
-    found = kernel_named(kernel) if isinstance(kernel, str) else kernel
-    if not isinstance(found, Kernel):
+    found: Kernel = as_kernel(kernel)
+    if not found.stationary:
         raise ValueError(
             f"kernel={kernel!r} is no function of x − x', and a density needs one. Use "
             "'gaussian', 'laplacian', 'cauchy', 'matern' or a kernel like them."

@@ -20,6 +20,7 @@ from rff_stream.features.rowwise import (
     frozen,
     prior_count,
 )
+from rff_stream.kernels import ExactKernel
 
 __all__ = ["RandomBinningFeatures"]
 
@@ -101,7 +102,7 @@ class RandomBinningFeatures(RowwiseMap):
     @classmethod
     def sample(
         cls,
-        kernel: Any,
+        kernel: ExactKernel,
         n_inputs: int,
         n_components: int,
         *,
@@ -114,7 +115,7 @@ class RandomBinningFeatures(RowwiseMap):
 
         Parameters
         ----------
-        kernel : kernel with ``sample_pitches``
+        kernel : Kernel
             Laplacian, and sums and scalings of Laplacians.
         n_inputs, n_components : int
             d and R.
@@ -126,11 +127,6 @@ class RandomBinningFeatures(RowwiseMap):
         rng : Generator, SeedSequence, int or None
         dtype : {"float32", "float64"}
         """
-        if not hasattr(kernel, "sample_pitches"):
-            raise ValueError(
-                f"The {type(kernel).__name__} kernel has no density of cell widths. Random "
-                "binning is for Laplacian kernels and sums of them; use FourierFeatures."
-            )
         if n_components < 1 or n_grids < 1:
             raise ValueError(
                 f"n_components={n_components} and n_grids={n_grids} but both are at least 1."

@@ -77,7 +77,7 @@ def rotations(count: int, d: int, rng: Generator) -> Float64:
 
 def resolve(kernel: Kernel, frequencies: Frequencies | None) -> Frequencies:
     """How to draw: orthogonal where a rotation keeps the measure, unless iid is asked."""
-    if not hasattr(kernel, "sample_frequencies"):
+    if not kernel.stationary:
         raise ValueError(
             f"The {type(kernel).__name__} kernel has no spectral measure to draw from. "
             "Use NystroemFeatures (features='nystroem')."
@@ -93,7 +93,7 @@ def resolve(kernel: Kernel, frequencies: Frequencies | None) -> Frequencies:
             f"frequencies='orthogonal' but a rotation changes the spectral measure of the "
             f"{type(kernel).__name__} kernel. Use frequencies='iid'."
         )
-    if frequencies in ("sobol", "halton") and not hasattr(kernel, "frequencies_at"):
+    if frequencies in ("sobol", "halton") and not kernel.uniforms(1):
         raise ValueError(
             f"frequencies={frequencies!r} but the {type(kernel).__name__} kernel does not know "
             "the quantiles of its spectral measure. Use frequencies='iid'."

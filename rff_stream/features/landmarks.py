@@ -38,7 +38,7 @@ def choose_landmarks(
 
 def prior_variance(kernel: ExactKernel, X: Float64) -> Float64:
     """k(x, x) (n,)."""
-    if hasattr(kernel, "sample_frequencies"):
+    if kernel.stationary:
         return np.full(len(X), kernel.variance)
     parts = (X[i : i + 64] for i in range(0, len(X), 64))
     return np.concatenate([np.diag(kernel(part, part)) for part in parts])

@@ -17,7 +17,7 @@ from rff_stream.features.base import Nesting, spec_fingerprint
 from rff_stream.features.partition import Partition
 from rff_stream.features.rectangular import packed, solve_rows, triangle_size
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
-from rff_stream.kernels import ExactKernel, kernel_from_spec, length_scale_vector
+from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
 __all__ = ["NUGGET", "LocalFeatures"]
 
@@ -188,8 +188,8 @@ class LocalFeatures:
     def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
         """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
         U = self.landmark_rows(tree, cell)
-        kernel: Any = self.kernel
-        if not hasattr(kernel, "of_squared_distance"):
+        kernel = self.kernel
+        if not isinstance(kernel, RadialKernel):
             out[...] = kernel(X, U)
             return
         # ‖x − u‖² = [x, ‖x‖², 1] · [−2u, 1, ‖u‖²] about one landmark, where little cancels

@@ -27,7 +27,13 @@ from rff_stream.features.rowwise import (
     prior_count,
     scratch,
 )
-from rff_stream.kernels import ExactKernel, kernel_from_spec, length_scale_vector
+from rff_stream.kernels import (
+    DotProductKernel,
+    ExactKernel,
+    RadialKernel,
+    kernel_from_spec,
+    length_scale_vector,
+)
 
 __all__ = ["NystroemFeatures"]
 
@@ -207,11 +213,11 @@ class NystroemFeatures(RowwiseMap):
 
     @property
     def _radial(self) -> bool:
-        return hasattr(self.kernel, "of_squared_distance")
+        return isinstance(self.kernel, RadialKernel)
 
     @property
     def _of_products(self) -> bool:
-        return hasattr(self.kernel, "of_products")
+        return isinstance(self.kernel, DotProductKernel)
 
     @cached_property
     def _whitening_blocks(self) -> list[Array]:
@@ -265,14 +271,15 @@ class NystroemFeatures(RowwiseMap):
 
     def _block_values(self, rows: Float64, block: Float64) -> Float64:
         """k (144, 288) of padded rows and a block of landmarks."""
-        kernel: Any = self.kernel
-        if not (self._radial or self._of_products):
+        kernel = self.kernel
+        if not isinstance(kernel, (RadialKernel, DotProductKernel)):
             return np.asarray(kernel(rows, block))
         product = scratch.take("landmark products", len(block), "float64", PADDED_ROWS)
         np.matmul(rows, block.T, out=product)
         x, y = (np.square(a).sum(axis=1) for a in (rows, block))
-        if self._of_products:
-            return np.asarray(kernel.of_products(product, np.sqrt(x), np.sqrt(y)))
+        if isinstance(kernel, DotProductKernel):
+            values = kernel.unit_of_products(product, np.sqrt(x), np.sqrt(y))
+            return np.asarray(kernel.variance * values)
         product *= -2
         product += x[:, None]
         product += y

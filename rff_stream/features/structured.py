@@ -111,7 +111,7 @@ class StructuredFeatures(RowwiseMap):
     ) -> Self:
         """A map drawn from an isotropic kernel's spectral measure; parameters as for Fourier."""
         check_components(n_components, paired)
-        if not getattr(kernel, "isotropic", False):
+        if not kernel.isotropic:
             raise ValueError(
                 f"The {type(kernel).__name__} kernel is not isotropic but structured directions "
                 "are rotated. Use FourierFeatures with frequencies='iid'."

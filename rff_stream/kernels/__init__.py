@@ -4,23 +4,49 @@ A shift-invariant kernel k(x, x') = κ(x − x') is the Fourier transform of a m
 frequencies ω (Bochner): κ(δ) = variance · E cos(ωᵀδ). So each kernel is its formula and a
 sampler of ω, and one law tests both. ``k1 + k2``, ``k1 * k2`` and ``c * k`` are kernels.
 Shapes: n and m rows, d inputs.
+
+A kernel is added by one file in this folder: every file here is imported, and every class
+derived from :class:`ExactKernel` is known by its name.
 """
 
 from __future__ import annotations
 
-from rff_stream.kernels.base import ExactKernel, Kernel, LengthScale, length_scale_vector
-from rff_stream.kernels.basic import Cauchy, Gaussian, Laplacian
-from rff_stream.kernels.composed import Product, Sum, UserKernel
+import importlib
+import pkgutil
+
+from rff_stream.kernels.arc_cosine import ArcCosine
+from rff_stream.kernels.base import (
+    DotProductKernel,
+    ExactKernel,
+    Kernel,
+    LengthScale,
+    RadialKernel,
+    kernel_from_spec,
+    length_scale_vector,
+)
+from rff_stream.kernels.cauchy import Cauchy
+from rff_stream.kernels.chi2 import Chi2
+from rff_stream.kernels.composed import Product, Sum
+from rff_stream.kernels.constant import Constant
 from rff_stream.kernels.error import ApproximationError, approximation_error
-from rff_stream.kernels.exact import ArcCosine, Chi2, Polynomial
-from rff_stream.kernels.mixtures import Matern, RationalQuadratic
-from rff_stream.kernels.named import kernel_from_spec, kernel_named
+from rff_stream.kernels.gaussian import Gaussian
+from rff_stream.kernels.laplacian import Laplacian
+from rff_stream.kernels.matern import Matern
+from rff_stream.kernels.named import as_kernel, kernel_named, kernel_names
+from rff_stream.kernels.polynomial import Polynomial
+from rff_stream.kernels.rational_quadratic import RationalQuadratic
+from rff_stream.kernels.user import UserKernel
+
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
 
 __all__ = [
     "ApproximationError",
     "ArcCosine",
     "Cauchy",
     "Chi2",
+    "Constant",
+    "DotProductKernel",
     "ExactKernel",
     "Gaussian",
     "Kernel",
@@ -29,11 +55,14 @@ __all__ = [
     "Matern",
     "Polynomial",
     "Product",
+    "RadialKernel",
     "RationalQuadratic",
     "Sum",
     "UserKernel",
     "approximation_error",
+    "as_kernel",
     "kernel_from_spec",
     "kernel_named",
+    "kernel_names",
     "length_scale_vector",
 ]

@@ -1,42 +1,48 @@
-"""Sums and products of kernels, and a kernel made of a user's functions."""
+"""Sums and products of kernels: what ``+`` and ``*`` make."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.kernels.base import (
-    Composable,
+    ExactKernel,
+    Kernel,
     LengthScale,
+    kernel_from_spec,
     length_scale_vector,
-    normalise,
     plain_scale,
     scaled_rows,
-    spec_of,
 )
 
-__all__ = ["Product", "Sum", "UserKernel"]
+__all__ = ["Product", "Sum"]
 
 
-class _Parts(Composable):
+class _Composed(Kernel):
     """What sums and products share: ℓ divides the inputs of all parts."""
 
     __slots__ = ()
     parts: tuple[Any, ...]
-    length_scale: LengthScale
+
+    if TYPE_CHECKING:
+
+        def _value(self, X: Float64, Y: Float64) -> Float64: ...
+        def _gradient(self, X: Float64, Y: Float64) -> Float64: ...
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts)
         if len(parts) < 2:
-            raise ValueError(f"{len(parts)} parts but a {self._name} has two or more. Give them.")
+            name = self.short_name()
+            raise ValueError(f"{len(parts)} parts but a {name} has two or more. Give them.")
         parts = tuple(inner for part in parts for inner in self._flat(part))
         scale = plain_scale(self.length_scale)
         if scale is None and any(part.length_scale is not None for part in parts):
@@ -50,37 +56,53 @@ class _Parts(Composable):
         return part.parts if same else (part,)
 
     @property
-    def _name(self) -> str:
-        return type(self).__name__.lower()
+    def stationary(self) -> bool:
+        """Whether each part is."""
+        return all(part.stationary for part in self.parts)
 
     @property
     def isotropic(self) -> bool:
         """Whether each part is, and none has a length-scale for each input."""
         return all(
-            getattr(part, "isotropic", False) and not isinstance(part.length_scale, tuple)
-            for part in self.parts
+            part.isotropic and not isinstance(part.length_scale, tuple) for part in self.parts
         )
 
-    def with_length_scale(self, length_scale: ArrayLike | None) -> Self:
-        """The same kernel with another ℓ on top of those of its parts."""
-        own: Any = self
-        changed: Self = replace(own, length_scale=plain_scale(length_scale))
-        return changed
+    def __call__(self, X: Array, Y: Array) -> Float64:
+        return self._value(*scaled_rows(self, X, Y))
+
+    def unit_value(self, X: Float64, Y: Float64) -> Float64:
+        return self._value(X, Y) / self.variance
+
+    def length_scale_gradient(self, X: Array, Y: Array) -> Float64:
+        return self._gradient(*scaled_rows(self, X, Y))
+
+    def unit_gradient(self, X: Float64, Y: Float64) -> Float64:
+        return self._gradient(X, Y) / self.variance
+
+    def second_moment(self, d: int) -> float:
+        """E‖ω‖², for one ℓ for all inputs; an upper bound for ARD."""
+        return float(self.unit_second_moment(d) / length_scale_vector(self, d).min() ** 2)
 
     def spec(self) -> dict[str, Any]:
+        """Plain JSON that :func:`kernel_from_spec` reads, with the specs of the parts."""
         scale = self.length_scale
-        plain = list(scale) if isinstance(scale, tuple) else scale
-        parts = [part.spec() for part in self.parts]
-        return {"kernel": self._name, "length_scale": plain, "parts": parts}
+        return {
+            "kernel": self.short_name(),
+            "length_scale": list(scale) if isinstance(scale, tuple) else scale,
+            "parts": [part.spec() for part in self.parts],
+        }
 
-    def _values(self, X: Array, Y: Array) -> list[Float64]:
-        X, Y = scaled_rows(self, X, Y)  # type: ignore[arg-type]
-        return [part(X, Y) for part in self.parts]
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """The kernel that gave this ``spec()``."""
+        parts = tuple(kernel_from_spec(part) for part in spec.get("parts", ()))
+        own = dict(spec) | ({"parts": parts} if "parts" in spec else {})
+        return super().from_spec(own)
 
-    def _samplers(self, method: str) -> list[Callable[..., Float64]]:
-        """A method of each part, or the name of the part that has none."""
+    def _draws(self, method: str) -> list[Callable[..., Float64]]:
+        """A sampler of each part; refuses a part that is no function of x − x', by its name."""
         for part in self.parts:
-            if not hasattr(part, method):
+            if not part.stationary:
                 raise TypeError(
                     f"{type(part).__name__} has no {method}: it is a value without that sampler. "
                     "Use NystroemFeatures, or leave this part out."
@@ -89,7 +111,7 @@ class _Parts(Composable):
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(_Parts):
+class Sum(_Composed):
     """k₁ + k₂ + …; its spectral measure is the mixture with the variances as weights.
 
     Parameters
@@ -108,38 +130,49 @@ class Sum(_Parts):
         """Σ of the variances."""
         return float(sum(part.variance for part in self.parts))
 
-    def __call__(self, X: Array, Y: Array) -> Float64:
-        values = self._values(X, Y)
-        return np.asarray(sum(values[1:], start=values[0]))
-
-    def sample_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
-        """ω (n, d), each from one part."""
-        return self._mixed("sample_frequencies", n, d, rng) / self._scale(d)
-
-    def sample_pitches(self, n: int, d: int, rng: Generator) -> Float64:
-        """Widths (n, d) of bins, those of a grid from one part."""
-        return self._mixed("sample_pitches", n, d, rng) * self._scale(d)
-
-    def _mixed(self, method: str, n: int, d: int, rng: Generator) -> Float64:
-        """Draws (n, d) of the parts, chosen with their variances as weights."""
-        weights = np.array([part.variance for part in self.parts]) / self.variance
-        draws = np.stack([sample(n, d, rng) for sample in self._samplers(method)])
-        return np.asarray(draws[rng.choice(len(weights), n, p=weights), np.arange(n)])
-
-    def _scale(self, d: int) -> Float64:
-        return length_scale_vector(self, d)
-
-    def second_moment(self, d: int) -> float:
-        """E‖ω‖², for one ℓ for all inputs; an upper bound for ARD."""
-        found = sum(p.variance * second_moment(p, d) for p in self.parts) / self.variance
-        return float(found / self._scale(d).min() ** 2)
+    @property
+    def text(self) -> str:
+        """The parts with + between."""
+        return " + ".join(part.text for part in self.parts)
 
     def scaled(self, factor: float) -> Self:
         return replace(self, parts=tuple(part.scaled(factor) for part in self.parts))
 
+    def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
+        """ω (n, d), each from one part."""
+        return self._mixed("sample_frequencies", n, d, rng)
+
+    def unit_pitches(self, n: int, d: int, rng: Generator) -> Float64:
+        """Widths (n, d) of cells, those of a grid from one part."""
+        return self._mixed("sample_pitches", n, d, rng)
+
+    def unit_log_spectral_density(self, frequencies: Float64) -> Float64:
+        """A mixture with the variances as weights."""
+        every = [part.log_spectral_density(frequencies) for part in self.parts]
+        return np.asarray(logsumexp(every, axis=0, b=self._shares()[:, None]))
+
+    def unit_second_moment(self, d: int) -> float:
+        moments = [part.second_moment(d) if part.stationary else math.inf for part in self.parts]
+        return float(sum(self._shares() * moments))
+
+    def _shares(self) -> Float64:
+        return np.array([part.variance for part in self.parts]) / self.variance
+
+    def _mixed(self, method: str, n: int, d: int, rng: Generator) -> Float64:
+        """Draws (n, d) of the parts, chosen with their variances as weights."""
+        draws = np.stack([sample(n, d, rng) for sample in self._draws(method)])
+        return np.asarray(draws[rng.choice(len(draws), n, p=self._shares()), np.arange(n)])
+
+    def _value(self, X: Float64, Y: Float64) -> Float64:
+        return functools.reduce(operator.add, (part(X, Y) for part in self.parts))
+
+    def _gradient(self, X: Float64, Y: Float64) -> Float64:
+        every = (part.length_scale_gradient(X, Y) for part in self.parts)
+        return functools.reduce(operator.add, every)
+
 
 @dataclass(frozen=True, slots=True)
-class Product(_Parts):
+class Product(_Composed):
     """k₁·k₂·…; a frequency is the sum of one of each part.
 
     Parameters
@@ -158,99 +191,40 @@ class Product(_Parts):
         """Π of the variances."""
         return float(math.prod(part.variance for part in self.parts))
 
-    def __call__(self, X: Array, Y: Array) -> Float64:
-        return np.asarray(math.prod(self._values(X, Y)))
-
-    def sample_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
-        """ω (n, d) = ω₁ + ω₂ + …."""
-        draws = [sample(n, d, rng) for sample in self._samplers("sample_frequencies")]
-        return np.asarray(np.sum(draws, axis=0) / length_scale_vector(self, d))
-
-    def second_moment(self, d: int) -> float:
-        """E‖ω‖², for one ℓ for all inputs; an upper bound for ARD."""
-        found = sum(second_moment(part, d) for part in self.parts)
-        return float(found / length_scale_vector(self, d).min() ** 2)
+    @property
+    def text(self) -> str:
+        """The parts with * between, sums in brackets."""
+        texts = (f"({p.text})" if isinstance(p, Sum) else p.text for p in self.parts)
+        return " * ".join(texts)
 
     def scaled(self, factor: float) -> Self:
         first, *rest = self.parts
         return replace(self, parts=(first.scaled(factor), *rest))
 
+    def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
+        """ω (n, d) = ω₁ + ω₂ + …."""
+        draws = [sample(n, d, rng) for sample in self._draws("sample_frequencies")]
+        return np.asarray(np.sum(draws, axis=0))
 
-def second_moment(kernel: Any, d: int) -> float:
-    """E‖ω‖² where a kernel knows it, else infinity."""
-    own = getattr(kernel, "second_moment", None)
-    return math.inf if own is None else float(own(d))
+    def unit_log_spectral_density(self, frequencies: Float64) -> Float64:
+        """Of parts whose product is one kernel; other convolutions have no closed form."""
+        single, *rest = self.parts
+        for part in rest:
+            single = single.multiplied(part, frequencies.shape[1])
+            if single is None:
+                return ExactKernel.log_spectral_density(self, frequencies)
+        return np.asarray(single.log_spectral_density(frequencies))
 
+    def unit_second_moment(self, d: int) -> float:
+        return float(sum(p.second_moment(d) if p.stationary else math.inf for p in self.parts))
 
-def _absent(*_: Any) -> Float64:
-    raise ModelError(
-        "This kernel was loaded by its name: Python functions are not stored. "
-        "Fourier maps predict without them; for Nyström maps, or to fit again, pass the "
-        "UserKernel with its functions."
-    )
+    def _value(self, X: Float64, Y: Float64) -> Float64:
+        return np.asarray(math.prod(part(X, Y) for part in self.parts))
 
-
-@dataclass(frozen=True, slots=True)
-class UserKernel(Composable):
-    """κ by a function of yours, with a sampler of its spectral measure.
-
-    Parameters
-    ----------
-    name : str
-        What a stored model calls it. The functions themselves are not stored: a loaded model
-        of Fourier features predicts (its map is arrays) but must be given the kernel again to be
-        fitted; one of Nyström features needs the functions to predict.
-    function : callable
-        (X, Y) -> values (n, m) at ℓ = 1 of rows (n, d) and (m, d), 1 on the diagonal.
-    sampler : callable
-        (n, d, rng) -> frequencies (n, d) at ℓ = 1. Leave it out for Nyström features alone.
-    isotropic : bool
-        Whether a rotation keeps the spectral measure; True allows orthogonal frequencies.
-    length_scale, variance
-        As in :class:`Gaussian`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sinc = UserKernel(
-    ...     "sinc",
-    ...     lambda X, Y: np.sinc((X - Y.T) / np.pi),
-    ...     lambda n, d, rng: rng.uniform(-1, 1, (n, d)),
-    ... )
-    >>> float(sinc(np.array([[0.0]]), np.array([[0.0]]))[0, 0])
-    1.0
-    """
-
-    name: str
-    function: Callable[[Float64, Float64], Array] = _absent
-    sampler: Callable[[int, int, Generator], Array] = _absent
-    isotropic: bool = False
-    length_scale: LengthScale = None
-    variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        normalise(self)
-
-    def __call__(self, X: Array, Y: Array) -> Float64:
-        X, Y = scaled_rows(self, X, Y)
-        values = np.asarray(self.function(X, Y), np.float64)
-        return self.variance * self._of_shape("function", values, (len(X), len(Y)))
-
-    def sample_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
-        """ω (n, d) of the sampler, divided by ℓ."""
-        omega = np.asarray(self.sampler(n, d, rng), np.float64)
-        return self._of_shape("sampler", omega, (n, d)) / length_scale_vector(self, d)
-
-    def _of_shape(self, function: str, values: Float64, shape: tuple[int, int]) -> Float64:
-        if values.shape != shape:
-            raise ValueError(
-                f"The {function} of UserKernel {self.name!r} gave shape {values.shape} where "
-                f"{shape} is needed. Return one value for each."
-            )
-        return values
-
-    def with_length_scale(self, length_scale: ArrayLike | None) -> Self:
-        return replace(self, length_scale=plain_scale(length_scale))
-
-    def spec(self) -> dict[str, Any]:
-        return spec_of("user", self) | {"name": self.name, "isotropic": self.isotropic}
+    def _gradient(self, X: Float64, Y: Float64) -> Float64:
+        values = [part(X, Y) for part in self.parts]
+        slopes = (
+            part.length_scale_gradient(X, Y) * math.prod(values[:i] + values[i + 1 :])
+            for i, part in enumerate(self.parts)
+        )
+        return functools.reduce(operator.add, slopes)

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import lambertw
 
 from rff_stream._array import Array, Float64
-from rff_stream.kernels.base import ExactKernel, length_scale_vector
-from rff_stream.kernels.composed import second_moment
+from rff_stream.kernels.base import ExactKernel, Kernel, length_scale_vector
 
 __all__ = ["ApproximationError", "approximation_error"]
 
@@ -99,7 +98,9 @@ def _bounds(features: Any, kernel: ExactKernel, X: Float64, risk: float) -> tupl
     rate, d = 2 * count / spread**2, X.shape[1]
     hoeffding = kernel.variance * math.sqrt(math.log(2 / risk) / rate)
     widths = np.ptp(X / length_scale_vector(kernel, d), axis=0)
-    moment = second_moment(kernel.with_length_scale(None), d) * float(widths @ widths)
+    unit = kernel.with_length_scale(None)
+    moment = unit.second_moment(d) if isinstance(unit, Kernel) else math.inf
+    moment *= float(widths @ widths)
     if not 0 < moment < math.inf:
         return hoeffding, (hoeffding if moment == 0 else math.inf)
     # t = ε² solves (2⁸ moment/t) exp(−ct) = risk: ct eᶜᵗ = 2⁸ c moment/risk.

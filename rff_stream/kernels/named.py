@@ -1,29 +1,26 @@
-"""Kernels by name and from their specs."""
+"""Kernels by name, and from whatever ``kernel=`` may be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from dataclasses import MISSING, fields
 from typing import Any
 
-from rff_stream.errors import ModelError
-from rff_stream.kernels.basic import Cauchy, Gaussian, Laplacian
-from rff_stream.kernels.composed import Product, Sum, UserKernel
-from rff_stream.kernels.exact import ArcCosine, Chi2, Polynomial
-from rff_stream.kernels.mixtures import Matern, RationalQuadratic
+from rff_stream.kernels.base import KERNELS, ExactKernel
+from rff_stream.kernels.scikit_learn import is_scikit_learn, translate
 
-__all__ = ["kernel_from_spec", "kernel_named"]
+__all__ = ["as_kernel", "kernel_named", "kernel_names"]
 
-_SHIPPED: dict[str, Callable[..., Any]] = {
-    "gaussian": Gaussian,
-    "laplacian": Laplacian,
-    "cauchy": Cauchy,
-    "matern": Matern,
-    "rational_quadratic": RationalQuadratic,
-    "polynomial": Polynomial,
-    "arc_cosine": ArcCosine,
-    "chi2": Chi2,
-}
-_COMPOSED: dict[str, Callable[..., Any]] = {"sum": Sum, "product": Product}
+
+def kernel_names(*, stationary: bool = False) -> list[str]:
+    """Names that :func:`kernel_named` knows: kernels that need no argument, and their aliases.
+
+    Parameters
+    ----------
+    stationary : bool
+        Only functions of x − x', which have a spectral measure.
+    """
+    known = sorted(_known().items())
+    return [name for name, make in known if make().stationary or not stationary]
 
 
 def kernel_named(name: str) -> Any:
@@ -35,7 +32,7 @@ def kernel_named(name: str) -> Any:
         "rbf" is the Gaussian; "matern" has ν = 1.5. "polynomial", "arc_cosine" and "chi2" have
         values only: they need Nyström features.
     """
-    known = _SHIPPED | {"rbf": Gaussian}
+    known = _known()
     if name not in known:
         raise ValueError(
             f"kernel={name!r} but the named kernels are {', '.join(map(repr, sorted(known)))}. "
@@ -44,38 +41,41 @@ def kernel_named(name: str) -> Any:
     return known[name]()
 
 
-def kernel_from_spec(spec: Mapping[str, Any]) -> Any:
-    """The kernel that gave this ``spec()``.
+def as_kernel(kernel: Any) -> Any:
+    """The kernel that a parameter ``kernel=`` means.
 
-    A :class:`UserKernel` comes back by its name, without its functions.
+    Parameters
+    ----------
+    kernel : str or kernel
+        A name, a kernel of this package or of your own, or one of scikit-learn's
+        (see :func:`~rff_stream.kernels.scikit_learn.translate`).
 
     Raises
     ------
-    ModelError
-        When the spec names no kernel of this version or has other fields than it.
+    ValueError
+        When a name is not known, or scikit-learn's kernel has no equal here.
+    TypeError
+        When it is none of these.
     """
-    name, fields = spec.get("kernel"), dict(spec)
-    if name in _COMPOSED:
-        _check_fields(name, fields, {"kernel", "length_scale", "parts"})
-        parts = tuple(kernel_from_spec(part) for part in fields["parts"])
-        return _COMPOSED[name](parts, length_scale=fields["length_scale"])
-    if name == "user":
-        _check_fields(name, fields, UserKernel("").spec().keys())
-        return UserKernel(**{key: fields[key] for key in fields.keys() - {"kernel"}})
-    if name not in _SHIPPED:
-        raise ModelError(
-            f"The spec names kernel {name!r} but this version has "
-            f"{', '.join([*_SHIPPED, *_COMPOSED])}. "
-            "Upgrade rff_stream, or check where the spec comes from."
-        )
-    _check_fields(name, fields, _SHIPPED[name]().spec().keys())
-    del fields["kernel"]
-    return _SHIPPED[name](**fields)
+    if isinstance(kernel, str):
+        return kernel_named(kernel)
+    if isinstance(kernel, ExactKernel):
+        return kernel
+    if is_scikit_learn(kernel):
+        return translate(kernel)
+    raise TypeError(
+        f"kernel={kernel!r} is a {type(kernel).__name__}, and a kernel is a name such as "
+        "'gaussian', a value such as Matern(nu=2.5), or one of scikit-learn's kernels. To write "
+        "one, derive a class from rff_stream.kernels.Kernel."
+    )
 
 
-def _check_fields(name: str, fields: Mapping[str, Any], needed: Set[str]) -> None:
-    if fields.keys() != needed:
-        raise ModelError(
-            f"The spec of a {name} kernel has fields {sorted(fields)} but needs "
-            f"{sorted(needed)}. Check where the spec comes from."
-        )
+def _known() -> dict[str, Any]:
+    """Classes that need no argument, by name and alias."""
+    known: dict[str, Any] = {}
+    for name, cls in KERNELS.by_name().items():
+        own: Any = cls
+        needed = (f.default is MISSING and f.default_factory is MISSING for f in fields(own))
+        if not any(needed):
+            known |= dict.fromkeys((name, *cls.aliases), own)
+    return known

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.describe import Card, names_with_units, numbers, some
+from rff_stream.kernels import as_kernel
 from rff_stream.words import format_bytes
 
 __all__ = ["Fact", "enough_features", "facts", "model_card", "values_of"]
@@ -186,8 +187,7 @@ def kernel_name(kernel: Any) -> str:
         return kernel
     if isinstance(kernel, Sequence):
         return f"best of {', '.join(map(kernel_name, kernel))}"
-    nu = f" nu={kernel.nu:g}" if hasattr(kernel, "nu") else ""
-    return type(kernel).__name__.lower() + nu
+    return str(as_kernel(kernel).text)
 
 
 def _of_inputs(model: Any, name: str, attribute: str) -> Fact:

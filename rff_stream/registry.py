@@ -1,0 +1,68 @@
+"""Classes by the names that specs give them: a kernel or a map is added by its class alone."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Generic, TypeVar
+
+__all__ = ["Registry", "snake_case"]
+
+T = TypeVar("T")
+
+
+def snake_case(name: str) -> str:
+    """The name of a class in small letters: "RationalQuadratic" is "rational_quadratic"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class Registry(Generic[T]):
+    """The concrete subclasses of a base, which adds each of them when it is defined.
+
+    A base calls :meth:`add` from its ``__init_subclass__``. Classes with a name that starts with
+    an underscore, and classes with abstract methods, are parts of others: they are not listed.
+
+    Examples
+    --------
+    >>> registry = Registry("colour")
+    >>> class Colour:
+    ...     def __init_subclass__(cls):
+    ...         registry.add(cls)
+    ...
+    ...     @classmethod
+    ...     def short_name(cls):
+    ...         return snake_case(cls.__name__)
+    >>> class DarkBlue(Colour): ...
+    >>> list(registry.by_name())
+    ['dark_blue']
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._classes: dict[str, type[T]] = {}
+
+    def add(self, cls: type[T]) -> None:
+        """Remember a class. One defined again (a cell that is run twice) replaces the first."""
+        self._classes[f"{cls.__module__}.{cls.__qualname__}"] = cls
+
+    def by_name(self) -> dict[str, type[T]]:
+        """Classes by ``short_name()``, in the order of definition.
+
+        Raises
+        ------
+        ValueError
+            When two classes have the same name: a stored spec could mean either.
+        """
+        named: dict[str, type[T]] = {}
+        for cls in self._classes.values():
+            if cls.__name__.startswith("_") or inspect.isabstract(cls):
+                continue
+            name: str = cls.short_name()  # type: ignore[attr-defined]
+            if name in named:
+                raise ValueError(
+                    f"{named[name].__module__}.{named[name].__qualname__} and {cls.__module__}."
+                    f"{cls.__qualname__} are both the {self._kind} {name!r}, and a stored model "
+                    "must know which. Give one of the classes another name."
+                )
+            named[name] = cls
+        return named
