@@ -18,9 +18,10 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore, WrapperStore
 
+import rff_stream
 from rff_stream.errors import DataError
 from rff_stream.sources import checked, open_source
-from rff_stream.sources.checked import CheckedStore, ChunkError
+from rff_stream.sources.checked import CheckedStore, ChunkError, Listing
 from test_sources import read
 
 OPENED: dict[str, Callable[[Path], Any]] = {
@@ -342,3 +343,89 @@ def test_dask_graphs_on_zarr_are_checked(stored):
     ):
         read(source)
     shutil.rmtree(path)
+
+
+# --------------------------------------------------------------------- what the driver saw
+@pytest.fixture(params=[2, 3])
+def gappy(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Rows whose absent chunks are missing rows; a chunk that is there, and one that never was."""
+    path = tmp_path / "g.zarr"
+    data = xr.Dataset({"t": ("row", np.arange(40.0)), "x": ("row", np.arange(40.0))})
+    encoding = {"t": {"chunks": (10,)}, "x": {"chunks": (10,)}}
+    data.to_zarr(path, zarr_format=request.param, consolidated=False, encoding=encoding)
+    there, never = (path / ("t/{}" if request.param == 2 else "t/c/{}").format(i) for i in (1, 3))
+    never.unlink()
+    return path, there, never
+
+
+GAPPY: dict[str, Callable[[Path], Any]] = {
+    "path": lambda path: path,
+    "lazy": lambda path: xr.open_zarr(path, consolidated=False, chunks=None),
+    "dask": lambda path: xr.open_zarr(path, consolidated=False),
+}
+
+
+@pytest.mark.parametrize("way", GAPPY.values(), ids=list(GAPPY))
+def test_a_chunk_that_was_there_at_the_start_is_no_missing_row(gappy, way):
+    path, there, _ = gappy
+    source = open_source(way(path), "t", missing_rows="drop")
+    assert read(source).keep.sum() == 30, "what was absent from the start is a missing row"
+    there.unlink()
+    with pytest.raises(DataError) as error:
+        read(source)
+    text = str(error.value)
+    assert f"chunk {there.relative_to(path / 't')} of array 't'" in text
+    assert "was there when the run began, but" in text
+    assert f"process {os.getpid()}" in text
+    again = open_source(way(path), "t", missing_rows="drop")
+    assert read(again).keep.sum() == 20, "another run begins with what is there then"
+
+
+def test_a_worker_without_the_data_is_named(gappy):
+    """As where nothing is mounted: no row is dropped for it."""
+    path, _, _ = gappy
+    source = open_source(path, "t", missing_rows="drop")
+    reader = source.reader
+    path.rename(path.with_name("elsewhere"))
+    with pytest.raises(DataError, match=rf"the folder {path} is not there on .*\(process"):
+        list(reader.read(((0, 40),)))
+
+
+def test_a_mount_that_flaps_in_a_fit_is_no_missing_row(gappy, monkeypatch):
+    """One read of one chunk sees nothing; the files are back before the fit ends."""
+    path, there, _ = gappy
+    attempts, left = CheckedStore.attempts, [1]
+
+    async def flapping(self: Any, key: str, *arguments: Any) -> Any:
+        if str(path / key) == str(there) and left:
+            left.pop()
+            return None
+        return await attempts(self, key, *arguments)
+
+    monkeypatch.setattr(CheckedStore, "attempts", flapping)
+    model = rff_stream.KernelRidge(n_components=16, missing_rows="drop", progress=False)
+    with pytest.raises(DataError, match="was there when the run began"):
+        model.fit(path, "t")
+    assert not left
+    assert model.fit(path, "t").n_rows_ == 30
+
+
+def test_a_relative_path_is_that_of_the_driver(gappy, monkeypatch):
+    path, _, _ = gappy
+    monkeypatch.chdir(path.parent)
+    reader = open_source(path.name, "t", missing_rows="drop").reader
+    monkeypatch.chdir("/")
+    (rows,) = reader.read(((0, 40),))
+    assert len(rows.x) == 30
+
+
+def test_the_listing_of_a_million_chunks_is_small():
+    some = Listing.of((1000, 1000), ((i, j) for i in range(1000) for j in range(i % 7, 1000, 3)))
+    assert len(some.packed) < 126_000
+    assert some.holds((8, 4))
+    assert not some.holds((8, 3))
+    assert not some.holds((3,)), "no chunk of this array"
+    every = Listing.of((1000, 1000), np.ndindex(1000, 1000))
+    assert len(every.packed) < 1000
+    assert Listing.of((), [()]).holds(())
+    assert not Listing.of((), []).holds(())

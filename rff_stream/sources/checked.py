@@ -8,9 +8,12 @@ place retries, gives up on a read that hangs, and counts.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
+import socket
 import stat
+import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +37,11 @@ __all__ = [
     "CheckedStore",
     "ChunkError",
     "ChunkRule",
+    "Listing",
     "array_rule",
     "check_codecs",
     "local_root",
+    "place_of",
     "store_name",
 ]
 
@@ -69,6 +74,45 @@ class ChunkError(DataError):
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Which chunks (or shards) of an array were there when a run began: a bit each, compressed.
+
+    10⁶ chunks are at most 125 kB, and some hundred bytes where nearly all or none are there.
+
+    Parameters
+    ----------
+    grid : tuple of int
+        Chunks along each dimension.
+    packed : bytes
+    """
+
+    grid: tuple[int, ...]
+    packed: bytes
+
+    @classmethod
+    def of(cls, grid: tuple[int, ...], places: Iterable[tuple[int, ...]]) -> Self:
+        """The listing of the chunks at these places; places beyond the grid are left out."""
+        there = np.zeros(grid, bool)
+        for place in places:
+            if len(place) == len(grid) and all(i < n for i, n in zip(place, grid, strict=True)):
+                there[place] = True
+        return cls(grid, zlib.compress(np.packbits(there).tobytes(), 1))
+
+    def holds(self, place: tuple[int, ...]) -> bool:
+        """Whether a chunk was there."""
+        if len(place) != len(self.grid):
+            return False
+        bit = int(np.ravel_multi_index(place, self.grid)) if place else 0
+        return bool(unpacked(self.packed)[bit >> 3] & (128 >> (bit & 7)))
+
+
+@functools.lru_cache(maxsize=16)
+def unpacked(packed: bytes) -> bytes:
+    """Bits of a listing."""
+    return zlib.decompress(packed)
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRule:
     """What an absent chunk of one array means.
 
@@ -81,11 +125,14 @@ class ChunkRule:
     blosc : bool
         Whether a chunk is one Blosc frame: its header says how long it must be. Blosc
         itself does not look, and decodes a truncated chunk from whatever memory follows.
+    there : Listing or None
+        Chunks that may be absent, but were there when the run began.
     """
 
     absent: bool = False
     fill: str = "the fill value"
     blosc: bool = False
+    there: Listing | None = None
 
 
 class CheckedStore(WrapperStore[Store]):
@@ -196,11 +243,21 @@ class CheckedStore(WrapperStore[Store]):
             raise ChunkError(self.message(key, f"is {kind}", REWRITE))
 
     def check_absent(self, key: str) -> None:
-        """An absent chunk is allowed by the rule of its array."""
+        """An absent chunk is allowed by the rule of its array, and was absent from the start."""
         rule = self.rule_of(key)
+        if rule.there is not None and rule.there.holds(place_of(key, len(rule.there.grid))):
+            why = f"was there when the run began, but {here()} does not see it{self.no_folder()}"
+            raise ChunkError(self.message(key, why, GONE))
         if not rule.absent:
-            why = f"is absent and would read as {rule.fill}, silently"
+            why = f"is absent and would read as {rule.fill}, silently{self.no_folder()}"
             raise ChunkError(self.message(key, why, ABSENT))
+
+    def no_folder(self) -> str:
+        """Words for a whole store that is not there, as where nothing is mounted."""
+        root = local_root(self._store)
+        if root is None or root.exists():
+            return ""
+        return f": the folder {root} is not there on {here()}"
 
     def rule_of(self, key: str) -> ChunkRule:
         """The rule of the array that a chunk belongs to."""
@@ -242,12 +299,28 @@ class CheckedStore(WrapperStore[Store]):
 
 REWRITE = "Every chunk must be readable and whole. Write it again from its source."
 
+GONE = (
+    "What is there when a run begins stays until its end, and every worker sees all of it. Look "
+    "at what is mounted there, or at who deletes; then run again."
+)
+
 HANGS = "A read that takes so long is given up. Look at the storage, then run again."
 
 ABSENT = (
     "Only a chunk whose fill value means missing may be absent. Write it again, or pass "
     'missing_chunks="fill" if it was left out because all its values are the fill value.'
 )
+
+
+def here() -> str:
+    """Host and number of the process that does not see what others see."""
+    return f"{socket.gethostname()} (process {os.getpid()})"
+
+
+def place_of(name: str, ndim: int) -> tuple[int, ...]:
+    """Place of a chunk in the grid of chunks: (0, 1) of "t/c/0/1" and of "t/0.1"."""
+    numbers = re.findall(r"\d+", name)
+    return tuple(int(number) for number in numbers[len(numbers) - ndim :])
 
 
 def local_root(store: Store) -> Path | None:

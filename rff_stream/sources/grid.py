@@ -19,6 +19,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows, Selection
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, Rules, Slab, Use, slab_slices
+from rff_stream.sources.trace import Traced, one_graph
 from rff_stream.sources.variable import Part, Variable
 
 __all__ = ["GridReader", "GridSource", "Window", "Wrap"]
@@ -193,13 +194,20 @@ class GridSource:
         self.dims = reader.dims
         self.shape = reader.shape
         self.n_rows: int | None = prod(reader.shape)
-        self.reader: Reader = reader
         self._reader = reader
         self.windows = reader.windows
         self.variables = tuple(variables)
         self.bounds = costliest_bounds(variables, reader.dims, reader.shape)
         self.missing_chunks = missing_chunks
         self._wrap = wrap
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What a worker needs to read a box; stored arrays list their chunks for it."""
+        for variable in self.variables:
+            if isinstance(variable.data, Traced):
+                variable.data.list_chunks()
+        return self._reader
 
     @property
     def is_lazy(self) -> bool:
@@ -212,8 +220,6 @@ class GridSource:
         arrays = [variable.data for variable in self.variables if variable.kind == "graph"]
         if not arrays:
             return None
-        from rff_stream.sources.trace import one_graph
-
         return one_graph(arrays, self.missing_chunks)
 
     def slices(self, box: Box) -> Iterator[tuple[Variable, tuple[slice, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rff_stream._array import Array, digest
 from rff_stream.sources.values import is_from
 from rff_stream.sources.variable import Variable
 
-__all__ = ["generation_of", "of_graph", "stamps_of"]
+__all__ = ["generation_of", "names_of_chunks", "of_graph", "stamps_of"]
 
 SAMPLED = 4096
 """Values of an array in memory that enter the hash."""
@@ -84,16 +84,42 @@ def stamps_of(store: Any, path: str) -> dict[str, str]:
     return sync(sizes_of(store, path))
 
 
-def local_stamps(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """("c/0/1", "1024 1700000000000000000") of every file in a folder."""
+def names_of_chunks(store: Any, path: str) -> Iterable[str]:
+    """Names of the files of an array, relative to it; no file is looked at."""
+    from zarr.core.sync import sync
+
+    from rff_stream.sources.checked import METADATA, local_root
+
+    root = local_root(store)
+    if root is None:
+        names: Iterable[str] = sync(names_in(store, path))
+    else:
+        names = (name for name, _ in local_entries(str(root / path), ""))
+    return (name for name in names if name.rpartition("/")[2] not in METADATA)
+
+
+async def names_in(store: Any, path: str) -> list[str]:
+    """Names of all keys of an array, relative to it."""
+    prefix = f"{path}/" if path else ""
+    return [name.removeprefix(prefix) async for name in store.list_prefix(prefix)]
+
+
+def local_entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Every file in a folder with its name in it: "c/0/1"."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{prefix}{entry.name}"
             if entry.is_dir():
-                yield from local_stamps(entry.path, f"{name}/")
+                yield from local_entries(entry.path, f"{name}/")
             else:
-                status = entry.stat()
-                yield name, f"{status.st_size} {status.st_mtime_ns}"
+                yield name, entry
+
+
+def local_stamps(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """("c/0/1", "1024 1700000000000000000") of every file in a folder."""
+    for name, entry in local_entries(folder, prefix):
+        status = entry.stat()
+        yield name, f"{status.st_size} {status.st_mtime_ns}"
 
 
 async def remote_stamps(store: Any, path: str) -> dict[str, str]:

@@ -126,7 +126,11 @@ class Source(Protocol):
     """Natural boundaries of each dimension, from 0 to its size: those of the costliest variable."""
     n_rows: int | None
     """Rows of the grid; None where lengths are unknown."""
-    reader: Reader
+
+    @property
+    def reader(self) -> Reader:
+        """What a worker needs to turn a box into rows."""
+        ...
 
     @property
     def graph(self) -> Mapping[Any, Any] | None:

@@ -8,9 +8,9 @@ read that fails is traced to the chunk that cannot be decoded.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -182,8 +182,27 @@ class Traced:
 
     def place_of(self, name: str) -> tuple[int, ...]:
         """Place of a chunk in the grid of chunks: (0, 1) of "c/0/1"."""
-        numbers = [int(number) for number in re.findall(r"\d+", name)]
-        return tuple(numbers[len(numbers) - self.array.ndim :])
+        from rff_stream.sources.checked import place_of
+
+        return place_of(name, self.array.ndim)
+
+    def list_chunks(self) -> None:
+        """Note which chunks are there, for readers that do not find one of them later.
+
+        Only where absent chunks are no error of themselves. Cost: one listing of the array.
+        """
+        from rff_stream.sources.checked import Listing
+        from rff_stream.sources.identity import names_of_chunks
+
+        store, path = self.array.store_path.store, self.array.path
+        rule = store.rule_of(f"{path}/c")
+        if not rule.absent or rule.there is not None:
+            return
+        sizes = self.array.shards or self.array.chunks
+        grid = tuple(-(-n // size) for n, size in zip(self.array.shape, sizes, strict=True))
+        names = names_of_chunks(store._store, path)
+        there = Listing.of(grid, (self.place_of(name) for name in names))
+        store.rules[path] = replace(rule, there=there)
 
     def region(self, place: Sequence[int]) -> tuple[slice, ...]:
         """The part of the array that a chunk (or shard) holds."""
@@ -214,7 +233,10 @@ def checked(key: Any, task: Any, missing_chunks: str) -> Any:
     value = task.value if isinstance(task, DataNode) else task
     if not (is_from(value, "zarr") or is_from(value, "xarray")):
         return task
-    return DataNode(key, rechecked(value, masked_by(value), missing_chunks))
+    stored = rechecked(value, masked_by(value), missing_chunks)
+    if isinstance(stored, Traced):
+        stored.list_chunks()
+    return DataNode(key, stored)
 
 
 def masked_by(data: Any) -> list[Any]:

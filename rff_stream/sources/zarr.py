@@ -104,10 +104,10 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
             f"{local} does not exist. X is an array, a table, or the path of a Zarr group. "
             f"Look at the path; it counts from {Path.cwd()}."
         )
-    if local.is_dir():
-        return Place(LocalStore(local, read_only=True), "", str(local))
+    if local.is_dir():  # absolute: workers have other working directories
+        return Place(LocalStore(local.absolute(), read_only=True), "", str(local))
     if local.suffix == ".zip":
-        return Place(ZipStore(local, mode="r"), "", str(local))
+        return Place(ZipStore(local.absolute(), mode="r"), "", str(local))
     raise DataError(
         f"{local} is a file, but a path is that of a Zarr group (a directory or .zip). Open "
         f"other formats without reading them, such as xarray.open_dataset({str(local)!r})."
