@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from rff_stream.cli import arguments, values
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.session import computing
-from rff_stream.errors import ModelError
 
 __all__ = ["demo"]
 
@@ -96,15 +94,17 @@ def prepared(output: str | None, overwrite: bool) -> Path:
     if output is None:
         return Path(tempfile.mkdtemp(prefix="rff-stream-demo-"))
     folder = Path(output).absolute()
-    older = [folder / name for name in (CUBE, MODEL) if (folder / name).exists()]
-    if older and not overwrite:
-        raise ModelError(
-            f"{older[0]} exists. The demo replaces nothing by accident: give --overwrite, or "
-            f"another --output."
-        )
-    for path in older:
-        shutil.rmtree(path)
+    from rff_stream.cli import products
+    from rff_stream.store.atomic import check_target, remove_whole
+    from rff_stream.store.creation import MODEL as STORED_MODEL
+
     folder.mkdir(parents=True, exist_ok=True)
+    kinds = {folder / CUBE: products.CUBE, folder / MODEL: STORED_MODEL}
+    for path, kind in kinds.items():
+        check_target(str(path), overwrite, kind)
+    for path in kinds:
+        if path.exists():
+            remove_whole(str(path))
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -283,19 +284,30 @@ def fitted_and_written(
 ) -> tuple[dict[str, Any], list[Line]]:  # fmt: skip
     """Fit, save and answer; what to say about it."""
     model, output, overwrite = written
-    opening.check_free(model, overwrite)
+    read = [data, *([] if places is None else [places])]
+    opening.check_free(model, overwrite, *read)
     if output is not None:
-        writing.check_output(output, overwrite, data, *([] if model is None else [model]))
+        writing.check_output(
+            output,
+            overwrite,
+            *read,
+            *([] if model is None else [model]),
+            storage_options=selection.storage_options,
+        )
     started = time.monotonic()
-    with computing(machine):
+    with contextlib.ExitStack() as stack:
+        path = None
+        if output is not None:
+            path = stack.enter_context(writing.destination(output, overwrite))
+        stack.enter_context(computing(machine))
         fit(made, data, selection, seed)
         seconds = time.monotonic() - started
         if model is not None:
             made.save(model, overwrite=overwrite)
-        if output is not None:
+        if path is not None and output is not None:
             found = answers(made, opening.opened(places or data), selection.storage_options)
             writing.write_predictions(
-                found, output, overwrite=overwrite, storage_options=selection.storage_options
+                found, path, output, overwrite=overwrite, storage_options=selection.storage_options
             )
     seen = made.n_rows_ + made.n_missing_
     facts = {"n_rows": made.n_rows_, "n_rows_seen": seen, "inputs": made.columns_.inputs}

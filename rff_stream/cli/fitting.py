@@ -90,7 +90,7 @@ def fit(
     if model is not None and resuming.was_finished(model, overwrite):
         show({"command": "fit", "model": redacted(model)}, [("saved", f"{model} before")], as_json)
         return
-    opening.check_free(model, overwrite)
+    opening.check_free(model, overwrite, data)
     with computing(machine):
         if dry_run:
             source = opening.source_of(data, selection, seed, labels=learner.classify is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -153,10 +152,15 @@ def answered(path: str, machine: Machine, storage_options: Mapping[str, Any] | N
             return
 
 
-def check_free(path: str | None, overwrite: bool) -> None:
-    """Refuse a place for a model that is taken, before anything is read."""
-    if path is None or "://" in path:
+def check_free(path: str | None, overwrite: bool, *read: str) -> None:
+    """Refuse a place for a model that is taken, or is read, before anything is read."""
+    if path is None:
         return
     from rff_stream.store.atomic import check_target
+    from rff_stream.store.creation import MODEL
+    from rff_stream.store.location import check_apart, local_path
 
-    check_target(os.path.abspath(path), overwrite)
+    check_apart(path, *read)
+    place = local_path(path)
+    if place is not None:
+        check_target(place, overwrite, MODEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import show
 from rff_stream.cli.redaction import redacted
 from rff_stream.cli.session import computing
-from rff_stream.errors import ModelError
 from rff_stream.words import format_bytes
 
 if TYPE_CHECKING:
@@ -46,14 +46,17 @@ def report(
     One HTML file that needs no network and no script. With the --holdout and --seed of a fit,
     the data are scored on exactly the rows that the fit left out.
     """
+    from rff_stream.cli.products import PAGE
     from rff_stream.report import write_report
+    from rff_stream.store.atomic import replacing
 
-    check_page(output, overwrite)
+    page = check_page(output, overwrite, model, *([] if data is None else [data]))
     loaded = opening.load_model(model, machine, selection, selection.storage_options)
     started = time.monotonic()
     with computing(machine):
         test = None if data is None else assessed(loaded, data, selection, seed)
-        write_report(output, loaded, test=test, place=model)
+        with replacing(page, overwrite, PAGE) as beside:
+            write_report(beside, loaded, test=test, place=model)
     seconds, size = time.monotonic() - started, Path(output).stat().st_size
     facts: dict[str, Any] = {"command": "report", "model": redacted(model), "output": output}
     facts |= {"seconds": seconds, "bytes": size}
@@ -76,16 +79,13 @@ def assessed(model: Any, data: str, selection: Selection, seed: int) -> Assessme
     )
 
 
-def check_page(output: str, overwrite: bool) -> None:
-    """Refuse a place that is taken or has no folder, before anything is read."""
-    path = Path(output).absolute()
-    if not path.parent.is_dir():
-        raise ModelError(
-            f"{output} cannot be written: there is no folder {path.parent}. Make it, or look at "
-            "the path."
-        )
-    if path.exists() and not overwrite:
-        raise ModelError(
-            f"{path} exists. A report replaces nothing by accident: give --overwrite, or choose "
-            "another name."
-        )
+def check_page(output: str, overwrite: bool, *read: str) -> str:
+    """The path of a page; refuses one that is taken, read or in no folder."""
+    from rff_stream.cli.products import PAGE
+    from rff_stream.store.atomic import check_target
+    from rff_stream.store.location import check_apart
+
+    check_apart(output, *read)
+    path = os.path.realpath(output)
+    check_target(path, overwrite, PAGE)
+    return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -46,14 +47,16 @@ def predict(
     is missing. Plain arrays give a plain array.
     """
     model, data = model_and_data(places, model)
-    writing.check_output(output, overwrite, model, data)
+    writing.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = opening.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
-    with computing(machine):
+    with contextlib.ExitStack() as stack:
+        path = None if dry_run else stack.enter_context(writing.destination(output, overwrite))
+        stack.enter_context(computing(machine))
         found = answer_of(loaded, opening.opened(data), storage_options)
-        if not dry_run:
+        if path is not None:
             writing.write_predictions(
-                found, output, overwrite=overwrite, storage_options=storage_options
+                found, path, output, overwrite=overwrite, storage_options=storage_options
             )
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"

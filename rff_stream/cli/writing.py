@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rff_stream.errors import ModelError
+from rff_stream.words import redacted
 
-__all__ = ["check_output", "sizes", "stacked", "write_predictions"]
-
-METADATA = ("zarr.json", ".zgroup", ".zarray")
+__all__ = ["check_output", "destination", "sizes", "stacked", "write_predictions"]
 
 
-def check_output(output: str, overwrite: bool, *read: str) -> None:
-    """Refuse a place that is read, taken, or no Zarr store; before anything is computed."""
-    if "://" in output:
+def check_output(
+    output: str, overwrite: bool, *read: str, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse a place that is read, taken, or no predictions; before anything is computed."""
+    from rff_stream.cli.products import PREDICTIONS, is_marked
+    from rff_stream.store.atomic import check_target, exists
+    from rff_stream.store.canonical_json import MAX_JSON
+    from rff_stream.store.location import check_apart, local_path, open_files
+
+    check_apart(output, *read)
+    path = local_path(output)
+    if path is not None:
+        check_target(path, overwrite, PREDICTIONS)
         return
-    path = Path(output).absolute()
-    for other in read:
-        if path.resolve() == Path(other).resolve():
-            raise ModelError(
-                f"{output} is read by this command, so predictions cannot be written there. "
-                f"Give --output another name."
-            )
-    if not path.parent.is_dir():
+    data = open_files(output, storage_options).find("zarr.json", MAX_JSON)
+    if data is not None and not overwrite:
+        raise exists(redacted(output))
+    if data is not None and not is_marked(data, redacted(output)):
         raise ModelError(
-            f"{output} cannot be written: there is no folder {path.parent}. Make it, or look at "
-            f"the path."
-        )
-    if os.path.lexists(path):
-        check_replaced(path, overwrite)
-
-
-def check_replaced(path: Path, overwrite: bool) -> None:
-    """Replace nothing but a Zarr store, and that only where it was asked for."""
-    if not any((path / name).is_file() for name in METADATA):
-        raise ModelError(
-            f"{path} exists and is no Zarr store, so it is not replaced. Choose another name, or "
-            f"remove it yourself."
-        )
-    if not overwrite:
-        raise ModelError(
-            f"{path} exists. Predictions replace nothing by accident: give --overwrite, or "
-            f"choose another name."
+            f"{redacted(output)} exists and is {PREDICTIONS.stranger}, so it is not replaced. "
+            "Choose another place, or remove it yourself."
         )
 
 
@@ -67,60 +52,68 @@ def sizes(values: Any) -> dict[str, int]:
     return {str(dim): int(size) for dim, size in found.items() if dim != "targets"}
 
 
+@contextlib.contextmanager
+def destination(output: str, overwrite: bool) -> Iterator[str]:
+    """Where predictions are written: they have the name of ``output`` when the block ends well.
+
+    Enter it before threads are started: what they still write when one of them has failed is
+    written before the block ends, and removed.
+    """
+    from rff_stream.cli.products import PREDICTIONS
+    from rff_stream.store.atomic import replacing
+    from rff_stream.store.location import local_path
+
+    path = local_path(output)
+    if path is None:
+        yield output
+        return
+    with replacing(path, overwrite, PREDICTIONS) as beside:
+        yield beside
+
+
 def write_predictions(
-    values: Any, output: str, *, overwrite: bool, storage_options: Mapping[str, Any] | None = None
+    values: Any,
+    path: str,
+    output: str,
+    *,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Write lazy predictions, block by block, never more than a few in memory.
 
     Parameters
     ----------
     values : DataArray, Dataset or dask array
+    path : path or URL
+        From :func:`destination`.
     output : path or URL
+        Its place in messages.
     overwrite : bool
-        Replace a Zarr store; the old one stays until the new is whole (local paths).
+        Replace what is there, at a URL.
     storage_options : mapping, optional
         For URLs.
     """
-    if "://" in output:
-        store(values, output, "w" if overwrite else "w-", storage_options)
-        return
-    with staged(Path(output).absolute()) as path:
-        store(values, str(path), "w-", None)
+    import zarr
 
-
-def store(values: Any, path: str, mode: str, storage_options: Mapping[str, Any] | None) -> None:
-    """Write a labelled group, or a plain array for plain arrays."""
+    from rff_stream.cli.products import SOURCE
     from rff_stream.cli.watching import Blocks
+    from rff_stream.store.files import cannot_write
 
-    options = None if storage_options is None else dict(storage_options)
-    with warnings.catch_warnings(), Blocks():
+    remote = "://" in path
+    options = dict(storage_options) if remote and storage_options is not None else None
+    mode: Any = "w" if not remote or overwrite else "w-"  # a folder of our own, and empty
+    with cannot_write(redacted(output)), warnings.catch_warnings(), Blocks():
         # xarray opens groups with consolidated metadata without a warning of its own.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         if hasattr(values, "to_dataset") or hasattr(values, "data_vars"):
             regular(values).to_zarr(path, mode=mode, zarr_format=3, storage_options=options)
-            return
-        values = values.rechunk([lengths[0] for lengths in values.chunks])
-        values.to_zarr(path, storage_options=options, mode=mode)
+        else:
+            values = values.rechunk([lengths[0] for lengths in values.chunks])
+            values.to_zarr(path, storage_options=options, mode=mode)
+        made: Any = zarr.open(path, mode="r+", storage_options=options)
+        made.attrs["source"] = SOURCE
 
 
 def regular(values: Any) -> Any:
     """Chunks of one length along every dimension, as Zarr has them."""
     return values.chunk({dim: lengths[0] for dim, lengths in values.chunksizes.items()})
-
-
-@contextlib.contextmanager
-def staged(path: Path) -> Iterator[Path]:
-    """A hidden sibling that takes the name when the block ends well, and else is removed."""
-    from rff_stream.store.local import cannot_write
-
-    own = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
-    old = own.with_suffix(".old")
-    try:
-        with cannot_write(str(path)):
-            yield own
-            if os.path.lexists(path):
-                path.rename(old)
-            own.rename(path)
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

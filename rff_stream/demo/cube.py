@@ -33,7 +33,7 @@ from rff_stream._array import Float64
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["INPUTS", "NOISE_VARIANCE", "TARGET", "Cube", "latent_heat_flux", "write_cube"]
+__all__ = ["INPUTS", "NOISE_VARIANCE", "TARGET", "TITLE", "Cube", "latent_heat_flux", "write_cube"]
 
 TARGET = "latent_heat_flux"
 ATTRIBUTES = {
@@ -45,6 +45,7 @@ ATTRIBUTES = {
 }
 INPUTS = tuple(name for name in ATTRIBUTES if name != TARGET)
 NOISE_VARIANCE = 144.0
+TITLE = "Ocean-like demonstration data of rff_stream"
 """Of ε, in (W m⁻²)²."""
 
 PRESSURE = 101_325.0  # Pa
@@ -205,7 +206,7 @@ class Cube:
     def attributes(self) -> dict[str, str | float | int]:
         """What the data set says about itself."""
         return {
-            "title": "Ocean-like demonstration data of rff_stream",
+            "title": TITLE,
             "formula": "rho L C U (0.98 q_sat - q_a) + noise; see rff_stream.demo.cube",
             "noise_variance": NOISE_VARIANCE,
             "seed": self.seed,

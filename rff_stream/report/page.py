@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Section", "page", "paragraph", "picture"]
+__all__ = ["GENERATOR", "Section", "page", "paragraph", "picture"]
 
 WIDTH, HEIGHT = 6.4, 4.2
 """Inches of a picture: 640 px wide on the page, and readable at half of that."""
@@ -66,13 +66,17 @@ class Section:
         )
 
 
+GENERATOR = '<meta name="generator" content="rff_stream">'
+"""Says whose page it is."""
+
+
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The whole page."""
     body = "".join(section.html() for section in sections if section.blocks)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,">'
+        f'{GENERATOR}<link rel="icon" href="data:,">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
         f'<body><h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
         f"{body}</body></html>\n"

@@ -1,68 +1,111 @@
-"""A new folder that takes its place at one instant, beside whatever was there before."""
+"""A new file or folder takes its place at one instant; whatever was there stays until then.
+
+Used for all that is written as a whole: models, checkpoints, predictions, pages. What is new is
+made as a hidden sibling ``.NAME.<hex>.partial``, which its writer keeps locked. A killed
+writer leaves it behind, and whoever writes there next removes it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
+import fcntl
+import hashlib
 import os
+import platform
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from rff_stream.errors import ModelError
-from rff_stream.store.canonical_json import MAX_JSON, parse_loosely
-from rff_stream.store.entries import is_root
-from rff_stream.store.local import LocalFiles, cannot_write
+from rff_stream.store.files import cannot_write
 
-__all__ = ["exists", "staged"]
+__all__ = ["Kind", "check_target", "exists", "recover", "remove_whole", "replacing"]
 
 DAY = 86_400  # seconds
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is written, and how to know that something was written as such.
+
+    Parameters
+    ----------
+    stranger : str
+        What a message says of anything else: "not a model of rff_stream".
+    is_own : callable
+        Whether what is at a path is of this kind: only that is ever replaced.
+    folder : bool
+        It is a folder, not a file.
+    """
+
+    stranger: str
+    is_own: Callable[[str], bool]
+    folder: bool = True
 
 
 @contextlib.contextmanager
-def staged(target: str, overwrite: bool) -> Iterator[LocalFiles]:
-    """Files of a sibling folder that becomes ``target`` when the block ends well.
+def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
+    """The path of a sibling, which becomes ``target`` when the block ends well.
 
-    The old model stays in its place, whole, until the new one is; there is no moment
-    without one where the system can exchange two names (Linux). What a killed process leaves
-    behind is a hidden sibling, which the next save removes when it is a day old.
+    Parameters
+    ----------
+    target : str
+        Absolute, without links.
+    overwrite : bool
+        Replace what is there, if it is of this kind. The old one stays in its place, whole,
+        until the new one is: there is no moment without one where the system can exchange two
+        names (Linux). Elsewhere a process that is killed between two renames leaves the old one
+        beside, and :func:`recover` gives it its name back.
+
+    Raises
+    ------
+    ModelError
+        Where the place is taken, at the start or when the block has ended, or cannot be
+        written. What is there is then as it was.
     """
-    check_target(target, overwrite)
     parent, name = os.path.split(target)
-    own = os.path.join(parent, f".{name}.{uuid.uuid4().hex}.partial")
-    with cannot_write(target):
-        os.mkdir(own)
-    files = LocalFiles(own)
-    files.place = target
+    recover(target)
+    check_target(target, overwrite, kind)
+    _remove_litter(parent, name)
+    own, lock = _new_sibling(target)
+    path = own if kind.folder else os.path.join(own, name)
     try:
-        yield files
+        yield path
         with cannot_write(target):
-            _put_in_place(own, target, overwrite)
-            _sync(parent)
+            if kind.folder:
+                _put_folder(own, target, overwrite, kind)
+            else:
+                _put_file(path, target, overwrite, kind)
+        _confirm(parent, target)
     finally:
-        shutil.rmtree(own, ignore_errors=True)  # the attempt that failed, or the old model
-        _remove_abandoned(parent, name)
+        shutil.rmtree(own, ignore_errors=True)  # the attempt that failed, or the old one
+        os.close(lock)
 
 
-def check_target(target: str, overwrite: bool) -> None:
-    """Refuse a place that is taken: by anything without ``overwrite``, else by no model."""
-    if not os.path.isdir(os.path.dirname(target)):
+def check_target(target: str, overwrite: bool, kind: Kind) -> None:
+    """Refuse a place that is taken: by anything without ``overwrite``, else by another kind."""
+    parent = os.path.dirname(target)
+    if not os.path.isdir(parent):
         raise ModelError(
-            f"{target} cannot be written: the folder {os.path.dirname(target)} does not exist. "
-            "Make it, or look at the path."
+            f"{target} cannot be written: there is no folder to write it in ({parent} does not "
+            "exist). Make it, or look at the path."
         )
-    if not os.path.lexists(target) or (os.path.isdir(target) and not os.listdir(target)):
+    if not os.path.lexists(target):
         return
-    if not _is_model(target):
-        raise ModelError(
-            f"{target} exists and is not a model of rff_stream, so it is not replaced. "
-            "Choose another path, or remove it yourself."
-        )
+    if kind.folder and os.path.isdir(target) and not os.listdir(target):
+        return
+    if not kind.is_own(target):
+        raise _stranger(target, kind)
     if not overwrite:
         raise exists(target)
 
@@ -70,46 +113,104 @@ def check_target(target: str, overwrite: bool) -> None:
 def exists(place: str) -> ModelError:
     """The error for a place that is taken."""
     return ModelError(
-        f"{place} exists. A model is not replaced by accident: choose another path, or save "
+        f"{place} exists, and nothing is replaced by accident: choose another path, or replace it "
         "with overwrite=True (--overwrite)."
     )
 
 
-def _is_model(target: str) -> bool:
-    """Whether the root says that this is a model, whole or damaged, of any format."""
-    try:
-        data = LocalFiles(target).find("zarr.json", MAX_JSON)
-        return data is not None and is_root(parse_loosely(data, target))
-    except ModelError:
+def recover(target: str) -> bool:
+    """Give the old one its name back, where a writer was killed between its two renames."""
+    parent, name = os.path.split(target)
+    if os.path.lexists(target):
         return False
+    with contextlib.suppress(OSError):
+        for sibling in _siblings(parent, name, "old"):
+            os.rename(sibling, target)
+            return True
+    return False
 
 
-def _put_in_place(own: str, target: str, overwrite: bool) -> None:
-    """Rename onto nothing or an empty folder; exchange with a model."""
+def remove_whole(path: str) -> None:
+    """Remove a folder: it is there as it was, or it is not."""
+    parent, name = os.path.split(path)
+    beside = os.path.join(parent, f".{name}.{_mark()}.partial")
+    os.rename(path, beside)
+    shutil.rmtree(beside, ignore_errors=True)
+
+
+def _new_sibling(target: str) -> tuple[str, int]:
+    """An empty hidden folder beside the target, and its lock."""
+    parent, name = os.path.split(target)
+    while True:
+        own = os.path.join(parent, f".{name}.{_mark()}.partial")
+        with cannot_write(target):
+            os.mkdir(own)
+        with contextlib.suppress(FileNotFoundError):  # taken for litter before it was locked
+            lock = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # no locks here: then it is litter after a day
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.isdir(own):
+                return own, lock
+            os.close(lock)
+
+
+def _put_folder(own: str, target: str, overwrite: bool, kind: Kind) -> None:
+    """Rename onto nothing or an empty folder; exchange with one of the same kind."""
     try:
         os.rename(own, target)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+        if error.errno not in TAKEN:
             raise
-        check_target(target, overwrite)  # someone else may have been faster
-        _exchange(own, target)
+        check_target(target, overwrite, kind)  # someone else may have been faster
+        _exchange(own, target, kind)
 
 
-def _exchange(own: str, target: str) -> None:
-    if _renameat2(own, target):
-        return
-    aside = f"{own}.old"
-    os.rename(target, aside)
+def _put_file(own: str, target: str, overwrite: bool, kind: Kind) -> None:
+    """Take a name that is free, for nobody else can; or replace a file of the same kind."""
+    created = False
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        created = True
+    except FileExistsError:
+        check_target(target, overwrite, kind)
     try:
         os.rename(own, target)
     except OSError:
-        os.rename(aside, target)
+        if created:
+            os.unlink(target)
         raise
-    os.rename(aside, own)
+
+
+def _exchange(own: str, target: str, kind: Kind) -> None:
+    """Exchange two folders; what turns out to be no own one gets its name back."""
+    if _renameat2(own, target):
+        if not kind.is_own(own):
+            _renameat2(own, target)
+            raise _stranger(target, kind)
+        return
+    aside = f"{own.removesuffix('.partial')}.old"
+    while True:
+        os.rename(target, aside)
+        try:
+            if not kind.is_own(aside):
+                raise _stranger(target, kind)
+            os.rename(own, target)
+        except (OSError, ModelError) as error:
+            again = isinstance(error, OSError) and error.errno in TAKEN
+            if not os.path.lexists(target):
+                os.rename(aside, target)
+            if not again:
+                raise
+            continue
+        os.rename(aside, own)
+        return
 
 
 def _renameat2(own: str, target: str) -> bool:
-    """Exchange two names at one instant; False where the system cannot."""
+    """Exchange two names at one instant; False where the system cannot.
+
+    Nothing in ``os`` does: a folder is never renamed onto one that is not empty.
+    """
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is None:
         return False
@@ -122,19 +223,67 @@ def _renameat2(own: str, target: str) -> bool:
     raise OSError(code, os.strerror(code))
 
 
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _stranger(target: str, kind: Kind) -> ModelError:
+    return ModelError(
+        f"{target} exists and is {kind.stranger}, so it is not replaced. Choose another path, or "
+        "remove it yourself."
+    )
+
+
+def _confirm(folder: str, target: str) -> None:
+    """The new name survives a loss of power."""
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        code = errno.errorcode.get(error.errno or 0, "error")
+        raise ModelError(
+            f"{target} was written and is whole, but the disk did not confirm that it will stay: "
+            f"{error.strerror} ({code}). A loss of power may take it back. Look at the disk."
+        ) from error
+
+
+def _mark() -> str:
+    """32 hexadecimal digits: 8 of this machine since it was started, 24 of this call."""
+    return _machine() + uuid.uuid4().hex[:24]
+
+
+def _machine() -> str:
+    """The machine whose locks are seen here, containers included."""
+    boot = BOOT.read_text() if BOOT.is_file() else platform.node()
+    return hashlib.sha256(boot.encode()).hexdigest()[:8]
+
+
+def _siblings(parent: str, name: str, kind: str) -> list[str]:
+    """What writers made beside a target, the newest first."""
+    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.{kind}")
+    found = [os.path.join(parent, each) for each in os.listdir(parent) if pattern.fullmatch(each)]
+    return sorted(found, key=lambda path: -os.stat(path, follow_symlinks=False).st_mtime)
+
+
+def _remove_litter(parent: str, name: str) -> None:
+    """Remove what killed processes left: at once where the lock tells, else after a day."""
+    with contextlib.suppress(OSError):
+        for path in _siblings(parent, name, "partial"):
+            _remove_unlocked(path, name)
+        if os.path.lexists(os.path.join(parent, name)):
+            for path in _siblings(parent, name, "old"):
+                _remove_unlocked(path, name)
+
+
+def _remove_unlocked(path: str, name: str) -> None:
+    mine = os.path.basename(path).removeprefix(f".{name}.").startswith(_machine())
+    old = time.time() - os.stat(path, follow_symlinks=False).st_mtime > DAY
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # its writer lives, or nothing can be locked here
+            mine = False
+        if mine or old:
+            shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(descriptor)
-
-
-def _remove_abandoned(parent: str, name: str) -> None:
-    """Remove what killed processes left here more than a day ago."""
-    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.partial")
-    with contextlib.suppress(OSError):
-        for found in filter(pattern.fullmatch, os.listdir(parent)):
-            path = os.path.join(parent, found)
-            if time.time() - os.stat(path, follow_symlinks=False).st_mtime > DAY:
-                shutil.rmtree(path, ignore_errors=True)

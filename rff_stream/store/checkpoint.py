@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +12,7 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node
+from rff_stream.store.atomic import remove_whole
 from rff_stream.store.canonical_json import MAX_JSON
 from rff_stream.store.creation import NewBatch, commit_batch
 from rff_stream.store.entries import State
@@ -180,10 +179,7 @@ def discard(path: str | os.PathLike[str], options: Mapping[str, Any] | None = No
         return
     files = open_files(path, options)
     if isinstance(files, LocalFiles):
-        parent, name = os.path.split(files.root)
-        beside = os.path.join(parent, f".{name}.{uuid.uuid4().hex}.partial")
-        os.rename(files.root, beside)
-        shutil.rmtree(beside, ignore_errors=True)
+        remove_whole(files.root)
         return
     for name in ("zarr.json", "log", "data", "row", "map", "fitted", "answers", "passes"):
         files.remove(name)

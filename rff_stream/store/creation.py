@@ -13,9 +13,9 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.array_codec import check_dtype, encode, group_metadata
-from rff_stream.store.atomic import exists, staged
-from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain
-from rff_stream.store.entries import FORMAT, Entry, Manifest, State, sha256
+from rff_stream.store.atomic import Kind, exists, replacing
+from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain, parse_loosely
+from rff_stream.store.entries import FORMAT, Entry, Manifest, State, is_root, sha256
 from rff_stream.store.files import Files
 from rff_stream.store.ids import Outdated
 from rff_stream.store.local import LocalFiles
@@ -30,7 +30,7 @@ from rff_stream.store.moments_codec import (
     sorted_groups,
 )
 
-__all__ = ["FIT", "NewBatch", "NewStore", "commit_batch", "content_of", "write_store"]
+__all__ = ["FIT", "MODEL", "NewBatch", "NewStore", "commit_batch", "content_of", "write_store"]
 
 Fields = dict[str, Any]
 """Fields of an entry of the log."""
@@ -128,7 +128,9 @@ def write_store(
     new.check()
     files = open_files(path, storage_options)
     if isinstance(files, LocalFiles):
-        with staged(files.root, overwrite) as beside:
+        with replacing(files.root, overwrite, MODEL) as path:
+            beside = LocalFiles(path)
+            beside.place = files.place
             _fill(beside, new)
     else:
         _check_free(files, overwrite)
@@ -213,6 +215,19 @@ def _fill(files: Files, new: NewStore) -> None:
         return {**fields, "op": "create", "answers": answers if new.answers else None}
 
     log.commit(first)
+
+
+def _is_model(path: str) -> bool:
+    """Whether the root says that this is a model, whole or damaged, of any format."""
+    try:
+        data = LocalFiles(path).find("zarr.json", MAX_JSON)
+        return data is not None and is_root(parse_loosely(data, path))
+    except ModelError:
+        return False
+
+
+MODEL = Kind("not a model of rff_stream", _is_model)
+"""What a store replaces, where it is told to."""
 
 
 def _check_free(files: Files, overwrite: bool) -> None:

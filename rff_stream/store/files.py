@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from rff_stream.errors import ModelError
 
-__all__ = ["Files", "damaged"]
+__all__ = ["Files", "cannot_write", "damaged"]
 
 
 class Files(Protocol):
@@ -64,11 +65,15 @@ class Files(Protocol):
         """Remove a folder and what is in it, as far as that goes."""
         ...
 
+    def recover(self) -> bool:
+        """Whether a root that a killed writer had moved aside has its name again."""
+        ...
+
     def renew(self, name: str) -> None:
         """Set the age of a file to 0, where that can be done."""
         ...
 
-    def pinned(self) -> AbstractContextManager[Files]:
+    def pinned(self) -> contextlib.AbstractContextManager[Files]:
         """The files of the root that is there now, though another root takes its place."""
         ...
 
@@ -87,3 +92,16 @@ def damaged(place: str, name: str, fact: str) -> ModelError:
         f"{place}/{name} {fact}. What does not verify is not loaded: restore the file from a "
         "copy, or fit the model again."
     )
+
+
+@contextlib.contextmanager
+def cannot_write(place: str) -> Iterator[None]:
+    """Turn what the system says into an error that names the place."""
+    try:
+        yield
+    except OSError as error:
+        code = errno.errorcode.get(error.errno or 0, "error")
+        raise ModelError(
+            f"{place} cannot be written: {error.strerror} ({code}). What was committed before is "
+            "unchanged. Look at the free space, the permissions and the mount, then run again."
+        ) from error

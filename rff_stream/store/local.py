@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
-from rff_stream.store.files import damaged
+from rff_stream.store.atomic import recover
+from rff_stream.store.files import cannot_write, damaged
 
-__all__ = ["LocalFiles", "cannot_write"]
+__all__ = ["LocalFiles"]
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
@@ -140,6 +141,9 @@ class LocalFiles:
             return None
         return found.st_dev, found.st_ino
 
+    def recover(self) -> bool:
+        return recover(self.root)
+
     def renew(self, name: str) -> None:
         with self._refusing_links(name), self._folder(os.path.dirname(name)) as folder:
             os.utime(os.path.basename(name), dir_fd=folder, follow_symlinks=False)
@@ -261,19 +265,6 @@ class LocalFiles:
                     visit(name, entry, descriptor)
                 else:
                     raise damaged(self.place, name, "is a link or not a regular file")
-
-
-@contextlib.contextmanager
-def cannot_write(place: str) -> Iterator[None]:
-    """Turn what the system says into an error that names the place."""
-    try:
-        yield
-    except OSError as error:
-        code = errno.errorcode.get(error.errno or 0, "error")
-        raise ModelError(
-            f"{place} cannot be written: {error.strerror} ({code}). What was committed before is "
-            "unchanged. Look at the free space, the permissions and the mount, then run again."
-        ) from error
 
 
 def _write_new(name: str, data: bytes, folder: int, durable: bool = False) -> None:

@@ -324,6 +324,8 @@ def _numbers(files: Files) -> list[int]:
 def _read_root(files: Files) -> bytes:
     """``zarr.json`` of a model; refuses what is none, and a format that is too new."""
     data = files.find("zarr.json", MAX_JSON)
+    if data is None and files.recover():
+        data = files.find("zarr.json", MAX_JSON)
     if data is None:
         raise ModelError(f"{files.place} is not a model of rff_stream: it has no zarr.json.")
     plain = parse_loosely(data, f"{files.place}/zarr.json")

@@ -134,6 +134,10 @@ class RemoteFiles:
     def identity(self) -> object:
         return None
 
+    def recover(self) -> bool:
+        """Nothing is moved in an object store."""
+        return False
+
     def renew(self, name: str) -> None:
         """An object keeps its time."""
 
