@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -429,3 +430,127 @@ def test_the_listing_of_a_million_chunks_is_small():
     assert len(every.packed) < 1000
     assert Listing.of((), [()]).holds(())
     assert not Listing.of((), []).holds(())
+
+
+# --------------------------------------------------------------------- one rule for every container
+def ridge(**choices: Any) -> Any:
+    return rff_stream.KernelRidge(n_components=16, length_scale=1.0, progress=False, **choices)
+
+
+def test_what_a_mask_hides_is_missing():
+    x = np.arange(20.0)[:, None]
+    y = np.ma.array(np.arange(20.0), mask=np.arange(20) == 7)
+    y.data[7] = 9.97e36
+    with pytest.raises(ValueError, match="NaN"):
+        ridge().fit(x, y)
+    model = ridge(missing_rows="drop").fit(x, y)
+    assert model.n_rows_ == 19
+    assert np.abs(model.predict(x)).max() < 40
+    hidden = np.ma.array(x, mask=np.arange(20)[:, None] == 3)
+    assert np.isnan(model.predict(hidden)[3])
+    assert ridge(missing_rows="drop").fit(hidden, y).n_rows_ == 18
+    assert ridge(missing_rows="drop").partial_fit(hidden, y).n_rows_ == 18
+    weights = np.ma.array(np.ones(20), mask=np.arange(20) == 5)
+    with pytest.raises(ValueError, match="NaN"):
+        ridge().fit(x, x[:, 0], weights)
+    classes = rff_stream.KernelClassifier(
+        n_components=16, length_scale=1.0, progress=False, missing_rows="drop"
+    )
+    labels = np.ma.array(np.arange(20) % 2, mask=np.arange(20) == 7)
+    assert classes.fit(x, labels).n_rows_ == 19
+
+
+def units(celsius: bool = False, calendar: str = "standard") -> xr.Dataset:
+    t = np.linspace(270, 300, 40)
+    time = xr.date_range("2000-01-01", periods=40, calendar=calendar, use_cftime=True)
+    return xr.Dataset(
+        {
+            "t": ("time", t - 273.15 * celsius, {"units": "degC" if celsius else "K"}),
+            "y": ("time", np.sin(t), {"units": "m"}),
+        },
+        {"time": time},
+    )
+
+
+def test_units_of_inputs_and_targets_are_those_of_the_fit():
+    model = ridge().fit(units(), "y", inputs=["t"])
+    for refused in (model.predict, model.score, model.update):
+        with pytest.raises(ValueError, match=r"degC|units"):
+            refused(units(celsius=True))
+    with pytest.raises(DataError, match="'t' is in 'degC', but the model was fitted on 'K'"):
+        model.predict(units(celsius=True))
+    feet = units()
+    feet.y.attrs["units"] = "feet"
+    with pytest.raises(DataError, match="'y' is in 'feet', but the model was fitted on 'm'"):
+        model.score(feet)
+    bare = units()
+    bare.t.attrs.clear()
+    np.testing.assert_array_equal(model.predict(bare), model.predict(units()))
+    levels = xr.Dataset({"u": (("i", "level"), np.ones((9, 2)))}, {"level": [500, 850]})
+    levels["y"] = ("i", np.arange(9.0))
+    levels.u.attrs["units"] = "m"
+    model = ridge().fit(levels, "y")
+    levels.u.attrs["units"] = "km"
+    with pytest.raises(DataError, match=r"'u\[level=500\]' is in 'km'"):
+        model.predict(levels)
+
+
+def test_the_calendar_is_that_of_the_fit():
+    model = ridge().fit(units(calendar="360_day"), "y", inputs=["time"])
+    with pytest.raises(DataError, match=r"noleap.*fitted on 'days since 1970-01-01 \(360_day\)'"):
+        model.score(units(calendar="noleap"))
+
+
+def test_times_of_two_kinds_in_one_axis_are_said():
+    import cftime
+
+    times = np.array([cftime.datetime(2000, 1, 1, calendar="noleap")] * 3 + [None] * 2, object)
+    times[4] = np.datetime64("2000-01-01", "us").astype(object)
+    data = xr.Dataset({"y": ("i", np.arange(5.0)), "when": ("i", times)})
+    with pytest.raises(DataError, match=r"'noleap' \(cftime\) stand beside .*datetime"):
+        read(open_source(data, "y", inputs=["when"], missing_rows="drop"))
+
+
+def test_integers_that_float64_cannot_tell_apart_are_refused():
+    x = np.array([[2**53, 1], [2**53 + 1, 2], [0, 3]])
+    with pytest.raises(DataError, match=r"'X' holds 1 integers such as 9007199254740993"):
+        ridge().fit(x, np.arange(3.0))
+    with pytest.raises(DataError, match=r"'a' holds 1 integers such as -9007199254740993"):
+        read(open_source(xr.Dataset({"a": ("i", -x[:, 0]), "y": ("i", np.ones(3))}), "y"))
+    nanoseconds = (10**18 + np.arange(3) * 10**9)[:, None]
+    np.testing.assert_array_equal(read(open_source(nanoseconds)).x, nanoseconds.astype(float))
+
+
+def test_labels_that_are_no_text_are_said():
+    x = np.arange(6.0)[:, None]
+    with pytest.raises(DataError, match=r"A label is b'\\xff', which is no text in UTF-8"):
+        rff_stream.collect(
+            rff_stream.FourierFeatures.sample(rff_stream.Gaussian(1.0), 1, 4, rng=0),
+            x, x[:, 0], by=np.array([b"\xff"] * 6), progress=False,
+        )  # fmt: skip
+
+
+def test_a_link_that_leads_to_itself_is_named(gappy):
+    path, there, _ = gappy
+    there.unlink()
+    there.symlink_to(there)
+    with pytest.raises(DataError, match=rf"{there} is a link that cannot be followed"):
+        ridge(missing_rows="drop").fit(path, "t")
+
+
+def test_data_that_are_gone_at_the_end_are_said(gappy):
+    path, _, _ = gappy
+    source = open_source(path, "t", missing_rows="drop")
+    path.rename(path.with_name("elsewhere"))
+    with pytest.raises(DataError, match="is no longer there, or cannot be opened"):
+        source.generation()
+
+
+def test_chunks_of_no_length_are_refused(gappy):
+    path, _, _ = gappy
+    for file, old in ((path / "t/zarr.json", r'("chunk_shape":\s*\[\s*)10'),
+                      (path / "t/.zarray", r'("chunks":\s*\[\s*)10')):  # fmt: skip
+        if file.exists():
+            file.write_text(re.sub(old, r"\g<1>0", file.read_text()))
+    with pytest.raises(DataError, match=r"(array 't' has chunks of shape \(0,\)|metadata|opened)"):
+        open_source(path, "t")

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rff_stream
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, HoldOut, open_source
 from test_sources import boxes, cuts, read, whole
@@ -74,6 +75,22 @@ def test_y_and_weights_of_a_frame():
     np.testing.assert_array_equal(read(arrays).label, frame.name[frame.b > 0])
     two = open_source(frame[["a"]], frame[["t", "b"]])
     assert two.columns.targets == ("t", "b")
+
+
+def test_rows_of_other_indexes_are_not_paired_by_place():
+    frame = table()
+    X, turned = frame[["a", "b"]], frame.t[::-1]
+    with pytest.raises(DataError, match=r"y and X have other indexes: 36 and 0 at place 0.*y.loc"):
+        open_source(X, turned)
+    with pytest.raises(DataError, match=r"by and X have other indexes"):
+        open_source(X, frame.t, by=turned)
+    ridge = rff_stream.KernelRidge(n_components=8, progress=False)
+    for fit in (ridge.fit, ridge.partial_fit):
+        with pytest.raises(DataError, match=r"y and X have other indexes"):
+            fit(X, turned)
+        with pytest.raises(DataError, match=r"sample_weight and X have other indexes"):
+            fit(X, frame.t, turned)
+    assert ridge.fit(X, turned.to_numpy()).n_rows_ == ridge.fit(X, turned.loc[X.index]).n_rows_
 
 
 def test_nullable_and_zoned_columns():

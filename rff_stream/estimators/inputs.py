@@ -13,6 +13,7 @@ import numpy as np
 from rff_stream.errors import DataError
 from rff_stream.sources import kind_of
 from rff_stream.sources.columns import plain_names
+from rff_stream.sources.values import check_index, is_masked, plain_array
 
 __all__ = [
     "checked_batch",
@@ -224,6 +225,7 @@ def checked_batch(
 
 def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
     """Rows in memory for prediction (n, d)."""
+    X = plain_array(X) if is_masked(X) else X
     from sklearn.utils.validation import validate_data
 
     return validate_data(
@@ -258,7 +260,12 @@ def _finite(missing_rows: str) -> bool | str:
 
 
 def _by_name(X: Any, y: Any, weight: Any, inputs: Sequence[str] | None) -> tuple[Any, Any, Any]:
-    """Columns of a DataFrame that were given by name, and the inputs that are left."""
+    """Columns of a DataFrame that were given by name, and the inputs that are left.
+
+    What a mask hides is NaN from here on: scikit-learn drops masks.
+    """
+    check_index(X, y=y, sample_weight=weight)
+    X, y, weight = (plain_array(v) if is_masked(v) else v for v in (X, y, weight))
     names = names_of(X)
     if inputs is None and not (isinstance(y, str) or _is_names(y) or isinstance(weight, str)):
         return X, y, weight

@@ -154,7 +154,7 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
             missing_rows="drop" if y is None else self.missing_rows,
             missing_chunks=self.missing_chunks,
             storage_options=storage_options,
-            columns=replace(self.columns_, targets=(), weight=""),
+            columns=replace(self.columns_, weight=""),
         )
 
     def _scored(self, source: Source, statistic: Any, by: Any) -> Any:

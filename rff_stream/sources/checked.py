@@ -39,7 +39,7 @@ __all__ = [
     "ChunkRule",
     "Listing",
     "array_rule",
-    "check_codecs",
+    "check_array",
     "local_root",
     "place_of",
     "store_name",
@@ -340,8 +340,13 @@ def store_name(store: Store) -> str:
     return redacted(str(store))
 
 
-def check_codecs(array: Any, name: str) -> None:
-    """No codec that runs code or makes objects: refused before anything is read."""
+def check_array(array: Any, name: str) -> None:
+    """Chunks of some length, and no codec that runs code: refused before anything is read."""
+    if 0 in array.chunks and array.ndim:
+        raise DataError(
+            f"{name}: array {array.path!r} has chunks of shape {array.chunks}. A chunk is at least "
+            f"1 long along each dimension. Its metadata are damaged; write it again."
+        )
     ids = codecs_of(array)
     found = next((codec for codec in ids if "pickle" in codec), None)
     if found is not None:

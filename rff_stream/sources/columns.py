@@ -183,6 +183,8 @@ def align(container: Container, y: Any, request: Request) -> Draft:
     sizes = container.sizes(request, inputs, targets or [], y)
     if targets is None:
         targets = [container.on_grid("y", y, sizes)]
+    if request.columns is not None:
+        check_units(request.columns, inputs, [] if request.y_labels else targets)
     draft = Draft(sizes)
     for each in inputs:
         draft.numbers("input", each)
@@ -199,6 +201,30 @@ def align(container: Container, y: Any, request: Request) -> Draft:
             draft.weights(each)
     draft.choose(request, container.find)
     return draft
+
+
+def check_units(fitted: Columns, inputs: Sequence[Found], targets: Sequence[Found]) -> None:
+    """The units and calendars are those of the fit, where both are known.
+
+    Raises
+    ------
+    DataError
+        Naming the column and both units.
+    """
+    inputs_of = dict(zip(fitted.inputs, fitted.units, strict=False))
+    targets_of = dict(zip(fitted.targets, fitted.units[len(fitted.inputs) :], strict=False))
+    for known, found in ((inputs_of, inputs), (targets_of, targets)):
+        for each in found:
+            names = each.columns or (each.name,)
+            units = {name: unit for name, unit in known.items() if each.units and unit}
+            same = [name for name in units if name in names or base_of(name)[0] == each.name]
+            other = next((name for name in same if units[name] != each.units), None)
+            if other is not None:
+                raise DataError(
+                    f"{other!r} is in {each.units!r}, but the model was fitted on "
+                    f"{units[other]!r}. Numbers mean the same only in the same units and "
+                    f"calendar. Convert it, or correct the attribute."
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

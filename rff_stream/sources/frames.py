@@ -12,7 +12,7 @@ from rff_stream.sources.columns import Found, align
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
-from rff_stream.sources.values import column_values, is_from, listed
+from rff_stream.sources.values import check_index, column_values, is_from, listed
 from rff_stream.sources.variable import Variable, variable_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = ["column_of", "frame_wrap", "open_container", "text_names"]
 
 def open_container(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the rows of a DataFrame (or of a Series as its one column)."""
+    check_index(X, y=y, sample_weight=request.sample_weight, by=request.by)
     frame = X if hasattr(X, "columns") else X.to_frame(X.name if X.name is not None else "x0")
     draft = align(Frame(frame, request.missing_chunks), y, request)
     return draft.source(partial(frame_wrap, frame.index), request)

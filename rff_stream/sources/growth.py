@@ -21,7 +21,7 @@ from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.identity import stamps_of
 from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Selection, Source
-from rff_stream.sources.values import is_from, listed
+from rff_stream.sources.values import as_text, is_from, listed
 from rff_stream.sources.variable import Variable
 
 __all__ = ["Growth", "PartSource", "can_grow", "check_unchanged", "growth_of", "record_of"]
@@ -264,7 +264,7 @@ def _hash(values: Array) -> str:
     if values.dtype.kind in "biufcmM":
         numbers = values.view("i8") if values.dtype.kind in "mM" else values
         return digest(kind, {"values": numbers})[:32]
-    return digest([kind, values.astype(str).tolist()])[:32]
+    return digest([kind, as_text(values).tolist()])[:32]
 
 
 def _sized(sizes: Mapping[str, int]) -> str:

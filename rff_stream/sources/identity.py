@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, digest
-from rff_stream.sources.values import is_from
+from rff_stream.errors import DataError
+from rff_stream.sources.values import as_text, is_from
 from rff_stream.sources.variable import Variable
 
 __all__ = ["generation_of", "names_of_chunks", "of_graph", "stamps_of"]
@@ -42,7 +43,7 @@ def of_memory(values: Array) -> str:
     kind = [values.dtype.str, list(values.shape)]
     if sample.dtype.kind in "biufc":
         return digest(kind, {"sample": sample})
-    return digest([kind, sample.astype(str).tolist()])
+    return digest([kind, as_text(sample).tolist()])
 
 
 def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:
@@ -58,7 +59,14 @@ def of_stored(array: Any) -> list[str]:
 
     store = array.store_path.store
     version = array.metadata.zarr_format
-    now = zarr.open_array(store, path=array.path, mode="r", zarr_format=version)
+    try:
+        now = zarr.open_array(store, path=array.path, mode="r", zarr_format=version)
+    except (FileNotFoundError, ValueError) as cause:
+        raise DataError(
+            f"{store.name}: array {array.path!r} is no longer there, or cannot be opened: {cause}. "
+            f"What is there when a run begins stays until its end. Look at what is mounted there, "
+            f"or at who deletes; then run again."
+        ) from cause
     found = hashlib.sha256()
     for name, stamp in sorted(stamps_of(store._store, array.path).items()):
         found.update(f"{name} {stamp}\n".encode())
@@ -109,10 +117,22 @@ def local_entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[s
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{prefix}{entry.name}"
-            if entry.is_dir():
+            if is_folder(entry):
                 yield from local_entries(entry.path, f"{name}/")
             else:
                 yield name, entry
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a folder, or a link to one; a link that leads nowhere is named."""
+    try:
+        entry.stat() if entry.is_symlink() else None
+        return entry.is_dir()
+    except OSError as cause:
+        raise DataError(
+            f"{entry.path} is a link that cannot be followed: {cause.strerror}. Every chunk must "
+            f"be a file that is there. Write it again from its source."
+        ) from cause
 
 
 def local_stamps(folder: str, prefix: str) -> Iterator[tuple[str, str]]:

@@ -116,10 +116,10 @@ def on_checked_store(array: Any, masked: Sequence[Any], missing_chunks: str) -> 
     """The zarr.Array on the checked store: its metadata are read again."""
     import zarr
 
-    from rff_stream.sources.checked import CheckedStore, array_rule, check_codecs
+    from rff_stream.sources.checked import CheckedStore, array_rule, check_array
 
     store = CheckedStore(array.store_path.store)
-    check_codecs(array, store.name)
+    check_array(array, store.name)
     store.rules[array.path] = array_rule(array, masked, missing_chunks)
     version = array.metadata.zarr_format
     return zarr.open_array(store, path=array.path, mode="r", zarr_format=version)

@@ -31,6 +31,8 @@ __all__ = [
     "NamedLabels",
     "Numbers",
     "as_numbers",
+    "as_text",
+    "check_index",
     "column_values",
     "is_from",
     "is_masked",
@@ -42,6 +44,9 @@ __all__ = [
 ]
 
 EPOCH = "days since 1970-01-01"
+
+EXACT = 2**53
+"""Up to here every integer is a float64."""
 
 STANDARD_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "")
 
@@ -72,10 +77,34 @@ class Convert(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The values themselves; they are cast to float64 where they are placed."""
+    """The values themselves; they are cast to float64 where they are placed.
+
+    Integers that float64 cannot tell from their neighbours (beyond 2⁵³) are refused.
+
+    Parameters
+    ----------
+    name : str
+        Column, for the message.
+    """
+
+    name: str = "a column"
 
     def __call__(self, values: Array) -> Array:
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
+            self.check(values)
         return values
+
+    def check(self, values: Array) -> None:
+        """Every integer is a float64."""
+        if max(int(values.max()), -int(values.min())) <= EXACT:
+            return
+        lost = values[values.astype(np.float64).astype(object) != values.astype(object)]
+        if lost.size:
+            raise DataError(
+                f"{self.name!r} holds {lost.size} integers such as {lost.flat[0]}, but rows are "
+                f"float64, which is exact for integers up to 2^53 = {EXACT} only. Subtract an "
+                f"offset from the column first, or take it out if it is an identifier."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +131,13 @@ class CftimeDays:
 
         flat = values.ravel()
         there = np.array([hasattr(value, "calendar") for value in flat], dtype=bool)
+        other = next((v for v in flat[~there] if v is not None and v == v), None)
+        if other is not None:
+            raise DataError(
+                f"Times of calendar {self.calendar!r} (cftime) stand beside {other!r}, a "
+                f"{type(other).__name__}. All times of a column are of one kind; convert them, "
+                f"for example with DataArray.convert_calendar."
+            )
         days = np.full(flat.shape, np.nan)
         if there.any():
             days[there] = cftime.date2num(flat[there], EPOCH, calendar=self.calendar)
@@ -130,6 +166,8 @@ class Labels:
 
     def __call__(self, values: Array) -> Array:
         found = self.then(values)
+        if found.dtype.kind == "S":
+            check_text(found)
         if found.dtype.kind not in "OT":
             return found
         missing = np.array([v is None or v != v for v in found.ravel()], bool).reshape(found.shape)
@@ -183,7 +221,7 @@ def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = 
     if calendar:
         return CftimeDays(calendar)
     if dtype.kind in "biuf":
-        return Numbers()
+        return Numbers(name)
     if dtype.kind == "c":
         raise KindError(
             f"Complex data not supported: {name!r} is {dtype}. A row holds real numbers. "
@@ -260,6 +298,46 @@ def moments_in_time(series: pandas.Series[Any]) -> Array:
     zone = getattr(series.dt, "tz", None)
     times = series if zone is None else series.dt.tz_convert("UTC").dt.tz_localize(None)
     return times.astype("datetime64[ns]").to_numpy()
+
+
+def as_text(values: Array) -> Array:
+    """Values as text; bytes that are no UTF-8 with escapes."""
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8", "backslashreplace")
+    texts: Array = values.astype(str)
+    return texts
+
+
+def check_text(values: Array) -> None:
+    """Labels of bytes are text."""
+    try:
+        np.char.decode(values, "utf-8")
+    except UnicodeDecodeError as cause:
+        raise DataError(
+            f"A label is {cause.object!r}, which is no text in UTF-8. A label is a number, a time "
+            f"or text. Decode the column with the encoding that it was written in."
+        ) from cause
+
+
+def check_index(X: Any, **others: Any) -> None:
+    """pandas objects beside a pandas X have its index: rows are paired by place.
+
+    Raises
+    ------
+    DataError
+        Naming what differs, and its first label that does.
+    """
+    if not is_from(X, "pandas"):
+        return
+    for role, each in others.items():
+        if not is_from(each, "pandas") or len(each) != len(X) or X.index.equals(each.index):
+            continue
+        first = next(i for i, (a, b) in enumerate(zip(X.index, each.index, strict=True)) if a != b)
+        raise DataError(
+            f"{role} and X have other indexes: {each.index[first]} and {X.index[first]} at "
+            f"place {first}. Rows are paired by place, so indexes must agree. Give "
+            f"{role}.loc[X.index], or {role}.to_numpy() where the places are right."
+        )
 
 
 def is_masked(values: Any) -> bool:

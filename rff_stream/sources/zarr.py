@@ -19,7 +19,7 @@ from rff_stream.sources.checked import (
     CheckedStore,
     ChunkRule,
     array_rule,
-    check_codecs,
+    check_array,
     store_name,
 )
 from rff_stream.sources.protocol import Source
@@ -52,7 +52,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         return open_one(group, y, request)
     members = arrays_of(group, place)
     for array in members.values():
-        check_codecs(array, place.name)
+        check_array(array, place.name)
     if all(is_labelled(array) for array in members.values()):
         data = as_xarray(store, place, group)
         set_masked_rules(store, members, data, request)
@@ -64,7 +64,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
 def open_one(array: Any, y: Any, request: Request) -> Source:
     """A source of one array, of rows and columns."""
     store = array.store_path.store
-    check_codecs(array, store.name)
+    check_array(array, store.name)
     set_rules(store, {array.path: array}, request)
     return arrays.open_container(array, y, request)
 
