@@ -32,7 +32,8 @@ import zarr
 import rff_stream as rs
 from rff_stream import layout
 from rff_stream.errors import NumericalWarning
-from rff_stream.store import MomentStore
+from rff_stream.statistics.packing import Packed
+from rff_stream.store import Checkpoint, MomentStore
 
 HERE = Path(__file__).resolve().parent
 DIGESTS = HERE / "digests.json"
@@ -264,14 +265,21 @@ def digests_of_checkpoint(path: Path) -> Digests:
     """Of the nodes of a checkpoint, and of the names of the facts that it keeps."""
     store = MomentStore.open(path)
     store.verify()
-    nodes = [
-        (batch.id, int(batch.labels["seen"]), [(str(k), digest_of_moments(m)) for k, m in parts])
-        for batch, parts in sorted(
-            ((batch, sorted(groups.items(), key=str)) for batch, groups in store.each()),
-            key=lambda pair: pair[0].id,
-        )
-    ]
-    return {"nodes": digest(nodes), "facts": digest(sorted(store.header["checkpoint"]))}
+    facts = store.header["checkpoint"]
+    nodes = sorted(
+        (f"node {level} {index}", seen, parts_of_node(value))
+        for (level, index), (value, seen) in Checkpoint(path, facts).nodes().items()
+    )
+    return {"nodes": digest(nodes), "facts": digest(sorted(facts))}
+
+
+def parts_of_node(value: Any) -> list[tuple[str, str]]:
+    """Digests of moments by group, or of the arrays of another statistic's packed value."""
+    if isinstance(value, Packed):
+        arrays = [(name, digest(values)) for name, values in sorted(value.arrays.items())]
+        return [(repr(value.plain), ""), *arrays]
+    groups = sorted(value.items(), key=str)
+    return [(str(label), digest_of_moments(each)) for label, each in groups]
 
 
 # The fit that is stopped ------------------------------------------------------------------------
@@ -281,9 +289,17 @@ class Stopped(KeyboardInterrupt):
     """What Ctrl-C does."""
 
 
+def innermost(statistic: Any) -> Any:
+    """What is added up by group, by fold or with weights of classes."""
+    return innermost(statistic.statistic) if hasattr(statistic, "statistic") else statistic
+
+
 @contextlib.contextmanager
-def stopping(at: int, end: Callable[[], None]) -> Iterator[None]:
-    """``end`` is called at the given leaf of the moments' pass; leaves run one after the other."""
+def stopping(at: int, end: Callable[[], None], read: list[int] | None = None) -> Iterator[None]:
+    """``end`` is called at the given leaf after the pilot; leaves run one after the other.
+
+    ``read`` takes the place of every leaf that is read.
+    """
     from rff_stream.execution.leaf import Job
     from rff_stream.statistics.pilot import PilotStatistic
 
@@ -293,6 +309,8 @@ def stopping(at: int, end: Callable[[], None]) -> Iterator[None]:
         nonlocal count
         if not isinstance(self.statistic, PilotStatistic):
             count += 1
+            if read is not None:
+                read.append(leaf.start)
             if count == at:
                 end()
         return original(self, leaf, *values)

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_
 
 import rff_stream as rs
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.residuals import ClassScores, ClassStatistics
+from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
 
 D = 2
 QUIET: dict[str, Any] = {"n_components": 32, "random_state": 0, "progress": False}
@@ -89,7 +89,7 @@ def test_calibration_of_probabilities_that_are_right(rng):
     p = rng.dirichlet(np.ones(3), size=20_000)
     codes = (p.cumsum(axis=1) < rng.random((20_000, 1))).sum(axis=1)
     places = np.arange(20_000)
-    sink = ClassStatistics(lambda x: p[x[:, 0].astype(int)], (0, 1, 2)).start()
+    sink = ClassScoreStatistic(lambda x: p[x[:, 0].astype(int)], (0, 1, 2)).start()
     sink.add(
         Rows(places[:, None].astype(float), np.empty((20_000, 0)), None, None, 0, codes), places
     )

@@ -116,7 +116,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
     assert (len(leaves), layout.leaves_a_task(threads=2)) == (LEAVES, TOGETHER)
     own.add_worker()
     with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
-        Pass(source, token="fatal", progress=False).fold(
+        Pass(source, token="fatal", progress=False).add_up(
             fatal(leaves[3 * TOGETHER + 5].start),
             leaves,
             segment_leaves=layout.segment_leaves,
@@ -145,7 +145,7 @@ def test_a_job_that_the_scheduler_cannot_load_is_said(own: Processes, store: Pat
     layout = lay_out(source, 1e-5)
     own.add_worker()
     with connected(own, 1), pytest.raises(ClusterError, match="cannot load") as caught:
-        Pass(source, token="elsewhere", progress=False).fold(
+        Pass(source, token="elsewhere", progress=False).add_up(
             Elsewhere(), leaves_of(source, layout), segment_leaves=layout.segment_leaves
         )
     assert own.address in str(caught.value)

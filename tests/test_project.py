@@ -49,7 +49,7 @@ ROOMS = [
     {"cli"},
 ]
 ROW = {room: row for row, rooms in enumerate(ROOMS) for room in rooms}
-CORE = {room for room, row in ROW.items() if row <= ROW["predictor"]}
+CORE = {room for room, row in ROW.items() if row <= ROW["statistics"]}
 HEAVY = {"dask", "distributed", "pandas", "sklearn", "xarray", "zarr"}
 
 # Who may import what a graph is built with. The command line only connects a Client.

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import rff_stream as rs
 from growing import fitted, grown, ridge
+from recording import innermost
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.estimators import updating
@@ -52,7 +53,7 @@ def leaves(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         run: list[int] = []
 
         def counted(self: Any, leaf: Any, *values: Any) -> Any:
-            if isinstance(self.statistic, MomentStatistic):
+            if isinstance(innermost(self.statistic), MomentStatistic):
                 run.append(leaf.start)
                 if len(run) == n:
                     raise Stopped
@@ -166,7 +167,7 @@ def test_data_that_change_during_a_pass_are_refused(stored, leaves, monkeypatch)
     changed: list[bool] = []
 
     def changing(self: Any, leaf: Any, *values: Any) -> Any:
-        if isinstance(self.statistic, MomentStatistic) and not changed:
+        if isinstance(innermost(self.statistic), MomentStatistic) and not changed:
             changed.append(True)
             zarr.open_group(stored)["y"][7] = 5.0
         return original(self, leaf, *values)

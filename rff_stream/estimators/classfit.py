@@ -34,7 +34,6 @@ from rff_stream.estimators.mapping import (
 from rff_stream.estimators.resuming import drawn, resumable, resumed
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.blas_threads import few_features_blas, single_threaded_blas
-from rff_stream.execution.class_checkpoints import ClassNodes
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.classes import ClassMoments, class_row, joined, sorted_labels
@@ -264,12 +263,13 @@ class FittingClassifier(GrowingClassifier):
         if row is None:
             self._draw(pilot, seed)
             row = self._row(pilot, columns)
-        nodes = None
         if kept is not None:
             header, arrays = drawn(self)
-            nodes = ClassNodes(kept, row, labels, {**header, SEED: seed}, arrays)
+            kept.begin(row, plan.order, {**header, SEED: seed}, arrays)
             self._pass = kept.token
-        parts, seen = self._class_moments(data, row, plan, labels, folds, apart=apart, nodes=nodes)
+        parts, seen = self._class_moments(
+            data, row, plan, labels, folds, apart=apart, checkpoint=kept
+        )
         if not any(part.moments.n for part in parts.values()):
             raise no_rows(source)
         every = sorted_labels([*next(iter(parts.values())).labels, *expected])

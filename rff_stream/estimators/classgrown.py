@@ -17,7 +17,6 @@ from rff_stream.estimators.inputs import checked_labels
 from rff_stream.estimators.mapping import n_columns, n_entries
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import few_features_blas
-from rff_stream.execution.class_checkpoints import ClassNodes
 from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
@@ -172,7 +171,7 @@ class GrowingClassifier(StreamedClassifier, GrowingEstimator):
         folds: int,
         *,
         apart: bool = False,
-        nodes: ClassNodes | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[dict[Any, ClassMoments], int]:
         """Class moments of each fold (or of all rows, under None), under the labels given."""
         given = self.class_weight if isinstance(self.class_weight, Mapping) else {}
@@ -186,7 +185,7 @@ class GrowingClassifier(StreamedClassifier, GrowingEstimator):
             class_weight=weights,
             folds=folds,
             apart=apart,
-            nodes=nodes,
+            checkpoint=checkpoint,
         )
         self.class_weight_ = dict(given)
         if apart:

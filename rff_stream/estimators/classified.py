@@ -14,7 +14,7 @@ from rff_stream.estimators.decoding import Decoder
 from rff_stream.estimators.inputs import in_memory
 from rff_stream.estimators.streaming import StreamedEstimator
 from rff_stream.predictor import ClassPredictor, LinearPredictor, ProbabilityPredictor, RowFunction
-from rff_stream.statistics.residuals import ClassScores, ClassStatistics
+from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
 
 __all__ = ["StreamedClassifier"]
 
@@ -116,7 +116,7 @@ class StreamedClassifier(ClassifierMixin, StreamedEstimator):  # type: ignore[mi
             y_labels=True,
             storage_options=storage_options,
         )
-        statistic = ClassStatistics(
+        statistic = ClassScoreStatistic(
             ProbabilityPredictor(self._linear()), tuple(self.classes_.tolist())
         )
         return self._scored(source, statistic, by)

@@ -26,7 +26,7 @@ from rff_stream.answers.losses import LOSSES, Loss, SquaredHinge, loss_for
 from rff_stream.answers.penalised import Penalised, penalised
 from rff_stream.estimators.classfit import ClassData, FittingClassifier
 from rff_stream.estimators.mapping import FeatureChoice, LengthScale
-from rff_stream.execution.loss_checkpoints import remembered
+from rff_stream.execution.checkpoints import remember_passes
 from rff_stream.kernels import Kernel
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Sums
@@ -35,7 +35,6 @@ from rff_stream.pilot import Pilot
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows, descents
 from rff_stream.statistics.loss_penalty import choose_alpha
 from rff_stream.store import Checkpoint
-from rff_stream.store.passes import Passes
 
 __all__ = ["KernelClassifier"]
 
@@ -276,7 +275,7 @@ class KernelClassifier(FittingClassifier):
             found: LossSums = data.reading.sums(asked, self.plan_.layout, "fitting").value
             return found
 
-        return read if kept is None else remembered(read, Passes(kept.path), kept.token)
+        return read if kept is None else remember_passes(read, kept)
 
     def _penalty(
         self, pilot: Pilot, row: AugmentedRow, loss: Loss, classes: ClassMoments

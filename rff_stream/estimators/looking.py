@@ -17,8 +17,9 @@ from rff_stream.execution.progress import Progress
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources import Source
-from rff_stream.statistics.groups import Groups
+from rff_stream.statistics.groups import ByFold, Groups
 from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.protocol import Statistic
 
 if TYPE_CHECKING:
     from rff_stream.estimators.streamed import StreamedRegressor
@@ -98,16 +99,17 @@ def looks(
     """States after each step through the second part of the leaves; the first is held out."""
     held, train = parts
     with bar.shared():
-        folded = [fold(model, reading, row, [leaf], apart=True) for leaf in held]
-    tests, so_far = [moments for moments in map(only, folded) if moments.n], TreeSum[Tally]()
+        each = [sum_of(model, reading, row, [leaf], apart=True).value for leaf in held]
+    tests, so_far = [moments for moments in each if moments.n], TreeSum[Tally]()
     read, rows = rows_in(held), rows_in([*held, *train])
     for step, (start, stop) in enumerate(ends(len(train), every)):
         with bar.shared():
-            so_far.add(step, fold(model, reading, row, train[start:stop]))
+            so_far.add(step, sum_of(model, reading, row, train[start:stop]))
         read += rows_in(train[start:stop])
         current = so_far.total()
         assert current is not None
-        groups = dict(current.value.by_label)
+        value = current.value
+        groups = dict(value.by_label) if isinstance(value, Groups) else {None: value}
         if not tests or not any(moments.n for moments in groups.values()):
             continue
         model._adopt(groups)
@@ -141,7 +143,7 @@ def ends(count: int, every: float) -> list[tuple[int, int]]:
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
-def fold(
+def sum_of(
     model: StreamedRegressor,
     reading: Reading,
     row: AugmentedRow,
@@ -156,22 +158,18 @@ def fold(
             "The data have blocks of unknown length, so no share of them can be told. Use fit, "
             "or compute the lengths first: compute_chunk_sizes()."
         )
-    statistic = MomentStatistic(
+    statistic: Statistic = MomentStatistic(
         model.features_,
         row,
         2,
         "float64" if apart else model.plan_.sums,
         model.sample_rows,
         places,
-        folds=0 if apart else model._n_folds(row.n_targets),
     )
-    return reading.fold(statistic, leaves, words="looking")
-
-
-def only(tally: Tally) -> Moments:
-    """The moments of the one group."""
-    groups: Groups = tally.value
-    return groups.by_label[None]
+    folds = 0 if apart else model._n_folds(row.n_targets)
+    if folds:
+        statistic = ByFold(statistic, folds, places)
+    return reading.add_up(statistic, leaves, words="looking")
 
 
 def rows_in(leaves: Sequence[Leaf]) -> int:

@@ -24,7 +24,7 @@ from rff_stream.moments import Moments
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
-from rff_stream.statistics.residuals import ByGroup
+from rff_stream.statistics.groups import ByGroup
 
 __all__ = ["StreamedEstimator"]
 

@@ -18,6 +18,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.sources import Source
 from rff_stream.sources.growth import PartSource, can_grow, check_unchanged, growth_of, record_of
 from rff_stream.statistics.content import ContentStatistic
+from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
 
 __all__ = ["Added", "Update", "counted", "ingested", "updated"]
@@ -256,8 +257,9 @@ def new_labels(
     """Every label that is not known as a batch of its own."""
     reading = Reading(source, progress=model.progress)
     plan = model._plan(reading, model.features_)
-    contents = reading.sums(ContentStatistic(), plan.layout, "looking for what is new").value
-    texts: dict[Any, str] = contents.texts()
+    asked = ByGroup(ContentStatistic())
+    contents = reading.sums(asked, plan.layout, "looking for what is new").value.by_label
+    texts = {label: str(content) for label, content in contents.items()}
     names = {label: f"{by}={label}" for label in texts}
     new = [label for label in sorted(texts) if not ledger.knows(names[label], texts[label])]
     if not new:

@@ -1,11 +1,10 @@
-"""When finished nodes of a pass are written to its checkpoint; never what is summed."""
+"""What of a pass is kept in a checkpoint, and when; never what is summed."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rff_stream._array import digest
@@ -13,14 +12,27 @@ from rff_stream.errors import DataError
 from rff_stream.execution.leaf import Tally
 from rff_stream.execution.watchdog import seconds
 from rff_stream.features.base import FeatureMap
-from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import Node, TreeSum
 from rff_stream.planning import Plan
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import Groups
+from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
+from rff_stream.statistics.packing import packing_of
+from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
-__all__ = ["Keeper", "Nodes", "checkpoint_at", "facts_of", "row_kept", "same_data"]
+__all__ = [
+    "Keeper",
+    "MomentNodes",
+    "Nodes",
+    "PackedNodes",
+    "checkpoint_at",
+    "facts_of",
+    "remember_passes",
+    "row_kept",
+    "same_data",
+]
 
 logger = logging.getLogger("rff_stream")
 
@@ -29,15 +41,63 @@ SHARE = 20
 
 
 class Nodes(Protocol):
-    """Where finished nodes of a sum are kept: a :class:`~rff_stream.store.Checkpoint`."""
+    """Where finished nodes of a sum are kept."""
 
-    def nodes(self) -> dict[Node, tuple[dict[Any, Any], int]]:
-        """Finished nodes: values by group, and the rows that were looked at for them."""
+    def nodes(self) -> dict[Node, tuple[Any, int]]:
+        """Finished nodes: values of the statistic, and the rows that were looked at for them."""
         ...
 
-    def save(self, node: Node, groups: Mapping[Any, Any], seen: int) -> None:
+    def save(self, node: Node, value: Any, seen: int) -> None:
         """Keep a node in place of those below it."""
         ...
+
+
+class MomentNodes:
+    """Nodes of moments, by group or not: a checkpoint keeps them as batches of a store.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        Begun: it knows what the moments mean.
+    grouped : bool
+        Values are :class:`~rff_stream.statistics.groups.Groups` of moments.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, grouped: bool) -> None:
+        self._checkpoint, self._grouped = checkpoint, grouped
+
+    def nodes(self) -> dict[Node, tuple[Any, int]]:
+        return {
+            node: (Groups(groups) if self._grouped else groups[None], seen)
+            for node, (groups, seen) in self._checkpoint.nodes().items()
+            if self._grouped or groups
+        }
+
+    def save(self, node: Node, value: Any, seen: int) -> None:
+        self._checkpoint.save(node, value.by_label if self._grouped else {None: value}, seen)
+
+
+class PackedNodes:
+    """Nodes of any statistic that packs its values.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        Begun.
+    statistic : Statistic
+    """
+
+    def __init__(self, checkpoint: Checkpoint, statistic: Statistic) -> None:
+        self._checkpoint, self._packing = checkpoint, packing_of(statistic)
+
+    def nodes(self) -> dict[Node, tuple[Any, int]]:
+        return {
+            node: (self._packing.unpack(packed), seen)
+            for node, (packed, seen) in self._checkpoint.nodes().items()
+        }
+
+    def save(self, node: Node, value: Any, seen: int) -> None:
+        self._checkpoint.save(node, self._packing.pack(value), seen)
 
 
 class Keeper:
@@ -45,8 +105,7 @@ class Keeper:
 
     Parameters
     ----------
-    checkpoint : Nodes
-        Begun: it knows what the moments mean.
+    nodes : Nodes
 
     Notes
     -----
@@ -55,8 +114,8 @@ class Keeper:
     when the pass ends or is stopped by anything but the end of the process.
     """
 
-    def __init__(self, checkpoint: Nodes) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
         self._written: set[Node] = set()
         self._every = seconds("checkpoint-seconds", 30)
         self._last, self._cost = time.monotonic(), 0.0
@@ -64,9 +123,9 @@ class Keeper:
     def restore(self, total: TreeSum[Tally]) -> int:
         """Put finished nodes into an empty sum; returns the rows looked at for them."""
         rows = 0
-        for (level, index), (groups, seen) in sorted(self._checkpoint.nodes().items()):
+        for (level, index), (value, seen) in sorted(self._nodes.nodes().items()):
             self._written.add((level, index))
-            total.add(index, Tally(Groups(groups), seen), level)
+            total.add(index, Tally(value, seen), level)
             rows += seen
         if rows:
             logger.warning("goes on from a checkpoint with %s rows", f"{rows:,}")
@@ -82,11 +141,41 @@ class Keeper:
         started = time.monotonic()
         for node, tally in sorted(total.nodes.items(), reverse=True):
             if node not in self._written:
-                groups: dict[Any, Moments] = dict(tally.value.by_label)
-                self._checkpoint.save(node, groups, tally.seen)
+                self._nodes.save(node, tally.value, tally.seen)
                 self._written.add(node)
         self._last = time.monotonic()
         self._cost = self._last - started
+
+
+def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
+    """The same sums, of which those that were asked before are not read again.
+
+    A descent asks by what it was answered, so its second run asks what the first one did and
+    is, to the bit, where that was stopped: nothing of its state needs to be kept.
+
+    Parameters
+    ----------
+    sums : callable
+        A statistic -> its sum over all rows.
+    checkpoint : Checkpoint
+        Begun.
+    """
+    told = False
+
+    def ask(statistic: LossStatistic) -> LossSums:
+        nonlocal told
+        question = statistic.question(checkpoint.token)
+        known = checkpoint.find(question)
+        if known is None:
+            answer = sums(statistic)
+            checkpoint.keep(question, statistic.pack(answer))
+            return answer
+        if not told:
+            logger.warning("goes on from passes that an earlier run made")
+        told = True
+        return statistic.unpack(known)
+
+    return ask
 
 
 def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:

@@ -40,10 +40,20 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Reader and statistic: shipped once per worker, under one key."""
+    """Reader and statistic: shipped once per worker, under one key.
+
+    Parameters
+    ----------
+    reader : Reader
+    statistic : Statistic
+    grid : tuple of int
+        Lengths of the sample dimensions where places count along the first one, the slowest,
+        whatever the chunks: runs of rows are then runs of time. Empty: places of the leaves.
+    """
 
     reader: Reader
     statistic: Statistic
+    grid: tuple[int, ...] = ()
 
     def run(self, leaf: Leaf, *values: Any) -> Tally:
         """Value of one leaf."""
@@ -69,10 +79,10 @@ class Job:
             return Tally(sink.result(), seen)
 
     def _places(self, leaf: Leaf, rows: Rows) -> Array:
-        """Places of a slab: in the order of the leaves, or of the grid if the statistic says so."""
-        inside, shape = np.arange(rows.n_slab) + rows.start, getattr(self.statistic, "grid", ())
-        if not shape:
+        """Places of a slab: in the order of the leaves, or of the grid where one is given."""
+        inside = np.arange(rows.n_slab) + rows.start
+        if not self.grid:
             return inside + leaf.start
-        found = np.unravel_index(inside, tuple(hi - lo for lo, hi in leaf.box))
-        along = tuple(at + lo for at, (lo, _) in zip(found, leaf.box, strict=True))
-        return np.asarray(np.ravel_multi_index(along, shape))
+        within = np.unravel_index(inside, tuple(hi - lo for lo, hi in leaf.box))
+        along = tuple(at + lo for at, (lo, _) in zip(within, leaf.box, strict=True))
+        return np.asarray(np.ravel_multi_index(along, self.grid))

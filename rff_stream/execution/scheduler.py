@@ -27,6 +27,7 @@ from rff_stream.execution.graph import (
     waist,
 )
 from rff_stream.execution.leaf import Job, Leaf, Tally
+from rff_stream.execution.leaves import grid_leaves
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.watchdog import Watch
 from rff_stream.moments.tree_sum import TreeSum
@@ -44,7 +45,7 @@ class Pass:
     """Reads one source, as often as asked, with the scheduler that Dask would use.
 
     What every leaf of a Dask graph depends on (a mean over all data, say) is computed
-    once, when the pass is made, and put back as a constant.
+    once, before the first sum, and put back as a constant.
 
     Parameters
     ----------
@@ -64,6 +65,7 @@ class Pass:
             check_versions(self._client)
         self._threads: int | None = None
         self._graph: Graph = {} if source.graph is None else as_tasks(source.graph)
+        self._has_shared = False
 
     def limit(self, threads: int) -> bool:
         """Run at most so many leaves at a time; False where that is not ours to say."""
@@ -73,16 +75,18 @@ class Pass:
         self._threads = threads
         return True
 
-    def settle(self, leaves: Sequence[Leaf]) -> None:
-        """Compute what all leaves depend on and put it back as constants."""
-        if not self._graph:
+    def _compute_shared(self) -> None:
+        """Compute what all leaves depend on, once, and put it back as constants."""
+        if not self._graph or self._has_shared:
             return
+        self._has_shared = True
         if len(self._graph) > MOST_GRAPH_TASKS:
             raise PlanError(
                 f"The Dask graph of the data has {len(self._graph):,} tasks; at most "
                 f"{MOST_GRAPH_TASKS:,} are handled. Open the data without chunks (chunks=None): "
                 "leaves then read their own slices and the graph is not needed."
             )
+        leaves = grid_leaves(self._source)
         keys = [keys_of(self._source.arguments(leaf.box)) for leaf in leaves]
         shared = waist(self._graph, keys)
         if not shared:
@@ -93,7 +97,7 @@ class Pass:
 
         self._graph |= {k: DataNode(k, v) for k, v in zip(shared, values, strict=True)}
 
-    def fold(
+    def add_up(
         self,
         statistic: Statistic,
         leaves: Sequence[Leaf],
@@ -101,6 +105,7 @@ class Pass:
         segment_leaves: int = 1,
         task_leaves: int = 1,
         n_rows: int | None = None,
+        grid: tuple[int, ...] = (),
         words: str = "reading",
         keeper: Keeper | None = None,
     ) -> Tally:
@@ -116,9 +121,12 @@ class Pass:
             A power of two: leaves that one task of a cluster sums, if they read their own slices.
         n_rows : int, optional
             For the progress bar.
+        grid : tuple of int
+            As in :class:`~rff_stream.execution.leaf.Job`.
         keeper : Keeper, optional
             Where finished nodes come from and go to.
         """
+        self._compute_shared()
         total: TreeSum[Tally] = TreeSum()
         lock = threading.Lock()
         with Progress(words, n_rows, shown=self._progress) as progress:
@@ -143,14 +151,14 @@ class Pass:
             on_cluster = functools.partial(self._on_cluster, together=together, boxes=boxes)
             run = self._in_threads if self._client is None else on_cluster
             try:
-                run(Job(self._source.reader, statistic), segments, segment_leaves, commit)
+                run(Job(self._source.reader, statistic, grid), segments, segment_leaves, commit)
             finally:
                 if keeper is not None:
                     with lock:
                         keeper.write(total)
-        found = total.total()
-        assert found is not None
-        return found
+        tally = total.total()
+        assert tally is not None
+        return tally
 
     def _in_threads(
         self,
@@ -168,9 +176,9 @@ class Pass:
 
         tasks, ends = dict(self._graph), []
         for index, leaves in segments:
-            key, found = segment_tasks(self._source, job, leaves, index * size, self._token)
+            key, segment = segment_tasks(self._source, job, leaves, index * size, self._token)
             end = f"rff_commit-{index:09} {self._token}"
-            tasks |= found | {end: Task(end, hand_over, index, TaskRef(key))}
+            tasks |= segment | {end: Task(end, hand_over, index, TaskRef(key))}
             ends.append(end)
         keep = needed(tasks, ends)
         with watch:

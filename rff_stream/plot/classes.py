@@ -11,7 +11,7 @@ from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rff_stream.statistics.residuals import ClassScores
+    from rff_stream.statistics.class_scores import ClassScores
 
 __all__ = ["calibration", "confusion"]
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.execution import Reading
-from rff_stream.statistics.residuals import ClassScores, Residuals
+from rff_stream.statistics.class_scores import ClassScores
+from rff_stream.statistics.residuals import Residuals
 
 __all__ = ["Assessment", "assess"]
 

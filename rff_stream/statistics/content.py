@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -13,34 +12,36 @@ from rff_stream.moments.row_sample import hash_rows
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 
-__all__ = ["ContentStatistic", "Contents"]
+__all__ = ["Content", "ContentStatistic"]
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """(rows, Σ hash, Σ other hash) by label, modulo 2⁶⁴."""
+class Content:
+    """Rows, and two sums of their hashes modulo 2⁶⁴.
 
-    by_label: Mapping[Any, tuple[int, int, int]]
+    Parameters
+    ----------
+    n : int
+    sums : (int, int)
+    """
+
+    n: int = 0
+    sums: tuple[int, int] = (0, 0)
 
     def __add__(self, other: Self) -> Self:
-        merged = dict(self.by_label)
-        for label, found in other.by_label.items():
-            known = merged.get(label, (0, 0, 0))
-            n, a, b = ((x + y) % 2**64 for x, y in zip(known, found, strict=True))
-            merged[label] = n, a, b
-        return type(self)(merged)
-
-    def texts(self) -> dict[Any, str]:
-        """By label, as text."""
-        return {label: f"{n} {a:016x}{b:016x}" for label, (n, a, b) in self.by_label.items()}
+        a, b = ((x + y) % 2**64 for x, y in zip(self.sums, other.sums, strict=True))
+        return type(self)(self.n + other.n, (a, b))
 
     def __sizeof__(self) -> int:
-        return 256 * (len(self.by_label) + 1)
+        return 256
+
+    def __str__(self) -> str:
+        return f"{self.n} {self.sums[0]:016x}{self.sums[1]:016x}"
 
 
 @dataclass(frozen=True, slots=True)
 class ContentStatistic:
-    """What a leaf adds up to tell rows from others."""
+    """:class:`Content` of rows [x, y, w]: equal for equal rows, wherever they lie."""
 
     def start(self) -> Sink:
         return _ContentSink()
@@ -48,18 +49,14 @@ class ContentStatistic:
 
 class _ContentSink:
     def __init__(self) -> None:
-        self._found = Contents({})
+        self._content = Content()
 
     def add(self, rows: Rows, places: Array) -> None:
         columns = [rows.x, rows.y] + ([] if rows.w is None else [rows.w[:, None]])
         count = len(rows.x)
         hashes = [hash_rows(np.full(count, salt), *columns) for salt in (0, 1)]
-        label = np.zeros(count, np.int64) if rows.label is None else rows.label
-        labels, inverse = np.unique(label, return_inverse=True)
-        for i, each in enumerate(labels.tolist()):
-            mine = inverse == i
-            a, b = (int(np.add.reduce(h[mine], dtype=np.uint64)) for h in hashes)
-            self._found = self._found + Contents({each: (int(mine.sum()), a, b)})
+        a, b = (int(np.add.reduce(each, dtype=np.uint64)) for each in hashes)
+        self._content = self._content + Content(count, (a, b))
 
-    def result(self) -> Contents:
-        return self._found
+    def result(self) -> Content:
+        return self._content

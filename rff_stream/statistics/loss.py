@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, digest
 from rff_stream.answers.descent import FIRST_STEPS, STEPS, Descent, Point, minimise
 from rff_stream.answers.losses import Loss
 from rff_stream.answers.penalised import Penalised
@@ -20,7 +20,8 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.classes import codes_of, weighted_rows
+from rff_stream.statistics.class_weights import class_weighted, codes_of
+from rff_stream.statistics.packing import Packed, arrays_of, pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Sink
 
 __all__ = ["LossStatistic", "LossSums", "SumOfRows", "descents"]
@@ -85,7 +86,37 @@ class LossStatistic:
     sums: Literal["float32", "float64"] = "float64"
 
     def start(self) -> Sink:
-        return _LossSink(self)
+        return class_weighted(_LossSink(self), self.class_weight)
+
+    def question(self, token: str) -> str:
+        """sha256 of all that the sums depend on; ``token`` stands for data and choices."""
+        weights: Any = sorted((str(k), v) for k, v in (self.class_weight or {}).items())
+        plain = {
+            "token": token,
+            "map": self.features.fingerprint,
+            "loss": repr(self.loss),
+            "labels": [str(label) for label in self.labels],
+            "steps": list(self.steps),
+            "class_weight": weights,
+            "row": None if self.row is None else self.row.fingerprint,
+            "sums": self.sums,
+        }
+        return digest(plain, {"coef": self.coef, "intercept": self.intercept})
+
+    def pack(self, value: LossSums) -> Packed:
+        arrays: dict[str, Array] = {"values": value.values, "cross": value.cross}
+        if value.curvature is not None:
+            moments = pack_moments(value.curvature).arrays
+            arrays |= {f"curvature/{name}": each for name, each in moments.items()}
+        return Packed(None, arrays)
+
+    def unpack(self, packed: Packed) -> LossSums:
+        curvature = None
+        if self.row is not None:
+            moments = Packed(None, arrays_of(packed, "curvature/"))
+            curvature = unpack_moments(moments, self.row)
+        arrays: Any = packed.arrays
+        return LossSums(arrays["values"], arrays["cross"], curvature)
 
 
 class _LossSink:
@@ -100,7 +131,6 @@ class _LossSink:
         self._hessian = None if of.row is None else Accumulator(of.features, of.row, sums=of.sums)
 
     def add(self, rows: Rows, places: Array) -> None:
-        rows, places = weighted_rows(rows, places, self._of.class_weight)
         codes = codes_of(rows, self._of.labels)
         for start in range(0, len(rows.x), BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)

@@ -15,9 +15,9 @@ from rff_stream.answers.penalised import penalised
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.classes import joined
 from rff_stream.pilot import Pilot
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.class_weights import class_weighted
 from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic, descents
 
@@ -145,9 +145,10 @@ def _path(
     labels = tuple(range(loss.n_classes))
     sums: Any = "float64"
     places = np.arange(len(train.x))
-    sink = ClassStatistic(features, row, sums, 0, 1, labels, class_weight).start()
+    counted = ClassStatistic(features, row, sums, 0, 1, labels)
+    sink = class_weighted(counted.start(), class_weight)
     sink.add(train, places)
-    classes = joined(sink.result().by_label.values())
+    classes = sink.result()
     problem = penalised(classes, loss, float(ALPHAS[0]))
     nothing = np.empty((features.n_components, 0))
     statistic = LossStatistic(features, loss, labels, nothing, np.empty(0), (), class_weight)

@@ -1,23 +1,46 @@
-"""What a pass can add up: a description that opens a sink for the rows of one leaf."""
+"""What a pass can add up: a statistic has a zero, takes rows, and its values add."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rff_stream._array import Array
 from rff_stream.sources.protocol import Rows
 
-__all__ = ["Sink", "Statistic"]
+__all__ = ["Sink", "Statistic", "Summable"]
+
+
+class Summable(Protocol):
+    """A value of a statistic: plain NumPy, picklable, never changed once it is made.
+
+    ``a + b`` is the value of the rows of both. It is associative and commutative to rounding,
+    exactly in counts; a pass adds along one fixed tree, so that the bits do not vary.
+    ``__sizeof__`` gives the bytes: Dask moves and spills values by it.
+    """
+
+    def __add__(self, other: Self) -> Self: ...
+    def __sizeof__(self) -> int: ...
 
 
 class Sink(Protocol):
-    """Takes the rows of one leaf and gives a value that can be added."""
+    """The running sum of one leaf: the only thing here that changes."""
 
-    def add(self, rows: Rows, places: Array) -> None: ...
-    def result(self) -> Any: ...
+    def add(self, rows: Rows, places: Array) -> None:
+        """Take some rows (m, d) and their places (m,) in the whole data, which increase."""
+        ...
+
+    def result(self) -> Any:
+        """Their value, a :class:`Summable`; the value of no rows is the zero."""
+        ...
 
 
 class Statistic(Protocol):
-    """Picklable description of what a leaf computes."""
+    """What to add up: a frozen value that every process of a cluster gets a copy of.
 
-    def start(self) -> Sink: ...
+    ``statistic.start().result()`` is the zero. To keep values of another kind than moments in
+    a checkpoint, a statistic also has a codec: see :class:`~rff_stream.statistics.codec.Codec`.
+    """
+
+    def start(self) -> Sink:
+        """An empty sum."""
+        ...

@@ -7,7 +7,8 @@
     row/<array>                  numbers of the augmented row: prior, origins, target scale
     answers/<sha256>/<array>     what was solved from the moments, by what it was solved from;
                                  of a model that grew: a store of its own, of the same form
-    data/<uuid>/                 one batch: moments, parts, runs, rows, weights, sample_…
+    data/<uuid>/                 one batch: moments, parts, runs, rows, weights, sample_…;
+                                 of a checkpoint also the packed value of another statistic
     log/<20 digits>/zarr.json    an entry, which is a commit: what it adds or takes away, and
                                  bytes and sha256 of every file it vouches for
 

@@ -1,29 +1,39 @@
-"""Finished nodes of a long sum as batches of a store: each commit replaces what it covers."""
+"""Finished parts of a long fit as batches of a store: nodes of a sum, and whole passes.
+
+Moments lie as in every store; values of other statistics are packed. A node's commit replaces
+what it covers; a pass is kept under the sha256 of what it was asked.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node
+from rff_stream.statistics.packing import Packed
 from rff_stream.store.atomic import remove_whole
 from rff_stream.store.canonical_json import MAX_JSON
+from rff_stream.store.contents import read_packed
 from rff_stream.store.creation import NewBatch, commit_batch
-from rff_stream.store.entries import State
+from rff_stream.store.entries import Batch, State
+from rff_stream.store.files import damaged
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
+from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moment_store import MomentStore
 
 __all__ = ["Checkpoint", "OtherPass", "discard", "facts_in"]
 
 ID = re.compile(r"node (\d+) (\d+)")
-EMPTY = "empty"
+PASS = "pass "
+EMPTY, PACKED, SEEN = "empty", "packed", "seen"
+"""Labels of a batch."""
 
 
 class OtherPass(ModelError):
@@ -31,7 +41,7 @@ class OtherPass(ModelError):
 
 
 class Checkpoint:
-    """Where a long pass keeps the nodes of its sum; nothing is written before the first one.
+    """Where a long fit keeps nodes of its sums and whole passes; nothing before the first.
 
     Parameters
     ----------
@@ -90,34 +100,82 @@ class Checkpoint:
         self._row, self._order = row, order
         self._header, self._arrays = dict(header or {}), dict(arrays or {})
 
-    def nodes(self) -> dict[Node, tuple[dict[Any, Moments], int]]:
-        """Finished nodes: moments by group, and the rows that were looked at for them."""
+    def nodes(self) -> dict[Node, tuple[Any, int]]:
+        """Finished nodes: moments by group or a packed value, and the rows looked at for them."""
         if self._store is None:
             return {}
-        found = {}
-        for batch, groups in self._store.each():
+        live = {node: batch for batch in self._store.batches() if (node := node_of(batch.id))}
+        found: dict[Node, tuple[Any, int]] = {}
+        for node, batch in live.items():
+            if batch.labels.get(PACKED):
+                found[node] = self._packed(batch), int(batch.labels[SEEN])
+        plain = {batch.id for node, batch in live.items() if node not in found}
+        for batch, groups in self._store.each(lambda batch: batch.id in plain):
             node = node_of(batch.id)
-            if node is not None:
-                kept = {} if batch.labels.get(EMPTY) else groups
-                found[node] = kept, int(batch.labels["seen"])
+            assert node is not None
+            found[node] = {} if batch.labels.get(EMPTY) else groups, int(batch.labels[SEEN])
         return found
 
-    def save(self, node: Node, groups: Mapping[Any, Moments], seen: int) -> None:
+    def save(self, node: Node, value: Mapping[Any, Moments] | Packed, seen: int) -> None:
         """Commit a node in place of those below it; nothing where it is covered already."""
-        store = self._made()
-        labels = {"seen": seen} | ({} if groups else {EMPTY: True})
-        new = NewBatch(id_of(node), groups or {None: Moments.zero(store.row, store.order)}, labels)
 
-        def build(state: State, fields: dict[str, Any]) -> dict[str, Any] | None:
+        def replaces(state: State) -> list[str] | None:
             if any(id_of(above) in state.live for above in at_or_above(node)):
                 return None
             live = {key: node_of(key) for key in state.live}
             below = [key for key, each in live.items() if each is not None and covers(node, each)]
-            if fields["id"] in state.gone:
-                return None
-            return {"op": "checkpoint", "replaces": sorted(below), **fields}
+            return None if id_of(node) in state.gone else sorted(below)
+
+        self._commit(id_of(node), value, {SEEN: seen}, replaces)
+
+    def find(self, question: str) -> Packed | None:
+        """What a whole pass gave that was asked this; None where it was not asked."""
+        live = {} if self._store is None else {b.id: b for b in self._store.batches()}
+        batch = live.get(f"{PASS}{question}")
+        return None if batch is None else self._packed(batch)
+
+    def keep(self, question: str, value: Packed) -> None:
+        """Commit what a whole pass gave; another driver may have been faster with the same.
+
+        Parameters
+        ----------
+        question : str
+            sha256 of all that the pass depends on. Who asks the same again, in the same order,
+            goes on where it was stopped without knowing that it was.
+        value : Packed
+        """
+        id = f"{PASS}{question}"
+        self._commit(id, value, {}, lambda state: None if id in state.live else [])
+
+    def _commit(
+        self,
+        id: str,
+        value: Mapping[Any, Moments] | Packed,
+        labels: dict[str, Any],
+        replaces: Callable[[State], list[str] | None],
+    ) -> None:
+        """One batch in place of those that ``replaces`` names; none where it gives None."""
+        store = self._made()
+        if isinstance(value, Packed):
+            new = NewBatch(id, {}, {**labels, PACKED: True}, value)
+        elif value:
+            new = NewBatch(id, value, labels)
+        else:
+            zero = Moments.zero(store.row, store.order)
+            new = NewBatch(id, {None: zero}, {**labels, EMPTY: True})
+
+        def build(state: State, fields: dict[str, Any]) -> dict[str, Any] | None:
+            going = replaces(state)
+            return None if going is None else {"op": "checkpoint", "replaces": going, **fields}
 
         commit_batch(store.log, new.checked(store.row, store.order), build)
+
+    def _packed(self, batch: Batch) -> Packed:
+        assert self._store is not None
+        packed = read_packed(self._store.log, batch, MAX_BYTES)
+        if packed is None:
+            raise damaged(self.path, batch.id, "is no packed value, but its commit says so")
+        return packed
 
     def _found(self) -> MomentStore | None:
         """The store there, if it is of this very pass."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.statistics.packing import Packed
 from rff_stream.store.array_codec import decode
 from rff_stream.store.canonical_json import parse
 from rff_stream.store.criteria import ChosenGroups, Weights, group_chooser, weigher
@@ -19,6 +20,7 @@ from rff_stream.store.files import Files, damaged
 from rff_stream.store.log import Log
 from rff_stream.store.manifest import read_vouched
 from rff_stream.store.moments_codec import Label, decode_moments, decode_row, label_key
+from rff_stream.store.packed_codec import decode_packed, is_packed
 
 __all__ = [
     "Root",
@@ -26,6 +28,7 @@ __all__ = [
     "bytes_of",
     "read_batch",
     "read_batches",
+    "read_packed",
     "read_root",
     "read_weighted",
     "read_whole",
@@ -87,7 +90,7 @@ def read_root(log: Log, max_bytes: int) -> Root:
 
 
 def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int) -> Groups:
-    """The moments of one batch, verified against its own commit."""
+    """The moments of one batch, verified against its own commit; none of a packed value."""
     if root.row is None:
         raise ModelError(
             f"{log.files.place} was saved without moments, so it has no batches. Fit again and "
@@ -97,10 +100,19 @@ def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int) -> Groups:
     data = moments_files(entry.files)
     files = read_vouched(log.files, data, max_bytes)
     folder, place = f"data/{batch.data}", log.files.place
+    if is_packed(files, folder, place):
+        return {}
     groups = decode_moments(root.row, root.order, batch.groups, files, folder, place)
     if sum(moments.n for moments in groups.values()) != batch.rows:
         raise damaged(place, f"{folder}/rows", f"does not hold the {batch.rows} rows committed")
     return groups
+
+
+def read_packed(log: Log, batch: Batch, max_bytes: int) -> Packed | None:
+    """The packed value of one batch, verified against its own commit; None where it has moments."""
+    files = read_vouched(log.files, moments_files(log.entry_of(batch).files), max_bytes)
+    folder, place = f"data/{batch.data}", log.files.place
+    return decode_packed(files, folder, place) if is_packed(files, folder, place) else None
 
 
 def read_batches(

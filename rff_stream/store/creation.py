@@ -12,6 +12,7 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.statistics.packing import Packed
 from rff_stream.store.array_codec import check_dtype, encode, group_metadata
 from rff_stream.store.atomic import Kind, exists, replacing
 from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain, parse_loosely
@@ -29,6 +30,7 @@ from rff_stream.store.moments_codec import (
     row_plain,
     sorted_groups,
 )
+from rff_stream.store.packed_codec import encode_packed
 
 __all__ = ["FIT", "MODEL", "NewBatch", "NewStore", "commit_batch", "content_of", "write_store"]
 
@@ -44,14 +46,28 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}(?:/[A-Za-z_][A-Za-z0-9_]{0,63}){
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """Moments that are to be committed under an id."""
+    """Moments that are to be committed under an id.
+
+    Parameters
+    ----------
+    id : str
+    groups : mapping of label to Moments
+        Empty for a packed value.
+    labels : mapping of plain values
+    packed : Packed, optional
+        A value of any statistic, in place of moments: for checkpoints.
+    """
 
     id: str
     groups: Mapping[Any, Moments]
     labels: Mapping[str, Any] = field(default_factory=dict)
+    packed: Packed | None = None
 
     def checked(self, row: AugmentedRow, order: int) -> NewBatch:
         """The same with groups in the order they are stored; refuses what cannot be."""
+        if self.packed is not None:
+            check_plain(self.packed.plain, "a packed value")
+            return self
         if not self.groups:
             raise ModelError(f"{self.id!r} has no moments. Give one Moments, or one a group.")
         groups = dict(sorted_groups(self.groups))
@@ -189,6 +205,9 @@ def _content(batch: NewBatch, files: Manifest) -> str:
 
 
 def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, bytes]]:
+    if batch.packed is not None:
+        yield from encode_packed(folder, batch.packed)
+        return
     yield f"{folder}/zarr.json", group_metadata({"groups": list(batch.groups)}, "groups")
     yield from encode_moments(folder, list(batch.groups.values()))
 

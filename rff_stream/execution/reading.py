@@ -1,0 +1,285 @@
+"""A source and what is read from it: its plan, its pilot, and sums of any statistic."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count, islice
+from typing import Any, cast
+
+import numpy as np
+
+from rff_stream.errors import DataError
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.checkpoints import Keeper, MomentNodes, PackedNodes, same_data
+from rff_stream.execution.leaf import Leaf, Tally
+from rff_stream.execution.leaves import UNKNOWN_PLACES, leaves_of, places_of
+from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
+from rff_stream.features.base import FeatureMap
+from rff_stream.layout import Layout, pilot_boxes
+from rff_stream.moments import AugmentedRow, Moments, ended_readings
+from rff_stream.moments.classes import ClassMoments, one_hot, sorted_labels
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
+from rff_stream.planning import Plan, check_memory, fits
+from rff_stream.planning import plan as make_plan
+from rff_stream.sources.protocol import Source
+from rff_stream.statistics.class_weights import ClassWeighted
+from rff_stream.statistics.classes import ClassStatistic
+from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, Groups
+from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.pilot import PilotRows, PilotStatistic
+from rff_stream.statistics.protocol import Statistic
+from rff_stream.store import Checkpoint
+
+__all__ = ["Reading", "no_rows"]
+
+SELECTED_ROWS = 4096
+"""Pilot rows sought where conditions leave rows in some blocks only: of at least 8 of them."""
+
+PILOT_TURNS = 8
+"""Times that 32 blocks are read for them; then 512 rows are enough."""
+
+
+class Reading:
+    """One source and everything that is read from it: pilot, moments, scores.
+
+    Parameters
+    ----------
+    source : Source
+    progress : bool
+        Show bars on reads longer than two seconds.
+    """
+
+    def __init__(self, source: Source, *, progress: bool = True) -> None:
+        self.source = source
+        self._pass = Pass(source, token=uuid.uuid4().hex[:12], progress=progress)
+
+    def plan(self, n_features: int, *, memory: int | None = None, **choices: Any) -> Plan:
+        """The plan of a pass over this source; refuses what cannot fit, and no rows at all.
+
+        Parameters
+        ----------
+        n_features : int
+            R.
+        memory : int, optional
+            Bytes that a computing process may use.
+        **choices
+            As in :func:`rff_stream.plan`.
+        """
+        if self.source.n_rows == 0:
+            raise no_rows(self.source)
+        workers, threads = _processes()
+        memory = worker_memory() if memory is None else memory
+        plan = make_plan(
+            self.source, n_features=n_features, threads=threads, workers=workers, **choices
+        )
+        while plan.threads > 1 and not fits(plan, memory) and self._pass.limit(plan.threads - 1):
+            plan = replace(plan, threads=plan.threads - 1)
+        check_memory(plan, memory)
+        return plan
+
+    def pilot(self, seed: int = 0) -> Pilot:
+        """At most 32 blocks of at most 512 valid rows; all rows of small data.
+
+        Raises
+        ------
+        DataError
+            If there is no valid row.
+        """
+        return self._pilot(seed, labelled=False)[0]
+
+    def class_pilot(self, seed: int = 0) -> tuple[Pilot, tuple[Any, ...]]:
+        """The pilot of labelled rows, its y one-hot, and the labels that it holds, sorted."""
+        pilot, met = self._pilot(seed, labelled=True)
+        labels = sorted_labels(met)
+        at = np.array([labels.index(label) for label in met])
+        codes = at[pilot.y[:, 0].astype(int)]
+        return replace(pilot, y=one_hot(codes, len(labels))), labels
+
+    def _pilot(self, seed: int, *, labelled: bool) -> tuple[Pilot, tuple[Any, ...]]:
+        """Pilot rows, and the labels that y numbers."""
+        boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, PILOT_ROWS, seed)
+        leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
+        total, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
+        fewest = PILOT_ROWS if self.source.selection() is None else SELECTED_ROWS
+        for turn in count():
+            some = list(islice(leaves, PILOT_BLOCKS))
+            if not some or (turn >= PILOT_TURNS and len(total.rows) >= PILOT_ROWS):
+                break
+            total = total + self.add_up(statistic, some, words="pilot").value
+            if len(total.rows) >= fewest:
+                break
+        if not len(total.rows):
+            raise no_rows(self.source)
+        inputs = self.source.columns.inputs
+        x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
+        return Pilot(x, y, w[:, 0], inputs), total.labels
+
+    def row(self, features: FeatureMap) -> AugmentedRow:
+        """Origins from the pilot and names of the columns, for a map that is given."""
+        columns, pilot = self.source.columns, self.pilot()
+        with single_threaded_blas():
+            return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
+
+    def moments(
+        self,
+        features: FeatureMap,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        sample_rows: int = 2000,
+        grouped: bool = False,
+        folds: int = 0,
+        checkpoint: Checkpoint | None = None,
+    ) -> tuple[dict[Any, Moments], int]:
+        """Moments by label, fold or (neither) under None, and how many rows were looked at.
+
+        Parameters
+        ----------
+        features, row, plan, sample_rows
+            As in :class:`~rff_stream.statistics.moments.MomentStatistic`.
+        grouped : bool
+            By the labels that rows carry.
+        folds : int
+            Keep this many runs of rows apart, 0 for none.
+        checkpoint : Checkpoint, optional
+            Begun: where finished nodes of an earlier run come from, and those of this one go.
+        """
+        places = places_of(self.source, plan.layout)
+        statistic: Statistic = MomentStatistic(
+            features, row, plan.order, plan.sums, sample_rows, places, plan.n_groups
+        )
+        if grouped:
+            statistic = ByGroup(statistic)
+        elif folds:
+            statistic = ByFold(statistic, folds, places)
+        apart = grouped or folds > 0
+        nodes = None if checkpoint is None else MomentNodes(checkpoint, grouped=apart)
+        tally = self._whole(statistic, plan, None if nodes is None else Keeper(nodes))
+        groups = tally.value.by_label if apart else {None: tally.value}
+        ordered = {label: groups[label] for label in sorted(groups)}
+        return ended_readings(ordered), tally.seen
+
+    def classes(
+        self,
+        features: FeatureMap,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        labels: tuple[Any, ...] = (),
+        class_weight: Mapping[Any, float] | None = None,
+        folds: int = 0,
+        apart: bool = False,
+        sample_rows: int = 2000,
+        checkpoint: Checkpoint | None = None,
+    ) -> tuple[dict[Any, ClassMoments], int]:
+        """Class moments by (fold, label), and how many rows were looked at.
+
+        Parameters
+        ----------
+        features, row, plan, sample_rows, labels
+            As in :class:`~rff_stream.statistics.classes.ClassStatistic`.
+        class_weight : mapping of label to float, optional
+            Row weights are multiplied by it; 1 where absent, and 0 leaves rows out.
+        folds : int
+            Whole runs of rows kept apart under (fold, ·), 0 for none: (None, ·).
+        apart : bool
+            Every label has sums of its own under (·, label), in place of (·, None): their
+            weights can be chosen after the read.
+        checkpoint : Checkpoint, optional
+            Begun: where finished nodes of an earlier run come from, and those of this one go.
+        """
+        places, sums = places_of(self.source, plan.layout), cast(Any, plan.sums)
+        known = () if apart else labels
+        statistic: Statistic = ClassStatistic(features, row, sums, sample_rows, places, known)
+        if apart:
+            statistic = ByClass(statistic)
+        if folds:
+            statistic = ByFold(statistic, folds, places)
+        if class_weight:
+            statistic = ClassWeighted(statistic, class_weight)
+        nodes = None if checkpoint is None else PackedNodes(checkpoint, statistic)
+        tally = self._whole(statistic, plan, None if nodes is None else Keeper(nodes))
+        by_fold = tally.value if folds else Groups({None: tally.value})
+        parts = {
+            (fold, label): part
+            for fold, value in by_fold.by_label.items()
+            for label, part in (value.by_label if apart else {None: value}).items()
+        }
+        return parts, tally.seen
+
+    def _whole(self, statistic: Statistic, plan: Plan, keeper: Keeper | None) -> Tally:
+        """Sum over all rows, whose data did not change meanwhile."""
+        generation = self.source.generation()
+        tally = self.sums(statistic, plan.layout, grid=self._grid(plan), keeper=keeper)
+        same_data(self.source, generation)
+        return tally
+
+    def _grid(self, plan: Plan) -> tuple[int, ...]:
+        """The grid, where leaves are not in its order: cut along another dimension than the first.
+
+        Moments of order 1 are so small that a leaf may meet all runs of rows.
+        """
+        layout = plan.layout
+        split = any(len(edges) > 2 for edges in layout.edges[1:])
+        cut = layout.parts > 1 and layout.cut > 0
+        known = self.source.n_rows is not None
+        return self.source.shape if plan.order == 1 and known and (split or cut) else ()
+
+    def sums(
+        self,
+        statistic: Statistic,
+        layout: Layout,
+        words: str = "reading",
+        *,
+        grid: tuple[int, ...] = (),
+        keeper: Keeper | None = None,
+    ) -> Tally:
+        """Sum of any statistic over all rows.
+
+        Parameters
+        ----------
+        statistic : Statistic
+        layout : Layout
+            Of a plan.
+        words : str
+            What the bar says.
+        grid : tuple of int
+            As in :class:`~rff_stream.execution.leaf.Job`.
+        keeper : Keeper, optional
+            Where finished nodes come from and go to.
+        """
+        return self._pass.add_up(
+            statistic,
+            leaves_of(self.source, layout),
+            segment_leaves=layout.segment_leaves,
+            task_leaves=layout.leaves_a_task(thread_count()),
+            n_rows=self.source.n_rows,
+            grid=grid,
+            words=words,
+            keeper=keeper,
+        )
+
+    def add_up(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> Tally:
+        """Sum of any statistic over some leaves of this source."""
+        n_rows = self.source.n_rows if words != "pilot" else None
+        return self._pass.add_up(statistic, leaves, n_rows=n_rows, words=words)
+
+
+def no_rows(source: Source) -> DataError:
+    """The error of data without a single usable row."""
+    return DataError(
+        f"Found 0 sample(s) (grid {dict(zip(source.dims, source.shape, strict=True))}, inputs "
+        f"{', '.join(source.columns.inputs)}) while a minimum of 1 is required: every row is "
+        "missing, filtered out or of weight 0. Look at the inputs named, or at missing_rows."
+    )
+
+
+def _processes() -> tuple[int, int]:
+    """Computing processes, and threads in each."""
+    client = active_client()
+    if client is None:
+        return 1, thread_count()
+    threads = list(client.nthreads().values()) or [1]
+    return len(threads), max(threads)

@@ -1,0 +1,213 @@
+"""Scores of a classifier as sums over rows: accuracy, log-loss, Brier, AUROC, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError
+from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.class_weights import codes_of
+from rff_stream.statistics.protocol import Sink
+
+__all__ = ["ClassScoreStatistic", "ClassScores"]
+
+BINS = 8192
+"""Of log-odds between −30 and 30, for AUROC: 0.007 wide."""
+
+MOST_ODDS = 30.0
+CONFIDENCES = 20
+"""Bins of confidence, for calibration."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassScores:
+    """Sums that accuracy, log-loss, Brier score, AUROC and calibration are functions of.
+
+    Parameters
+    ----------
+    labels : tuple
+        The C classes of the model.
+    confusion : (C, C) float64
+        Σw by class and predicted class.
+    losses : (2,) float64
+        Σw of −log p and of the Brier score.
+    odds : (C, 2, B + 2) float64
+        Σw by log-odds of each class, for rows of the other classes and of it.
+    confidence : (3, 20) float64
+        Σw, Σw p and Σw of right answers, by the probability of the answer given.
+    unseen : mapping of label to float
+        Σw of rows of classes that the model does not know.
+    n : int
+        Rows.
+    """
+
+    labels: tuple[Any, ...]
+    confusion: Float64
+    losses: Float64
+    odds: Float64
+    confidence: Float64
+    unseen: Mapping[Any, float]
+    n: int
+
+    def __add__(self, other: Self) -> Self:
+        unseen = dict(self.unseen)
+        for label, weight in other.unseen.items():
+            unseen[label] = unseen.get(label, 0.0) + weight
+        return replace(
+            self,
+            confusion=self.confusion + other.confusion,
+            losses=self.losses + other.losses,
+            odds=self.odds + other.odds,
+            confidence=self.confidence + other.confidence,
+            unseen=unseen,
+            n=self.n + other.n,
+        )
+
+    def __sizeof__(self) -> int:
+        return int(self.confusion.nbytes + self.odds.nbytes) + 1024
+
+    @property
+    def weight(self) -> float:
+        """Σw, rows of unknown classes included."""
+        return float(self.confusion.sum()) + sum(self.unseen.values())
+
+    def accuracy(self) -> float:
+        """Share of the weight that is answered right; a class not known is answered wrong."""
+        return float(np.trace(self.confusion)) / self.weight
+
+    def recall(self) -> dict[Any, float]:
+        """Accuracy on the rows of each class that has some."""
+        totals, right = self.confusion.sum(axis=1), np.diag(self.confusion)
+        pairs = zip(self.labels, right, totals, strict=True)
+        return {label: float(a / b) for label, a, b in pairs if b > 0}
+
+    def log_loss(self) -> float:
+        """Mean of −log p of the true class, natural logarithm.
+
+        Raises
+        ------
+        DataError
+            If there are rows of a class that the model does not know: their p is 0.
+        """
+        self._require_known("log-loss")
+        return float(self.losses[0]) / self.weight
+
+    def brier(self) -> float:
+        """Mean of Σ_c (p_c − y_c)², in [0, 2]."""
+        self._require_known("Brier score")
+        return float(self.losses[1]) / self.weight
+
+    def auroc(self) -> dict[Any, float]:
+        """P(log-odds of a row of the class > of another row) for each class; ties are ½.
+
+        From 8,192 bins of log-odds, 0.007 wide: :meth:`auroc_error` bounds what that costs.
+        NaN where there are no rows of one side.
+        """
+        return {label: self._area(i)[0] for i, label in enumerate(self.labels)}
+
+    def auroc_error(self) -> dict[Any, float]:
+        """Half of the share of pairs that fell into one bin: the exact value is that near."""
+        return {label: self._area(i)[1] for i, label in enumerate(self.labels)}
+
+    def calibration(self) -> Float64:
+        """(m, 3): mean probability of the answer, share that was right, and Σw, of each bin."""
+        weight, p, right = self.confidence[:, self.confidence[0] > 0]
+        return np.stack([p / weight, right / weight, weight], axis=1)
+
+    def calibration_error(self) -> float:
+        """Mean |probability − share right| over the bins of :meth:`calibration`, by weight."""
+        p, right, weight = self.calibration().T
+        return float(np.average(np.abs(p - right), weights=weight))
+
+    def _area(self, place: int) -> tuple[float, float]:
+        others, own = self.odds[place]
+        pairs = others.sum() * own.sum()
+        if not pairs:
+            return np.nan, np.nan
+        below = np.cumsum(others) - others
+        return float(own @ (below + others / 2) / pairs), float(own @ others / 2 / pairs)
+
+    def _require_known(self, what: str) -> None:
+        if self.unseen:
+            label = next(iter(self.unseen))
+            raise DataError(
+                f"There are rows of class {label!r}, which the model has not seen (it knows "
+                f"{', '.join(map(repr, self.labels))}): their {what} is infinite. Leave them out "
+                "with `where`, or update the model with rows of that class."
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassScoreStatistic:
+    """What a leaf adds up for the scores of a classifier.
+
+    Parameters
+    ----------
+    probabilities : callable
+        (m, d) -> (m, C), picklable.
+    labels : tuple
+        Of the C classes.
+    """
+
+    probabilities: Callable[[Array], Float64]
+    labels: tuple[Any, ...]
+
+    def start(self) -> Sink:
+        return _ClassScoreSink(self)
+
+
+class _ClassScoreSink:
+    def __init__(self, statistic: ClassScoreStatistic) -> None:
+        self._of = statistic
+        c = len(statistic.labels)
+        self._confusion, self._losses = np.zeros((c, c)), np.zeros(2)
+        self._odds = np.zeros((c, 2, BINS + 2))
+        self._confidence = np.zeros((3, CONFIDENCES))
+        self._unseen: dict[Any, float] = {}
+        self._n = 0
+
+    def add(self, rows: Rows, places: Array) -> None:
+        codes = codes_of(rows, self._of.labels)
+        w = np.ones(len(rows.x)) if rows.w is None else rows.w
+        assert rows.label is not None
+        for label, weight in zip(rows.label[codes < 0].tolist(), w[codes < 0], strict=True):
+            self._unseen[label] = self._unseen.get(label, 0.0) + float(weight)
+        self._n += len(codes)
+        known = codes >= 0
+        if known.any():
+            self._take(self._of.probabilities(rows.x[known]), codes[known], w[known])
+
+    def _take(self, p: Float64, codes: Array, w: Float64) -> None:
+        c = len(self._of.labels)
+        best = p.argmax(axis=1)
+        np.add.at(self._confusion, (codes, best), w)
+        own = p[np.arange(len(p)), codes]
+        self._losses[0] -= w @ np.log(np.maximum(own, np.finfo(float).tiny))
+        self._losses[1] += w @ ((p**2).sum(axis=1) - 2 * own + 1)
+        top = p.max(axis=1)
+        bins = np.minimum((top * CONFIDENCES).astype(int), CONFIDENCES - 1)
+        for i, values in enumerate((w, w * top, w * (best == codes))):
+            self._confidence[i] += np.bincount(bins, values, CONFIDENCES)
+        tiny = np.finfo(float).tiny
+        odds = np.log(np.maximum(p, tiny)) - np.log(np.maximum(1 - p, tiny))
+        share = (odds + MOST_ODDS) / (2 * MOST_ODDS)
+        bins = np.clip(np.floor(share * BINS) + 1, 0, BINS + 1).astype(np.int64)
+        for i in range(c):
+            at = bins[:, i] + (BINS + 2) * (codes == i)
+            self._odds[i] += np.bincount(at, w, 2 * (BINS + 2)).reshape(2, -1)
+
+    def result(self) -> ClassScores:
+        return ClassScores(
+            self._of.labels,
+            self._confusion,
+            self._losses,
+            self._odds,
+            self._confidence,
+            self._unseen,
+            self._n,
+        )
