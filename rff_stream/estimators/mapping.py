@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
-from rff_stream.estimators.namedmaps import NAMED_MAPS
-from rff_stream.features import (
-    FeatureMap,
-    FourierFeatures,
-    RandomBinningFeatures,
-    by_columns,
-)
+from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import Pilot
@@ -44,14 +38,6 @@ LengthScale = float | str | Array
 
 FeatureChoice = FeatureMap | str | Mapping[Any, FeatureMap]
 """A map, a name of one, or columns that choose their own."""
-
-SAMPLING: dict[str, tuple[bool | None, Literal["orthogonal", "iid"] | None]] = {
-    "auto": (None, None),
-    "orthogonal": (True, "orthogonal"),
-    "fourier": (True, "iid"),
-    "phase": (False, "iid"),
-}
-"""Pairs or phases (None: pairs where R is even), and how frequencies are drawn."""
 
 
 def find_kernel(
@@ -162,9 +148,9 @@ def n_columns(features: FeatureMap | str, n_components: int) -> int:
 
 def n_entries(features: FeatureMap | str, n_components: int) -> int:
     """Entries of a row of R columns that are not 0, before the map is drawn."""
-    if features == "binning":
-        return RandomBinningFeatures.shape_of(n_components)[0]
-    return n_components if isinstance(features, str) else entries_of(features)
+    if isinstance(features, str):
+        return int(map_class(features).row_entries(n_components))
+    return entries_of(features)
 
 
 def make_features(
@@ -176,22 +162,12 @@ def make_features(
     seed: int,
     dtype: str,
 ) -> FeatureMap:
-    """A map given as a value, or the Fourier map drawn for this kernel about the pilot's mean."""
+    """A map given as a value, or the map of this name drawn for the kernel and the pilot."""
     if not isinstance(features, str):
         return features
-    if features in NAMED_MAPS:
-        return NAMED_MAPS[features](kernel, n_components, pilot, seed, dtype)
-    paired, frequencies = SAMPLING[features]
-    return FourierFeatures.sample(
-        kernel,
-        pilot.x.shape[1],
-        n_components,
-        paired=n_components % 2 == 0 if paired is None else paired,
-        frequencies=frequencies,
-        origin=pilot.origin,
-        rng=np.random.default_rng(seed),
-        dtype=cast(Any, dtype),
-    )
+    request = MapRequest(kernel, n_components, pilot.x, pilot.origin, pilot.scale, seed, dtype)
+    drawn: FeatureMap = map_class(features).drawn_for(features, request)
+    return drawn
 
 
 def check_choices(
@@ -214,9 +190,8 @@ def check_choices(
                 f"features maps {features.n_inputs} inputs but the data have {d}. "
                 "Make the map for these columns."
             )
-    elif features not in SAMPLING | NAMED_MAPS:
-        known = ", ".join(map(repr, SAMPLING | NAMED_MAPS))
-        raise ValueError(f"features={features!r} but it is one of {known} or a map.")
+    else:
+        map_class(features)
     if sample_rows < 0 or sample_rows != int(sample_rows):
         raise ValueError(f"sample_rows={sample_rows!r} but it is a whole number ≥ 0.")
     if not _searches(length_scale):

@@ -22,12 +22,10 @@ feature hashing seen as a kernel, not because it is the best map. One seed; more
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import importlib
+import pkgutil
 
-from rff_stream._array import Array
-from rff_stream.errors import ModelError
-from rff_stream.features.base import FeatureMap
+from rff_stream.features.base import FeatureMap, MapRequest, map_choices, map_class, map_from_spec
 from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
@@ -37,12 +35,16 @@ from rff_stream.features.local import LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.structured import StructuredFeatures
 
+for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no line here
+    importlib.import_module(f"{__name__}.{_file.name}")
+
 __all__ = [
     "ByColumns",
     "FeatureMap",
     "FourierFeatures",
     "HermiteFeatures",
     "LocalFeatures",
+    "MapRequest",
     "NystroemFeatures",
     "OneHot",
     "Periodic",
@@ -54,40 +56,7 @@ __all__ = [
     "StructuredFeatures",
     "Then",
     "by_columns",
+    "map_choices",
+    "map_class",
     "map_from_spec",
 ]
-
-_MAPS: dict[str, Any] = {
-    "fourier": FourierFeatures,
-    "structured": StructuredFeatures,
-    "nystroem": NystroemFeatures,
-    "binning": RandomBinningFeatures,
-    "hermite": HermiteFeatures,
-    "local": LocalFeatures,
-    "periodic": Periodic,
-    "piecewise_linear": PiecewiseLinear,
-    "one_hot": OneHot,
-    "sphere": Sphere,
-    "scaled": Scaled,
-    "side_by_side": SideBySide,
-    "then": Then,
-    "by_columns": ByColumns,
-}
-
-
-def map_from_spec(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
-    """The feature map that gave this ``spec()``.
-
-    Raises
-    ------
-    ModelError
-        When the spec names no map of this version, or its fields do not fit.
-    """
-    name = plain.get("map")
-    if name not in _MAPS:
-        raise ModelError(
-            f"The spec names feature map {name!r} but this version has {', '.join(_MAPS)}. "
-            "Upgrade rff_stream, or check where the spec comes from."
-        )
-    found: FeatureMap = _MAPS[name].from_spec(plain, arrays)
-    return found

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rff_stream._array import Array, Float64, digest
+from rff_stream.errors import ModelError
+from rff_stream.kernels import Kernel
+from rff_stream.registry import Registry
 
-__all__ = ["BATCH_ROWS", "MAP_ROWS", "FeatureMap", "Nesting", "spec_fingerprint"]
+__all__ = [
+    "BATCH_ROWS",
+    "MAPS",
+    "MAP_ROWS",
+    "FeatureMap",
+    "MapRequest",
+    "Nesting",
+    "map_choices",
+    "map_class",
+    "map_from_spec",
+    "spec_fingerprint",
+]
 
 BATCH_ROWS = 512
 """Rows of one rank-k update: Z of one batch stays in the L2 cache."""
@@ -69,6 +84,77 @@ class FeatureMap(Protocol):
     def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Plain JSON and arrays, enough to rebuild the map on any machine and day."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapRequest:
+    """What an estimator knows when it draws a map that the user asked for by a short name.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With its length-scale, in units of the inputs.
+    n_components : int
+        R.
+    rows : (m, d) float64
+        Rows of the pilot.
+    origin, scale : (d,) float64
+        Their mean and standard deviation.
+    seed : int
+    dtype : {"float32", "float64"}
+    """
+
+    kernel: Kernel
+    n_components: int
+    rows: Float64
+    origin: Float64
+    scale: Float64
+    seed: int
+    dtype: Any
+
+
+MAPS: Registry[Any] = Registry("feature map")
+"""Every map by the name in its spec, those of other packages too, once they are imported."""
+
+
+def map_from_spec(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
+    """The feature map that gave this ``spec()``.
+
+    Raises
+    ------
+    ModelError
+        When the spec names no map of this version, or its fields do not fit.
+    """
+    classes, name = MAPS.by_name(), plain.get("map")
+    if name not in classes:
+        raise ModelError(
+            f"The spec names feature map {name!r} but this version has "
+            f"{', '.join(sorted(classes))}. Upgrade rff_stream, import the package of that map, or "
+            "check where the spec comes from."
+        )
+    features: FeatureMap = classes[name].from_spec(plain, arrays)
+    return features
+
+
+def map_choices() -> dict[str, Any]:
+    """Short names that estimators take as ``features=``, and the class that draws each."""
+    return {choice: cls for cls in MAPS.by_name().values() for choice in cls.choices}
+
+
+def map_class(choice: str) -> Any:
+    """The class that draws the map of this short name.
+
+    Raises
+    ------
+    ValueError
+        When no class does.
+    """
+    known = map_choices()
+    if choice not in known:
+        raise ValueError(
+            f"features={choice!r} but it is one of {', '.join(map(repr, sorted(known)))} or a map."
+        )
+    return known[choice]
 
 
 def spec_fingerprint(spec: tuple[dict[str, Any], Mapping[str, Array]]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.features.base import MAP_ROWS, Nesting
+from rff_stream.features.base import MAP_ROWS, MapRequest, Nesting
 from rff_stream.features.rowwise import (
     FeatureDtype,
     RandomState,
@@ -83,6 +83,7 @@ class RandomBinningFeatures(RowwiseMap):
     variance: float
     dtype: FeatureDtype
     kernel: Mapping[str, Any]
+    choices: ClassVar[tuple[str, ...]] = ("binning",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -147,6 +148,27 @@ class RandomBinningFeatures(RowwiseMap):
             kernel=kernel.spec(),
         )
 
+    @classmethod
+    def short_name(cls) -> str:
+        return "binning"
+
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """About the pilot's mean."""
+        return cls.sample(
+            request.kernel,
+            request.rows.shape[1],
+            request.n_components,
+            origin=request.origin,
+            rng=request.seed,
+            dtype=request.dtype,
+        )
+
+    @classmethod
+    def row_entries(cls, n_components: int) -> int:
+        """One for each grid."""
+        return cls.shape_of(n_components)[0]
+
     @staticmethod
     def shape_of(n_components: int, n_grids: int = N_GRIDS) -> tuple[int, int]:
         """P grids of B buckets that make R columns of at most ``n_grids`` grids."""
@@ -179,19 +201,6 @@ class RandomBinningFeatures(RowwiseMap):
         """s (R',) = variance·B/R': 1/grids where R' is whole grids."""
         count = prior_count(n_components, self.n_components)
         return np.full(count, self.variance * self.n_buckets / count)
-
-    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Plain JSON and arrays that :meth:`from_spec` reads."""
-        plain = {
-            "map": "binning",
-            "n_buckets": self.n_buckets,
-            "n_columns": self.n_columns,
-            "variance": self.variance,
-            "dtype": self.dtype,
-            "kernel": dict(self.kernel),
-        }
-        names = ("pitches", "shifts", "multipliers", "origin")
-        return plain, {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         size = f"{self.n_inputs} inputs to {self.n_components} components"

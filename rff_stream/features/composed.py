@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.features.base import FeatureMap, Nesting
+from rff_stream.features.base import FeatureMap, Nesting, map_from_spec
 from rff_stream.features.rowwise import RowwiseMap, prior_count
 
 __all__ = ["ByColumns", "SideBySide", "Then", "by_columns"]
@@ -51,7 +51,9 @@ class _Composed(RowwiseMap):
         """Plain JSON and arrays: those of part i under names that begin with p<i>_."""
         specs = [part.spec() for part in self.maps]
         arrays = {f"p{i}_{name}": a for i, (_, own) in enumerate(specs) for name, a in own.items()}
-        return self._plain() | {"parts": [plain for plain, _ in specs]}, arrays
+        return {"map": self.short_name()} | self._plain() | {
+            "parts": [plain for plain, _ in specs]
+        }, arrays
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -60,8 +62,6 @@ class _Composed(RowwiseMap):
 
 def _parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[FeatureMap, ...]:
     """The maps of a composed spec."""
-    from rff_stream.features import map_from_spec
-
     try:
         specs = list(plain["parts"])
     except (KeyError, TypeError) as error:
@@ -99,9 +99,6 @@ class SideBySide(_Composed):
     @property
     def n_inputs(self) -> int:
         return int(self.maps[0].n_inputs)
-
-    def _plain(self) -> dict[str, Any]:
-        return {"map": "side_by_side"}
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
@@ -156,9 +153,6 @@ class Then(_Composed):
         """That of the second."""
         return self.second.prior(n_components)
 
-    def _plain(self) -> dict[str, Any]:
-        return {"map": "then"}
-
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
@@ -200,7 +194,7 @@ class ByColumns(_Composed):
 
     def _plain(self) -> dict[str, Any]:
         columns = [list(c) for c in self.columns]
-        return {"map": "by_columns", "columns": columns, "n_inputs": self.n_inputs}
+        return {"columns": columns, "n_inputs": self.n_inputs}
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
@@ -236,7 +230,7 @@ def by_columns(maps: Mapping[Any, FeatureMap], inputs: Sequence[str]) -> ByColum
     <ByColumns of 2: 3 inputs to 5>
     """
     for name, part in maps.items():
-        if not hasattr(part, "fingerprint"):
+        if not isinstance(part, FeatureMap):
             raise TypeError(
                 f"Column {name!r} chose {part!r}, which is no feature map. Give it one, such as "
                 "Periodic(24), or leave the column out."

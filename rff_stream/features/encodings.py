@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,10 +25,6 @@ class _Encoding(RowwiseMap):
     """What encodings share: columns in [−1, 1] or so, prior 1, computed in float64."""
 
     dtype: FeatureDtype
-    _ARRAYS: tuple[str, ...] = ()
-
-    def _name(self) -> str:
-        return _NAMES[type(self)]
 
     @property
     def n_inputs(self) -> int:
@@ -46,11 +42,6 @@ class _Encoding(RowwiseMap):
                 "encoding belong together. Make the smaller encoding."
             )
         return np.ones(self.n_components)
-
-    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Plain JSON and arrays that :meth:`from_spec` reads."""
-        plain = {n: getattr(self, n) for n in self.__dataclass_fields__ if n not in self._ARRAYS}
-        return {"map": self._name()} | plain, {n: getattr(self, n) for n in self._ARRAYS}
 
     def __repr__(self) -> str:
         size = f"{self.n_inputs} inputs to {self.n_components} components"
@@ -133,7 +124,6 @@ class PiecewiseLinear(_Encoding):
 
     knots: Float64
     dtype: FeatureDtype = "float64"
-    _ARRAYS = ("knots",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -170,7 +160,6 @@ class OneHot(_Encoding):
 
     categories: Float64
     dtype: FeatureDtype = "float64"
-    _ARRAYS = ("categories",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -228,11 +217,10 @@ class Scaled(_Encoding):
     origin: Float64
     scale: Float64
     dtype: FeatureDtype = "float64"
-    _ARRAYS = ("origin", "scale")
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
-        for name in self._ARRAYS:
+        for name in ("origin", "scale"):
             shape = (np.size(self.origin),)
             object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
         if not (self.scale > 0).all():
@@ -248,12 +236,3 @@ class Scaled(_Encoding):
 
     def _encoded(self, x: Float64) -> Float64:
         return (x - self.origin) / self.scale
-
-
-_NAMES: dict[type, str] = {
-    Periodic: "periodic",
-    PiecewiseLinear: "piecewise_linear",
-    OneHot: "one_hot",
-    Sphere: "sphere",
-    Scaled: "scaled",
-}

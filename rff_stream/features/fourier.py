@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAP_ROWS, Nesting
+from rff_stream.features.base import MAP_ROWS, MapRequest, Nesting
 from rff_stream.features.cosines import write_cosines, write_pairs
-from rff_stream.features.drawing import Frequencies, check_components, draw, resolve
+from rff_stream.features.frequencies import Frequencies, check_components, draw, resolve
 from rff_stream.features.rowwise import (
     MARGIN,
     PRODUCT_COLUMNS,
@@ -30,6 +30,15 @@ from rff_stream.features.rowwise import (
 from rff_stream.kernels import Kernel, length_scale_vector
 
 __all__ = ["FeatureDtype", "FourierFeatures", "Frequencies", "RandomState"]
+
+SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
+    "auto": (None, None),
+    "orthogonal": (True, "orthogonal"),
+    "fourier": (True, "iid"),
+    "phase": (False, "iid"),
+    "qmc": (None, "sobol"),
+}
+"""Pairs or phases (None: pairs where R is even), and how frequencies are drawn."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +91,7 @@ class FourierFeatures(RowwiseMap):
     variance: float
     dtype: FeatureDtype
     kernel: Mapping[str, Any]
+    choices: ClassVar[tuple[str, ...]] = tuple(SAMPLING)
 
     def __post_init__(self) -> None:
         if np.ndim(self.frequencies) != 2 or not np.size(self.frequencies):
@@ -154,6 +164,21 @@ class FourierFeatures(RowwiseMap):
             kernel=kernel.spec(),
         )
 
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """About the pilot's mean."""
+        paired, frequencies = SAMPLING[choice]
+        return cls.sample(
+            request.kernel,
+            request.rows.shape[1],
+            request.n_components,
+            paired=request.n_components % 2 == 0 if paired is None else paired,
+            frequencies=frequencies,
+            origin=request.origin,
+            rng=request.seed,
+            dtype=request.dtype,
+        )
+
     @property
     def paired(self) -> bool:
         """Whether columns are cos/sin pairs."""
@@ -184,15 +209,8 @@ class FourierFeatures(RowwiseMap):
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays that :meth:`from_spec` reads."""
-        plain = {
-            "map": "fourier",
-            "paired": self.paired,
-            "variance": self.variance,
-            "dtype": self.dtype,
-            "kernel": dict(self.kernel),
-        }
-        names = _shapes(self.frequencies.shape, self.paired)
-        return plain, {name: getattr(self, name) for name in names}
+        plain, arrays = super().spec()
+        return plain | {"paired": self.paired}, arrays
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import Nesting
+from rff_stream.features.base import MapRequest, Nesting
 from rff_stream.features.rowwise import (
     PADDED_ROWS,
     FeatureDtype,
@@ -68,6 +68,7 @@ class HermiteFeatures(RowwiseMap):
     origin: Float64
     variance: float
     dtype: FeatureDtype
+    choices: ClassVar[tuple[str, ...]] = ("hermite",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -119,6 +120,19 @@ class HermiteFeatures(RowwiseMap):
             dtype=dtype,
         )
 
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """For the pilot's mean and standard deviation."""
+        kernel: Any = request.kernel  # sample refuses what is not Gaussian
+        return cls.sample(
+            kernel,
+            request.rows.shape[1],
+            request.n_components,
+            origin=request.origin,
+            deviation=request.scale,
+            dtype=request.dtype,
+        )
+
     @property
     def n_inputs(self) -> int:
         return int(self.orders.shape[1])
@@ -145,12 +159,6 @@ class HermiteFeatures(RowwiseMap):
     def prior(self, n_components: int | None = None) -> Float64:
         """1 for each of the first R' columns."""
         return np.ones(prior_count(n_components, self.n_components))
-
-    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Plain JSON and arrays that :meth:`from_spec` reads."""
-        plain = {"map": "hermite", "variance": self.variance, "dtype": self.dtype}
-        names = ("orders", "length_scale", "deviation", "origin")
-        return plain, {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         size = f"{self.n_inputs} inputs to {self.n_components} components"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -13,7 +13,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import Nesting, spec_fingerprint
+from rff_stream.features.base import MAPS, Nesting, spec_fingerprint
 from rff_stream.features.partition import Partition
 from rff_stream.features.rectangular import packed, solve_rows, triangle_size
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
@@ -71,6 +71,8 @@ class LocalFeatures:
     kernel: ExactKernel
     nugget: float
     dtype: FeatureDtype
+
+    choices: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -251,6 +253,11 @@ class LocalFeatures:
                 "Check where it comes from; a stored model has all of its fields."
             ) from error
 
+    @classmethod
+    def short_name(cls) -> str:
+        """What specs call it."""
+        return "local"
+
     @cached_property
     def fingerprint(self) -> str:
         """sha256 of ``spec()``: equal fingerprints are equal maps."""
@@ -295,6 +302,9 @@ class LocalFeatures:
                 "Encode the columns as floats, or leave them out."
             )
         return X
+
+
+MAPS.add(LocalFeatures)
 
 
 def _choose(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
-from rff_stream.features.base import Nesting
+from rff_stream.features.base import MapRequest, Nesting
 from rff_stream.features.landmarks import LandmarkMethod, choose_landmarks
 from rff_stream.features.rowwise import (
     MARGIN,
@@ -85,6 +84,7 @@ class NystroemFeatures(RowwiseMap):
     method: Whitening
     dtype: FeatureDtype
     kernel: ExactKernel
+    choices: ClassVar[tuple[str, ...]] = ("nystroem",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -147,6 +147,17 @@ class NystroemFeatures(RowwiseMap):
             raise ValueError(f"whitening={whitening!r} but it is one of 'cholesky', 'eigen'.")
         return cls(chosen, _inverse_root(values, floor), whitening, dtype, kernel)
 
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """Of rows of the pilot."""
+        return cls.sample(
+            request.kernel,
+            request.rows,
+            request.n_components,
+            rng=request.seed,
+            dtype=request.dtype,
+        )
+
     @property
     def n_inputs(self) -> int:
         return int(self.landmarks.shape[1])
@@ -169,28 +180,11 @@ class NystroemFeatures(RowwiseMap):
             )
         return np.ones(count)
 
-    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Plain JSON and arrays that :meth:`from_spec` reads."""
-        plain = {
-            "map": "nystroem",
-            "method": self.method,
-            "dtype": self.dtype,
-            "kernel": self.kernel.spec(),
-        }
-        return plain, {"landmarks": self.landmarks, "whitening": self.whitening}
-
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
-        try:
-            kernel = kernel_from_spec(plain["kernel"])
-            own = (arrays["landmarks"], arrays["whitening"], plain["method"], plain["dtype"])
-            return cls(*own, kernel)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"The spec of a Nyström map cannot be read: {error!r}. "
-                "Check where it comes from; a stored model has all of its fields."
-            ) from error
+        kernel = kernel_from_spec(plain.get("kernel", {}))
+        return super().from_spec(dict(plain) | {"kernel": kernel}, arrays)
 
     def __repr__(self) -> str:
         size = f"{self.n_inputs} inputs to {self.n_components} components"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -13,7 +14,16 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAP_ROWS, FeatureMap, Nesting, spec_fingerprint
+from rff_stream.features.base import (
+    MAP_ROWS,
+    MAPS,
+    FeatureMap,
+    MapRequest,
+    Nesting,
+    spec_fingerprint,
+)
+from rff_stream.kernels import ExactKernel
+from rff_stream.registry import snake_case
 
 if TYPE_CHECKING:
     from rff_stream.features.composed import SideBySide, Then
@@ -47,14 +57,23 @@ in a batch nor on R. Without this, OpenBLAS on AVX2 (Haswell, Zen) gives other b
 
 
 class RowwiseMap:
-    """A map that writes at most 128 rows at a time; subclasses give ``_map_batch``.
+    """What every map shares; a map is one frozen dataclass derived from it, in one file.
+
+    It has the fields that rebuild it (arrays, numbers, texts), the properties ``n_inputs``,
+    ``n_components`` and ``nesting`` of :class:`FeatureMap`, ``dtype`` as a field or a property,
+    ``prior``, and ``_map_batch``, which writes the features of at most 128 rows. Its name, spec
+    and fingerprint come from here. For a short name that estimators know (``features="…"``), set
+    ``choices`` and write ``drawn_for``.
 
     Rows are mapped in batches padded to one size, so that (on one BLAS thread) a row has the
     same bits whatever batch it arrives in and however it lies in memory.
     """
 
+    choices: ClassVar[tuple[str, ...]] = ()
+    """Short names that estimators take as ``features=``."""
+
     if TYPE_CHECKING:
-        __dataclass_fields__: dict[str, Any]
+        __dataclass_fields__: ClassVar[dict[str, Any]]
 
         @property
         def n_inputs(self) -> int: ...
@@ -65,7 +84,33 @@ class RowwiseMap:
         @property
         def nesting(self) -> Nesting: ...
         def prior(self, n_components: int | None = None) -> Float64: ...
-        def spec(self) -> tuple[dict[str, Any], dict[str, Array]]: ...
+
+    def __init_subclass__(cls) -> None:
+        MAPS.add(cls)
+
+    @classmethod
+    def _fields(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls)]
+
+    @classmethod
+    def short_name(cls) -> str:
+        """What specs call it: "piecewise_linear", "fourier" for FourierFeatures."""
+        return snake_case(cls.__name__.removesuffix("Features"))
+
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> FeatureMap:
+        """The map that an estimator asks for by one of ``choices``."""
+        raise ValueError(f"features={choice!r} names no map that {cls.__name__} draws.")
+
+    @classmethod
+    def row_entries(cls, n_components: int) -> int:
+        """Entries of a row of R columns that are not 0, before the map is drawn."""
+        return n_components
+
+    @property
+    def independent_terms(self) -> tuple[int, float] | None:
+        """How many terms the kernel is the mean of, and the range of one; None: not random."""
+        return None
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
@@ -82,7 +127,7 @@ class RowwiseMap:
         """
         fields: dict[str, Any] = {k: plain[k] for k in plain.keys() - {"map"}} | dict(arrays)
         try:
-            if fields.keys() != cls.__dataclass_fields__.keys():
+            if fields.keys() != set(cls._fields()):
                 raise ValueError(f"its fields are {sorted(fields)}")
             return cls(**fields)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -90,6 +135,20 @@ class RowwiseMap:
                 f"The spec of a map {plain.get('map')!r} cannot be read: {error!r}. "
                 "Check where it comes from; a stored model has all of its fields."
             ) from error
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Plain JSON and arrays that :meth:`from_spec` reads; a field of None is left out."""
+        plain: dict[str, Any] = {"map": self.short_name()}
+        arrays: dict[str, Array] = {}
+        for name in self._fields():
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                arrays[name] = value
+            elif isinstance(value, ExactKernel):
+                plain[name] = value.spec()
+            elif value is not None:
+                plain[name] = dict(value) if isinstance(value, Mapping) else value
+        return plain, arrays
 
     @cached_property
     def fingerprint(self) -> str:
@@ -122,7 +181,7 @@ class RowwiseMap:
         return Z
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        fields = (getattr(self, name) for name in self._fields())
         return type(self), tuple(fields)  # without what is cached: the map travels light
 
     def __or__(self, other: Any) -> SideBySide:

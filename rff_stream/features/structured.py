@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,9 +13,9 @@ from scipy.linalg import hadamard
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.features.base import Nesting
+from rff_stream.features.base import MapRequest, Nesting
 from rff_stream.features.cosines import write_cosines, write_pairs
-from rff_stream.features.drawing import check_components
+from rff_stream.features.frequencies import check_components
 from rff_stream.features.rowwise import (
     PADDED_ROWS,
     FeatureDtype,
@@ -82,6 +82,7 @@ class StructuredFeatures(RowwiseMap):
     variance: float
     dtype: FeatureDtype
     kernel: Mapping[str, Any]
+    choices: ClassVar[tuple[str, ...]] = ("structured",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -138,6 +139,19 @@ class StructuredFeatures(RowwiseMap):
             kernel=kernel.spec(),
         )
 
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """About the pilot's mean; pairs where R is even."""
+        return cls.sample(
+            request.kernel,
+            request.rows.shape[1],
+            request.n_components,
+            paired=request.n_components % 2 == 0,
+            origin=request.origin,
+            rng=request.seed,
+            dtype=request.dtype,
+        )
+
     @property
     def paired(self) -> bool:
         """Whether columns are cos/sin pairs."""
@@ -165,18 +179,6 @@ class StructuredFeatures(RowwiseMap):
         count = prior_count(n_components, self.n_components)
         check_components(count, self.paired)
         return np.full(count, 2 * self.variance / count)
-
-    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Plain JSON and arrays that :meth:`from_spec` reads."""
-        plain = {
-            "map": "structured",
-            "variance": self.variance,
-            "dtype": self.dtype,
-            "kernel": dict(self.kernel),
-        }
-        names = ["signs", "first_signs", "lengths", "origin", "scale"]
-        names += [] if self.paired else ["phases"]
-        return plain, {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
