@@ -127,8 +127,11 @@ def test_places_that_hold_no_data_are_named(tmp_path):
     with pytest.raises(DataError, match='without arrays: it holds "inside"'):
         open_source(tmp_path / "g.zarr")
     (tmp_path / "d.nc").write_bytes(b"CDF")
-    with pytest.raises(DataError, match=r"xarray.open_dataset"):
+    with pytest.raises(DataError, match=r"cannot be opened as netCDF"):
         open_source(tmp_path / "d.nc")
+    (tmp_path / "d.grib").write_bytes(b"GRIB")
+    with pytest.raises(DataError, match=r"xarray.open_dataset"):
+        open_source(tmp_path / "d.grib")
 
 
 def test_a_pickle_codec_is_refused_before_anything_is_read(tmp_path):

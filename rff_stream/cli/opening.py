@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rff_stream.cli.arguments import Learner, Machine, Selection
-from rff_stream.errors import DataError
 
 __all__ = [
     "answered",
@@ -19,24 +18,12 @@ __all__ = [
     "source_of",
 ]
 
-NETCDF = (".nc", ".nc4", ".cdf", ".netcdf")
-
 
 def opened(data: str) -> Any:
-    """The path of a Zarr group, or the lazy Dataset of a netCDF file."""
-    if not data.lower().endswith(NETCDF):
-        return data
-    import xarray
+    """The lazy Dataset of a netCDF file, whose coordinates go with predictions; else the path."""
+    from rff_stream.sources.paths import format_of, netcdf
 
-    try:
-        return xarray.open_dataset(
-            data, decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder()
-        )
-    except (OSError, ValueError, ImportError) as cause:
-        raise DataError(
-            f"{data} cannot be opened as netCDF: {type(cause).__name__}: {cause}. It must be "
-            f"whole, and a package that reads it installed: pip install 'rff_stream[netcdf]'."
-        ) from cause
+    return netcdf(data) if format_of(data) == "netcdf" else data
 
 
 def source_of(data: str, selection: Selection, seed: int, *, labels: bool = False) -> Any:

@@ -21,7 +21,8 @@ from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.identity import stamps_of
 from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Selection, Source
-from rff_stream.sources.values import as_text, is_from, listed
+from rff_stream.sources.trace import Traced
+from rff_stream.sources.values import as_text, listed
 from rff_stream.sources.variable import Variable
 
 __all__ = ["Growth", "PartSource", "can_grow", "check_unchanged", "growth_of", "record_of"]
@@ -206,7 +207,7 @@ def _written(
 
 def _stored(variable: Variable) -> bool:
     """Whether its values lie in a Zarr array."""
-    return variable.kind == "lazy" and is_from(variable.data, "rff_stream")
+    return isinstance(variable.data, Traced)
 
 
 def _stamped(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], int]:

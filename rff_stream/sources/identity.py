@@ -33,7 +33,7 @@ def identity(variable: Variable) -> Any:
     if variable.kind == "memory":
         return of_memory(variable.data)
     if is_from(variable.data, "rff_stream"):
-        return of_stored(variable.data.array)
+        return variable.data.identity()
     return of_file(variable.file)
 
 

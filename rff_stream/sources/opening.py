@@ -43,10 +43,13 @@ class Opener:
 
 
 OPENERS = (
-    Opener(".zarr", "stored", ("builtins.str", "pathlib", "zarr")),
+    Opener(".zarr", "stored", ("zarr",)),
+    Opener(".paths", "stored", ("builtins.str", "pathlib", "icechunk")),
     Opener(".labelled", "labelled", ("xarray",)),
     Opener(".daskframes", "lazy", ("dask.dataframe", "dask_expr")),
-    Opener(".frames", "table", ("pandas", "polars", "pyarrow", "modin")),
+    Opener(".frames", "table", ("pandas", "modin")),
+    Opener(".arrow", "table", ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch")),
+    Opener(".arrow", "lazy", ("polars.lazyframe", "pyarrow._dataset", "duckdb")),
     Opener(".arrays", "lazy", ("dask.array",)),
     Opener(".arrays", "array", ("numpy", "builtins.list", "builtins.tuple", "builtins.range")),
     Opener(".arrays", "array", ("builtins.memoryview", "array.array", "scipy.sparse")),
@@ -56,10 +59,17 @@ OPENERS = (
 """The first that knows a type opens it; what none knows is refused by its name."""
 
 
+STREAM = Opener(".arrow", "lazy", ())
+"""Opens what gives Arrow batches by the PyCapsule protocol: relations, queries, readers."""
+
+
 def opener_of(X: Any) -> Opener | None:
     """Who opens X; None for a container that is not known."""
     known = (opener for opener in OPENERS for each in opener.types if is_from(X, each))
-    return next(known, OPENERS[0] if isinstance(X, os.PathLike) else None)
+    found = next(known, None)
+    if found is None and isinstance(X, os.PathLike):
+        return OPENERS[1]
+    return STREAM if found is None and hasattr(type(X), "__arrow_c_stream__") else found
 
 
 def kind_of(X: Any) -> Kind | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from, listed
+from rff_stream.sources.values import is_from, listed, regular_edges
 
 __all__ = ["Traced", "one_graph", "rechecked", "stored_array"]
 
@@ -149,6 +149,17 @@ class Traced:
             raise
         except Exception as cause:
             raise DataError(self.message(key, cause)) from cause
+
+    def bounds(self) -> tuple[tuple[int, ...], ...]:
+        """Where the stored chunks begin and end along each dimension."""
+        steps = zip(self.shape, self.array.chunks, strict=True)
+        return tuple(regular_edges(size, step) for size, step in steps)
+
+    def identity(self) -> list[Any]:
+        """What tells one state of the stored array from another."""
+        from rff_stream.sources.identity import of_stored
+
+        return of_stored(self.array)
 
     def message(self, key: Any, cause: Exception) -> str:
         """Store, array, chunk and cause."""

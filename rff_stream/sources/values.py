@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.words import redacted
 
 if TYPE_CHECKING:
     import pandas
@@ -30,14 +32,19 @@ __all__ = [
     "Labels",
     "NamedLabels",
     "Numbers",
+    "arrow_values",
     "as_numbers",
     "as_text",
     "check_index",
     "column_values",
     "is_from",
     "is_masked",
+    "kind_in_words",
     "listed",
+    "missing_extra",
+    "needed_package",
     "plain_array",
+    "regular_edges",
     "suggestion",
     "units_of_time",
     "unknown_container",
@@ -235,7 +242,9 @@ def refusal(name: str, what: str) -> str:
     """Why values are no column of numbers, and what to do."""
     return (
         f"{name!r} holds {what}, but a column holds numbers or times: an argument must be a "
-        f"real number, not a string or another object. Encode it as numbers, or leave it out."
+        f"real number, not a string or another object. Encode it as numbers first, such as with "
+        f"make_column_transformer((OneHotEncoder(), [{name!r}]), remainder='passthrough') of "
+        f"scikit-learn in a pipeline, or leave it out with inputs=[…]."
     )
 
 
@@ -266,6 +275,11 @@ def unknown_container(role: str, values: Any) -> KindError:
         f"Convert it: numpy.asarray(…) where it fits in memory, dask.array.from_array(…) where "
         f"slices of it can be read."
     )
+
+
+def regular_edges(size: int, step: int) -> tuple[int, ...]:
+    """Where chunks of one length begin and end along a dimension."""
+    return (*range(0, size, max(1, step)), size) if size else (0,)
 
 
 def plain_array(values: Any) -> Array:
@@ -317,6 +331,68 @@ def check_text(values: Array) -> None:
             f"A label is {cause.object!r}, which is no text in UTF-8. A label is a number, a time "
             f"or text. Decode the column with the encoding that it was written in."
         ) from cause
+
+
+def arrow_values(chunks: Any, kind: Any) -> Array:
+    """Arrow chunks of one type in numpy: nulls are NaN, NaT or None; times have no zone (UTC)."""
+    import pyarrow as pa
+
+    column = pa.chunked_array(chunks, type=kind)
+    types = pa.types
+    if types.is_dictionary(kind):
+        return arrow_values(column.cast(kind.value_type).chunks, kind.value_type)
+    if types.is_decimal(kind) or (types.is_integer(kind) and column.null_count):
+        column = column.cast(pa.float64(), safe=False)
+    elif types.is_boolean(kind) and column.null_count:
+        column = column.cast(pa.uint8()).cast(pa.float64())
+    elif types.is_date(kind):
+        column = column.cast(pa.timestamp("s") if types.is_date32(kind) else pa.timestamp("ms"))
+    values: Array = column.to_numpy()
+    return values
+
+
+def kind_in_words(kind: Any) -> str:
+    """What an Arrow column holds that is no number or time: "strings (dtype string)"; else ""."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return f"categories (dtype {kind})"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return f"strings (dtype {kind})"
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    times = (types.is_timestamp, types.is_date, types.is_duration)
+    return "" if any(each(kind) for each in (*numbers, *times)) else f"objects (dtype {kind})"
+
+
+def needed_package(name: str, extra: str, fact: str) -> Any:
+    """A package of an extra.
+
+    Raises
+    ------
+    DataError
+        It is not installed: with the line that installs it.
+    """
+    try:
+        return import_module(name)
+    except ImportError as cause:
+        raise DataError(
+            f"{fact}, which is read with {name}, and that is not installed ({cause}). It comes "
+            f"with an extra. Install it: pip install 'rff_stream[{extra}]'."
+        ) from cause
+
+
+EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure"}
+"""Packages of file systems, and the extra that installs them."""
+
+
+def missing_extra(path: str, cause: ImportError) -> DataError:
+    """The error of a URL whose file system is not installed, with the line that installs it."""
+    extra = next((extra for name, extra in EXTRAS.items() if name in str(cause)), "all")
+    return DataError(
+        f"{redacted(path)} is on a file system whose package is not installed ({cause}). It comes "
+        f"with an extra. Install it: pip install 'rff_stream[{extra}]'."
+    )
 
 
 def check_index(X: Any, **others: Any) -> None:

@@ -19,9 +19,10 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from, is_masked, plain_array
+from rff_stream.sources.values import is_from, is_masked, plain_array, regular_edges
 
 __all__ = [
+    "Bounds",
     "Kind",
     "Layout",
     "Part",
@@ -234,18 +235,12 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
         bounds = tuple(boundaries(chunks) for chunks in data.chunks)
         return Variable(name, tuple(dims), data, "graph", bounds, chunked=True, **more)
     if is_from(data, "rff_stream"):
-        return Variable(name, tuple(dims), data, "lazy", *stored_bounds(data), **more)
+        return Variable(name, tuple(dims), data, "lazy", data.bounds(), True, **more)
     data = plain_array(data) if is_masked(data) else np.asarray(data)
     bounds = tuple((0, size) for size in data.shape)
     return Variable(name, tuple(dims), data, "memory", bounds, **more)
 
 
-def stored_bounds(data: Any) -> tuple[Bounds, bool]:
-    """Where the chunks of a stored array begin, and that it has some."""
-    return regular_bounds(data.shape, data.array.chunks), True
-
-
 def regular_bounds(shape: Sequence[int], steps: Sequence[int]) -> Bounds:
     """Boundaries of chunks of one length along each dimension."""
-    pairs = zip(shape, steps, strict=True)
-    return tuple((*range(0, size, max(1, step)), size) if size else (0,) for size, step in pairs)
+    return tuple(regular_edges(size, step) for size, step in zip(shape, steps, strict=True))

@@ -25,7 +25,7 @@ from rff_stream.sources.checked import (
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import open_table
-from rff_stream.sources.values import listed
+from rff_stream.sources.values import listed, missing_extra
 from rff_stream.words import redacted
 
 if TYPE_CHECKING:
@@ -96,7 +96,10 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
     """Store of a local path or a URL."""
     if "://" in path and not path.startswith("file://"):
         options = None if storage_options is None else dict(storage_options)
-        remote = FsspecStore.from_url(path, storage_options=options, read_only=True)
+        try:
+            remote = FsspecStore.from_url(path, storage_options=options, read_only=True)
+        except ImportError as cause:
+            raise missing_extra(path, cause) from cause
         return Place(remote, "", redacted(path))
     local = Path(path.removeprefix("file://"))
     if not local.exists():

@@ -1,0 +1,285 @@
+"""Tables through Arrow: polars, pyarrow, DuckDB and whatever else gives Arrow batches.
+
+A table in memory gives its columns. Parquet is read by row groups, where the work is done. What
+can only be read from its start (a lazy query, a DuckDB relation, CSV) is written once, batch by
+batch and only the columns that are needed, to a temporary Parquet file, and read from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.sources.arrays import as_it_is
+from rff_stream.sources.columns import align
+from rff_stream.sources.grid import GridSource
+from rff_stream.sources.request import Request
+from rff_stream.sources.tables import Table
+from rff_stream.sources.values import arrow_values, is_from, kind_in_words, needed_package
+from rff_stream.sources.variable import Bounds, Variable, boundaries, variable_of
+
+__all__ = ["ArrowTable", "RowGroups", "RowGroupsColumn", "open_container", "open_dataset"]
+
+GROUP_ROWS = 65_536
+"""Rows in a row group of a temporary file: about a leaf."""
+
+IN_MEMORY = ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch")
+
+
+def open_container(X: Any, y: Any, request: Request) -> GridSource:
+    """A source of the rows of a table in memory, a query or a dataset."""
+    pa = needed_package("pyarrow", "dataframe", f"X is a {type(X).__module__}.{type(X).__name__}")
+    if any(is_from(X, each) for each in IN_MEMORY):
+        return align(ArrowTable(pa.table(X)), y, request).source(as_it_is, request)
+    if is_from(X, "pyarrow._dataset"):
+        return open_dataset(X, y, request)
+    return open_query(X, y, request)
+
+
+class ArrowTable(Table):
+    """The columns of an Arrow table in memory."""
+
+    def __init__(self, table: Any) -> None:
+        def column(name: str) -> Variable:
+            kind = table.schema.field(name).type
+            values, note = arrow_values(table.column(name).chunks, kind), kind_in_words(kind)
+            return variable_of(name, ("rows",), values, note=note)
+
+        super().__init__(column_names(table.schema), column, "the table")
+
+
+def column_names(schema: Any) -> list[str]:
+    """Names of the columns, each once."""
+    names = [str(name) for name in schema.names]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"The table has several columns named {twice!r}. Columns are found by name, so each "
+            f"has its own. Rename them."
+        )
+    return names
+
+
+def open_dataset(dataset: Any, y: Any, request: Request) -> GridSource:
+    """A source of the rows of a pyarrow Dataset: Parquet by row groups, others through a copy."""
+    if not is_from(dataset, "pyarrow._dataset.FileSystemDataset") or not is_parquet(dataset):
+        return open_query(dataset, y, request)
+    groups = RowGroups.of(dataset)
+    return align(stored_table(groups), y, request).source(as_it_is, request)
+
+
+def is_parquet(dataset: Any) -> bool:
+    """Whether the files of a dataset are Parquet."""
+    return bool(dataset.format.default_extname == "parquet")
+
+
+def open_query(X: Any, y: Any, request: Request) -> GridSource:
+    """A source of what is read from its start only: written once to a temporary file."""
+    schema = schema_of(X)
+    used = columns_asked_for(schema, y, request)
+    groups = RowGroups.of(*written(X, used))
+    return align(stored_table(groups), y, request).source(as_it_is, request)
+
+
+def schema_of(X: Any) -> Any:
+    """Names and types of a query, which is not run."""
+    import pyarrow as pa
+
+    if is_from(X, "polars.lazyframe"):
+        return X.limit(0).collect().to_arrow().schema
+    if is_from(X, "duckdb"):
+        return X.limit(0).to_arrow_table().schema
+    if is_from(X, "pyarrow._dataset"):
+        return X.schema
+    if hasattr(X, "__arrow_c_schema__"):
+        return pa.schema(X)
+    return pa.RecordBatchReader.from_stream(X).schema
+
+
+def columns_asked_for(schema: Any, y: Any, request: Request) -> list[str]:
+    """Names of the columns that rows are made of."""
+    table = ArrowTable(schema.empty_table())
+    named = replace(
+        request,
+        sample_weight=name_or_none(request.sample_weight),
+        by=name_or_none(request.by),
+    )
+    draft = align(table, y if is_names(y) else None, named)
+    return [variable.name for variable in draft.variables]
+
+
+def name_or_none(values: Any) -> str | None:
+    """A name; None for values, which are no columns of the table."""
+    return values if isinstance(values, str) else None
+
+
+def is_names(y: Any) -> bool:
+    """Whether y is a name or names."""
+    several = isinstance(y, (list, tuple)) and all(isinstance(name, str) for name in y)
+    return isinstance(y, str) or several
+
+
+def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:
+    """A dataset of one temporary Parquet file with these columns, and its folder."""
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    folder = Folder()
+    path = folder.path / "rows.parquet"
+    if is_from(X, "polars.lazyframe"):
+        X.select(list(columns)).sink_parquet(path, row_group_size=GROUP_ROWS)
+    else:
+        batches = batches_of(X, columns)
+        with pq.ParquetWriter(path, batches.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=GROUP_ROWS)
+    return ds.dataset(path, format="parquet"), folder
+
+
+def batches_of(X: Any, columns: Sequence[str]) -> Any:
+    """The columns as a reader of Arrow batches."""
+    import pyarrow as pa
+
+    if is_from(X, "duckdb"):
+        quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+        return X.project(quoted).to_arrow_reader(GROUP_ROWS)
+    if is_from(X, "pyarrow._dataset"):
+        return X.scanner(columns=list(columns), batch_size=GROUP_ROWS).to_reader()
+    reader = pa.RecordBatchReader.from_stream(X)
+    schema = pa.schema([reader.schema.field(name) for name in columns])
+    picked = (batch.select(list(columns)) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, picked)
+
+
+class Folder:
+    """A temporary folder that goes when nothing refers to it any more.
+
+    A copy in another process knows the path alone and deletes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="rff_stream-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def stored_table(groups: RowGroups) -> Table:
+    """The columns of Parquet files."""
+
+    def column(name: str) -> Variable:
+        kind = groups.schema.field(name).type
+        stored = RowGroupsColumn(groups, name, arrow_values([], kind).dtype)
+        note = kind_in_words(kind)
+        return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, note=note)
+
+    return Table(column_names(groups.schema), column, "the table")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowGroups:
+    """Parquet files as runs of rows: small, picklable, read where the work is done.
+
+    Parameters
+    ----------
+    fragments : tuple of pyarrow.dataset.ParquetFileFragment
+    groups : tuple of (fragment, row group)
+    edges : tuple of int
+        Rows before each row group, then all.
+    schema : pyarrow.Schema
+    folder : Folder or None
+        The temporary folder that they lie in.
+    """
+
+    fragments: tuple[Any, ...]
+    groups: tuple[tuple[int, int], ...]
+    edges: tuple[int, ...]
+    schema: Any
+    folder: Folder | None = None
+
+    @classmethod
+    def of(cls, dataset: Any, folder: Folder | None = None) -> RowGroups:
+        """The row groups of a dataset: reads the footer of every file."""
+        fragments = tuple(sorted(dataset.get_fragments(), key=lambda each: str(each.path)))
+        groups, lengths = [], []
+        for i, fragment in enumerate(fragments):
+            for group in fragment.row_groups:
+                groups.append((i, int(group.id)))
+                lengths.append(int(group.num_rows))
+        return cls(fragments, tuple(groups), boundaries(lengths), dataset.schema, folder)
+
+    def column(self, name: str, lo: int, hi: int) -> Array:
+        """Values lo:hi of a column."""
+        first = max(bisect_right(self.edges, lo) - 1, 0)
+        last = first
+        while last < len(self.groups) and self.edges[last] < hi:
+            last += 1
+        parts = []
+        for i, run in groupby(self.groups[first:last], key=lambda group: group[0]):
+            some = self.fragments[i].subset(row_group_ids=[group for _, group in run])
+            table = some.to_table(schema=self.schema, columns=[name], use_threads=False)
+            parts.append(table.column(name))
+        chunks = [chunk for part in parts for chunk in part.chunks]
+        values = arrow_values(chunks, self.schema.field(name).type)
+        return values[lo - self.edges[first] :][: hi - lo]
+
+    def identity(self) -> list[Any]:
+        """Path, size and time of every file; what is in it where it is a temporary one."""
+        if self.folder is not None:
+            with open(self.folder.path / "rows.parquet", "rb") as file:
+                return [hashlib.file_digest(file, "sha256").hexdigest()]
+        return [
+            [info.path, info.size, info.mtime_ns]
+            for fragment in self.fragments
+            for info in [fragment.filesystem.get_file_info(fragment.path)]
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowGroupsColumn:
+    """One column of Parquet files, to be sliced.
+
+    Parameters
+    ----------
+    groups : RowGroups
+    name : str
+    dtype : dtype
+    """
+
+    groups: RowGroups
+    name: str
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Rows."""
+        return (self.groups.edges[-1],)
+
+    def bounds(self) -> Bounds:
+        """Where row groups begin and end."""
+        return (tuple(sorted({*self.groups.edges})),)
+
+    def identity(self) -> list[Any]:
+        """What tells one state of the files from another."""
+        return [self.name, self.groups.identity()]
+
+    def __getitem__(self, key: tuple[slice, ...]) -> Array:
+        part = key[0]
+        try:
+            return self.groups.column(self.name, part.start, part.stop)
+        except Exception as cause:
+            raise DataError(
+                f"Column {self.name!r} could not be read: {type(cause).__name__}: {cause}. Every "
+                f"file must be whole and where it was when the run began; if it is a temporary "
+                f"file of a query, all workers must see the folder for temporary files."
+            ) from cause

@@ -1,0 +1,167 @@
+"""Paths and URLs, opened by what they hold: Zarr, icechunk, NetCDF, Parquet, Arrow and CSV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rff_stream.errors import DataError
+from rff_stream.sources import zarr
+from rff_stream.sources.protocol import Source
+from rff_stream.sources.request import Request
+from rff_stream.sources.values import is_from, missing_extra, needed_package
+from rff_stream.words import redacted
+
+__all__ = ["netcdf", "open_container"]
+
+NETCDF = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5")
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".csv.zst": "csv",
+    ".orc": "orc",
+}
+"""Ends of names, and what pyarrow calls their format."""
+
+FIRST_BYTES = {
+    b"PAR1": "parquet",
+    b"ARROW1": "ipc",
+    b"CDF": "netcdf",
+    b"\x89HDF": "netcdf",
+    b"PK\x03\x04": "zarr",
+    b"ORC": "orc",
+}
+
+ICECHUNK = ("refs", "repo")
+"""Beside its snapshots a repository has one of these."""
+
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+
+
+def open_container(X: Any, y: Any, request: Request) -> Source:
+    """A source of what lies at a path, at a URL, or behind an icechunk session."""
+    if is_from(X, "icechunk"):
+        return zarr.open_container(session_store(X), y, request)
+    path = os.fspath(X)
+    kind = format_of(path)
+    if kind == "netcdf":
+        from rff_stream.sources import labelled
+
+        return labelled.open_container(netcdf(path), y, request)
+    if kind == "icechunk":
+        return zarr.open_container(session_store(repository(path)), y, request)
+    if kind == "zarr":
+        return zarr.open_container(path, y, request)
+    from rff_stream.sources import arrow
+
+    return arrow.open_dataset(dataset(path, kind, request.storage_options), y, request)
+
+
+def format_of(path: str) -> str:
+    """What a path holds: "zarr", "icechunk", "netcdf", or a format of pyarrow's datasets."""
+    ends = FORMATS | dict.fromkeys(NETCDF, "netcdf")
+    by_name = next((kind for end, kind in ends.items() if path.lower().endswith(end)), "zarr")
+    local = None if is_remote(path) else Path(path.removeprefix("file://"))
+    if local is not None and local.is_dir():
+        return format_of_folder(local)
+    if local is not None and local.is_file():
+        with open(local, "rb") as file:
+            start = file.read(8)
+        by_bytes = (kind for known, kind in FIRST_BYTES.items() if start.startswith(known))
+        return next(by_bytes, by_name)
+    return by_name
+
+
+def format_of_folder(folder: Path) -> str:
+    """What a folder holds: the metadata of a store, or files of one format."""
+    if any((folder / name).exists() for name in ZARR_FILES):
+        return "zarr"
+    if (folder / "snapshots").is_dir() and any((folder / name).exists() for name in ICECHUNK):
+        return "icechunk"
+    for name in (each.name.lower() for each in folder.rglob("*") if each.is_file()):
+        kind = next((kind for end, kind in FORMATS.items() if name.endswith(end)), None)
+        if kind is not None:
+            return kind
+    return "zarr"
+
+
+def is_remote(path: str) -> bool:
+    """Whether this is the URL of another machine."""
+    return "://" in path and not path.startswith("file://")
+
+
+def netcdf(path: str) -> Any:
+    """The lazy Dataset of a NetCDF file.
+
+    Raises
+    ------
+    DataError
+        It is damaged, or what reads it is not installed.
+    """
+    import xarray
+
+    if "://" not in path and not Path(path).exists():
+        raise DataError(f"{path} does not exist. Look at the path; it counts from {Path.cwd()}.")
+    try:
+        return xarray.open_dataset(
+            path, decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder()
+        )
+    except (OSError, ValueError, ImportError) as cause:
+        raise DataError(
+            f"{path} cannot be opened as netCDF: {type(cause).__name__}: {cause}. It must be "
+            f"whole, and a package that reads it installed: pip install 'rff_stream[netcdf]'."
+        ) from cause
+
+
+def repository(path: str) -> Any:
+    """The icechunk repository in a local folder."""
+    icechunk = needed_package("icechunk", "icechunk", f"{path} is an icechunk repository")
+    local = str(Path(path.removeprefix("file://")).absolute())
+    return icechunk.Repository.open(icechunk.local_filesystem_storage(local))
+
+
+def session_store(X: Any) -> Any:
+    """The Zarr store of an icechunk repository (branch main), session or store."""
+    session = X.readonly_session("main") if hasattr(X, "readonly_session") else X
+    return session.store if hasattr(session, "store") else session
+
+
+def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> Any:
+    """The pyarrow Dataset of a file, a folder or the files of a pattern."""
+    needed_package("pyarrow", "dataframe", f"{redacted(path)} holds {kind}")
+    import pyarrow.dataset as ds
+
+    if "://" in path:
+        import fsspec
+        from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+        try:
+            files, inside = fsspec.core.url_to_fs(path, **(storage_options or {}))
+        except ImportError as cause:
+            raise missing_extra(path, cause) from cause
+        system: Any = PyFileSystem(FSSpecHandler(files))
+    else:
+        import fsspec
+
+        files, inside, system = fsspec.filesystem("file"), str(Path(path).absolute()), None
+    pattern = any(letter in inside for letter in "*?[")
+    places: Any = sorted(files.glob(inside)) if pattern else inside
+    if not places or (not pattern and not files.exists(inside)):
+        raise DataError(
+            f"{redacted(path)} does not exist. X is an array, a table, or the path of data. "
+            f"Look at the path; it counts from {Path.cwd()}."
+        )
+    try:
+        return ds.dataset(places, format=kind, filesystem=system, partitioning="hive")
+    except (OSError, ValueError) as cause:
+        raise DataError(
+            f"{redacted(path)} cannot be opened as {kind}: {type(cause).__name__}: {cause}. Every "
+            f"file must be whole and have the same columns."
+        ) from cause
