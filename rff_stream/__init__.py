@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Cauchy": "kernels",
+    "Cells": "features",
     "FourierFeatures": "features",
     "Gaussian": "kernels",
     "GaussianProcessRegressor": "estimators",
@@ -25,6 +26,7 @@ _HOMES = {
     "KernelPCA": "estimators",
     "KernelRidge": "estimators",
     "Laplacian": "kernels",
+    "LocalFeatures": "features",
     "Matern": "kernels",
     "MomentStore": "store",
     "Moments": "moments",
@@ -55,8 +57,10 @@ if TYPE_CHECKING:
     )
     from rff_stream.execution import collect
     from rff_stream.features import (
+        Cells,
         FourierFeatures,
         HermiteFeatures,
+        LocalFeatures,
         NystroemFeatures,
         RandomBinningFeatures,
     )
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cauchy",
+    "Cells",
     "FourierFeatures",
     "Gaussian",
     "GaussianProcessRegressor",
@@ -78,6 +83,7 @@ __all__ = [
     "KernelPCA",
     "KernelRidge",
     "Laplacian",
+    "LocalFeatures",
     "Matern",
     "MomentStore",
     "Moments",

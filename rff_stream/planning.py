@@ -16,6 +16,7 @@ from rff_stream.features.base import BATCH_ROWS
 from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments import packed_size
 from rff_stream.moments.accumulate import Sums, resolve_sums
+from rff_stream.moments.accumulate_cells import waiting_rows
 from rff_stream.moments.entries import counting_bytes, counting_seconds, counts
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.protocol import SLAB_ROWS, BoxCost, Source
@@ -40,6 +41,8 @@ BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
 TASK_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
 TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
+ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
+LOCAL_BLOCK = 64  # cells that are decomposed together
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
 # Layouts are cut by these two, and sums added by layouts: another value is another model's bits.
@@ -66,6 +69,8 @@ class Plan:
     n_inputs, n_features, n_targets, n_groups, order : int
         d, R, T, label groups, order of the moments.
     n_entries : int, of a row of Z that are not 0: R, or the grids of a map that bins
+    n_trees, n_cells : int
+        J and B of a local map, R then the columns of one cell; 0 for a map of the whole space.
     sums, dtype : {"float32", "float64"}
         Of the sums and of the features.
     threads, workers : int
@@ -87,6 +92,13 @@ class Plan:
     workers: int
     largest: BoxCost
     n_entries: int
+    n_trees: int = 0
+    n_cells: int = 0
+
+    @property
+    def all_cells(self) -> int:
+        """Cells of all trees, each with sums of its own; 0 for a map of the whole space."""
+        return self.n_trees * self.n_cells
 
     @property
     def counted(self) -> bool:
@@ -102,6 +114,7 @@ class Plan:
     def state_bytes(self) -> int:
         """One packed set of moments of all groups, row samples included."""
         one = packed_size(self.width) if self.order == 2 else 33 * self.width
+        one *= max(self.all_cells, 1)
         sample = min(SAMPLE_ROWS, self.n_rows) * (self.n_inputs + self.n_targets + 2)
         return 8 * self.n_groups * (one + sample)
 
@@ -129,7 +142,9 @@ class Plan:
 
     @property
     def solve_bytes(self) -> int:
-        """Three R×R in float64 (order 1 needs none)."""
+        """Three R×R in float64 (order 1 needs none); one for each cell and its eigenvectors."""
+        if self.all_cells:
+            return 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
         return 3 * 8 * self.n_features**2 if self.order == 2 else 0
 
     @property
@@ -140,6 +155,8 @@ class Plan:
     @property
     def flops(self) -> float:
         """Useful flops of the rank-k updates, or of the entries counted."""
+        if self.all_cells:  # a triangular solve and a rank-k update in each tree
+            return 2.0 * self.n_rows * self.n_trees * self.width**2
         width = self.n_entries + 1 + self.n_targets if self.counted else self.width
         return float(self.n_rows) * (width**2 if self.order == 2 else 0)
 
@@ -184,7 +201,7 @@ class Plan:
         hidden = sum(parallel.values()) if self.workers > 1 else 0.0
         return parallel | {
             "tasks": max(self._scheduling - hidden, 0.0),
-            "solve": SOLVE_SECONDS * (self.n_features / 1000) ** 3 if self.order == 2 else 0.0,
+            "solve": self._solve_seconds,
         }
 
     def memory_parts(self) -> dict[str, dict[str, int]]:
@@ -196,8 +213,20 @@ class Plan:
         return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
+    def _solve_seconds(self) -> float:
+        """Eigenvalues of the whole matrix, or of that of every cell."""
+        if self.order != 2:
+            return 0.0
+        return SOLVE_SECONDS * (self.n_features / 1000) ** 3 * max(self.all_cells, 1)
+
+    @property
     def _row_seconds(self) -> float:
         """CPU seconds of one row."""
+        if self.all_cells:
+            value = _VALUE_SECONDS[self.dtype] + 2 * (self.n_inputs + 2) / _SYRK_FLOPS["float64"]
+            products = 2 * self.width**2 / _SYRK_FLOPS[self.sums]
+            routing = ROUTING_SECONDS * self.n_inputs * math.log2(self.n_cells + 1)
+            return self.n_trees * (self.width * 2 * value + products + routing)
         if self.counted:
             return counting_seconds(self.n_features, self.n_entries, self.n_inputs)
         value = _VALUE_SECONDS[self.dtype] + 2 * self.n_inputs / _SYRK_FLOPS[self.dtype]
@@ -218,6 +247,10 @@ class Plan:
     def _accumulator_bytes(self) -> int:
         """Triangles, one batch of Z or its entries, and the map's scratch."""
         rows = BATCH_ROWS * 3 * 8 * (self.n_inputs + 2)
+        if self.all_cells:
+            waiting = 8 * waiting_rows(self.n_cells) * (self.n_inputs + self.n_targets + 8)
+            factors = self.all_cells * packed_size(self.n_features) * np.dtype(self.dtype).itemsize
+            return waiting + factors // self.threads + 8 * BATCH_ROWS * 8 * self.width
         if self.counted:
             rows += counting_bytes(self.n_features, self.n_entries, self.n_targets)
             return self.n_groups * rows
@@ -233,6 +266,7 @@ class Plan:
         rows = [
             ("rows", f"{self.n_rows:,} × {self.n_inputs} inputs, {self.n_targets} targets"),
             ("features", f"R = {self.n_features}{few}, order {self.order}, sums in {self.sums}"),
+            *self._cell_lines(),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
             ("segments", f"{layout.n_segments:,} of {layout.segment_leaves}"),
@@ -248,6 +282,14 @@ class Plan:
             ("assumes", self._assumptions()),
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
+
+    def _cell_lines(self) -> list[tuple[str, str]]:
+        """What a local map adds."""
+        if not self.all_cells:
+            return []
+        share = self.n_rows / self.n_cells
+        trees = f"{self.n_trees} trees of {self.n_cells:,}, about {share:,.0f} rows in each"
+        return [("cells", trees)]
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
         """What many processes add."""
@@ -295,6 +337,8 @@ def plan(
     workers: int = 1,
     seed: int = 0,
     n_entries: int | None = None,
+    n_trees: int = 0,
+    n_cells: int = 0,
 ) -> Plan:
     """The layout of a pass over a source, and what it takes; reads metadata only.
 
@@ -315,6 +359,8 @@ def plan(
     n_entries : int, optional
         ``n_grids`` of RandomBinningFeatures, whose second moments cost that squared in place
         of R²; R where absent.
+    n_trees, n_cells : int
+        Of a local map, whose ``n_features`` are the columns of one cell; 0 for any other.
 
     Raises
     ------
@@ -335,7 +381,7 @@ def plan(
     precision, name = resolve_sums(sums, source.n_rows, order), np.dtype(dtype).name
     if name not in _COSINE:
         raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
-    seconds = row_seconds(n_features + 1 + t, d, order, precision, name)
+    seconds = row_seconds(n_features + 1 + t, d, order, precision, name) * max(2 * n_trees, 1)
     layout = lay_out(source, seconds, seed=seed)
     return Plan(
         layout=layout,
@@ -351,6 +397,8 @@ def plan(
         workers=workers,
         largest=largest_leaf(source, layout),
         n_entries=n_features if n_entries is None else n_entries,
+        n_trees=n_trees,
+        n_cells=n_cells,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import probabilities
+from rff_stream.answers.local import LocalPosterior
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import linear_form, sweep_of
@@ -19,6 +20,8 @@ __all__ = [
     "ClassPredictor",
     "FunctionPredictor",
     "LinearPredictor",
+    "LocalPredictor",
+    "LocalStdPredictor",
     "PosteriorPredictor",
     "ProbabilityPredictor",
     "RowFunction",
@@ -226,3 +229,47 @@ class ScorePredictor:
         """Scores (n, 1) of rows (n, d)."""
         sweep = sweep_of(self.features, np.dtype(np.float64))
         return linear_form(sweep, x, self.coef)[:, None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPredictor:
+    """x ↦ E f of local features, averaged over their trees, for T targets.
+
+    Parameters
+    ----------
+    posterior : LocalPosterior
+    """
+
+    posterior: LocalPosterior
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.posterior.inflation)
+
+    def __call__(self, x: Array) -> Float64:
+        """Means (n, T) of rows (n, d): J·2R² flops a row."""
+        return self.posterior.mean(x)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalStdPredictor:
+    """x ↦ standard deviation of f (or of y, with noise) of local features.
+
+    Parameters
+    ----------
+    posterior : LocalPosterior
+    noise : bool
+    """
+
+    posterior: LocalPosterior
+    noise: bool
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.posterior.inflation)
+
+    def __call__(self, x: Array) -> Float64:
+        """Standard deviations (n, T) of rows (n, d)."""
+        return self.posterior.std(x, noise=self.noise)

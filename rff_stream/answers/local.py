@@ -11,8 +11,10 @@ and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ. One decomposition
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 from scipy import linalg
@@ -45,6 +47,17 @@ COVERAGE = 0.95
 
 FEWEST_CALIBRATING = 100
 """Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""
+
+TREE_ARRAYS = (
+    "eigenvalues",
+    "rotation",
+    "rhs",
+    "centre",
+    "target_mean",
+    "weight",
+    "scatter",
+)
+"""Fields of a tree that lie cell after cell."""
 
 BLOCK_CELLS = 64
 """Cells decomposed together."""
@@ -161,7 +174,7 @@ def local_spectrum(
     row = moments.row
     _require_rows(moments)
     trees = tuple(
-        _tree_spectrum(features, moments, tree, fit_intercept) for tree in range(row.n_trees)
+        _tree_spectrum(features, moments, tree, fit_intercept) for tree in range(moments.n_trees)
     )
     mean = moments.target_mean() if fit_intercept else np.zeros(row.n_targets)
     names = row.targets or tuple(f"y{i}" for i in range(row.n_targets))
@@ -225,6 +238,56 @@ class LocalPosterior:
         if noise:
             variance = variance + self.noise()
         return np.asarray(np.sqrt(variance) * self.inflation)
+
+    def arrays(self) -> dict[str, Array]:
+        """The posterior as named arrays, for :meth:`from_arrays`: 8·J·B·R² bytes."""
+        spectrum, n_cells = self.spectrum, self.spectrum.features.n_cells
+        trees = spectrum.trees
+        held = [t * n_cells + np.flatnonzero(tree.index >= 0) for t, tree in enumerate(trees)]
+        joined = {
+            name: np.concatenate([getattr(tree, name) for tree in trees]) for name in TREE_ARRAYS
+        }
+        return {
+            **joined,
+            "cells": np.concatenate(held).astype(np.int64),
+            "all_mean": spectrum.target_mean,
+            "rows": np.array([spectrum.n, int(spectrum.fit_intercept)], np.int64),
+            "log_weight": np.array([spectrum.log_weight]),
+            "tree_alpha": self.alpha,
+            "tree_noise": self.noise_variance,
+            "power": np.array([self.power]),
+            "inflation": self.inflation,
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, features: LocalFeatures, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> Self:
+        """The posterior that gave these arrays."""
+        cells, trees = arrays["cells"], []
+        ends = np.searchsorted(cells, np.arange(features.n_trees + 1) * features.n_cells)
+        for tree, (lo, hi) in enumerate(pairwise(ends.tolist())):
+            index = np.full(features.n_cells, -1, np.int32)
+            index[cells[lo:hi] - tree * features.n_cells] = np.arange(hi - lo)
+            own: dict[str, Any] = {name: arrays[name][lo:hi] for name in TREE_ARRAYS}
+            trees.append(TreeSpectrum(index=index, **own))
+        n, fit_intercept = arrays["rows"].tolist()
+        spectrum = LocalSpectrum(
+            features,
+            tuple(trees),
+            n,
+            float(arrays["log_weight"][0]),
+            bool(fit_intercept),
+            arrays["all_mean"],
+            targets,
+        )
+        return cls(
+            spectrum,
+            arrays["tree_alpha"],
+            arrays["tree_noise"],
+            float(arrays["power"][0]),
+            arrays["inflation"],
+        )
 
     def noise(self) -> Float64:
         """σₙ² (T,) of a row of weight 1: the mean of the trees'."""
@@ -367,7 +430,7 @@ def _held_out(spectrum: LocalSpectrum, tree: int, held: CellMoments, alphas: Flo
     losses = np.zeros((len(alphas), t))
     span = held.of_tree(tree)
     for place in range(span.start, span.stop):
-        cell = int(held.cells[place]) - tree * row.n_cells
+        cell = int(held.cells[place]) - tree * held.n_cells
         k, matrix = own.index[cell], held.matrices(place)
         vectors = np.zeros((len(alphas), t, row.width))
         constant = np.broadcast_to(spectrum.target_mean, (len(alphas), t))
@@ -389,8 +452,8 @@ def _tree_spectrum(
 ) -> TreeSpectrum:
     row, span = moments.row, moments.of_tree(tree)
     r, t, k = row.n_features, row.n_targets, span.stop - span.start
-    cells = moments.cells[span] - tree * row.n_cells
-    index = np.full(row.n_cells, -1, np.int32)
+    cells = moments.cells[span] - tree * moments.n_cells
+    index = np.full(moments.n_cells, -1, np.int32)
     index[cells] = np.arange(k)
     found = TreeSpectrum(
         index=index,

@@ -11,13 +11,20 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.floor import alpha_of_targets
+from rff_stream.answers.local import LocalPosterior, leave_one_out
 from rff_stream.answers.posterior import Posterior, conformal_quantile
+from rff_stream.estimators.local import answer_locally, is_local
 from rff_stream.estimators.mapping import FeatureChoice, LengthScale, seed_of
 from rff_stream.estimators.streamed import StreamedRegressor
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import Sums
-from rff_stream.predictor import FunctionPredictor, PosteriorPredictor
+from rff_stream.predictor import (
+    FunctionPredictor,
+    LocalStdPredictor,
+    PosteriorPredictor,
+    RowFunction,
+)
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -133,7 +140,9 @@ n_missing_, plan_
         mean = super().predict(X, storage_options=storage_options)
         if not return_std:
             return mean
-        function = PosteriorPredictor(self.features_, self.posterior_, noise)
+        function: RowFunction = PosteriorPredictor(self.features_, self.posterior_, noise)
+        if is_local(self.features_):
+            function = LocalStdPredictor(self.posterior_, noise)
         names = tuple(f"{name}_std" for name in self.columns_.targets)
         return mean, self._rowwise(X, function, names, storage_options)
 
@@ -158,6 +167,11 @@ n_missing_, plan_
             The same functions whatever rows they are asked at.
         """
         check_is_fitted(self)
+        if is_local(self.features_):
+            raise ValueError(
+                "Functions are drawn from one process, but features='local' is a mean of several "
+                "trees. Use predict with return_std, or a map of the whole space."
+            )
         rng = np.random.default_rng(seed_of(random_state))
         draws = self.posterior_.functions(n_samples, rng)
         found = self._rowwise_of_draws(X, FunctionPredictor(self.features_, draws))
@@ -176,6 +190,8 @@ n_missing_, plan_
                 "a conformal interval needs one. Fit with sample_rows=2000."
             )
         d = self.n_features_in_
+        if is_local(self.features_):
+            return conformal_quantile(leave_one_out(self.posterior_, sample), coverage)
         x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1]
         Z = self.features_(x).astype(np.float64)
         return conformal_quantile(self.posterior_.leave_one_out(Z, y, w), coverage)
@@ -191,19 +207,42 @@ n_missing_, plan_
         return 0
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
+        if is_local(self.features_):
+            self._solve_locally()
+            return
         if isinstance(self.noise, str):
             found = evidence(self.moments_, fit_intercept=self.fit_intercept)
         else:
             found = evidence_at(self.moments_, self.noise, fit_intercept=self.fit_intercept)
         one = self._flat
-        self.posterior_: Posterior = found.posterior()
+        self.posterior_ = found.posterior()
         self.noise_variance_ = _one(found.noise_variance, one)
         self.signal_variance_ = _one(found.signal_variance, one)
         self.log_marginal_likelihood_ = _one(found.log_evidence, one)
         self._set_linear(self.posterior_.coef, self.posterior_.intercept, found.alpha, found.df)
 
+    def _solve_locally(self) -> None:
+        alpha = None if isinstance(self.noise, str) else self.noise
+        features: Any = self.features_
+        moments: Any = self.moments_
+        posterior, value = answer_locally(
+            features, moments, alpha, fit_intercept=self.fit_intercept
+        )
+        self._set_local(posterior)
+        self.log_marginal_likelihood_ = _one(value, self._flat)
+
+    def _set_local(self, posterior: LocalPosterior) -> None:
+        super()._set_local(posterior)
+        noise, one = posterior.noise(), self._flat
+        signal = (posterior.noise_variance / posterior.alpha).mean(axis=0)
+        self.noise_variance_ = _one(noise, one)
+        self.signal_variance_ = _one(signal, one)
+
     def _arrays(self) -> dict[str, Array]:
         posterior = self.posterior_
+        if is_local(self.features_):
+            value = np.atleast_1d(self.log_marginal_likelihood_)
+            return super()._arrays() | {"log_marginal_likelihood": value}
         return super()._arrays() | {
             "noise_variance": np.atleast_1d(self.noise_variance_),
             "signal_variance": np.atleast_1d(self.signal_variance_),
@@ -217,6 +256,9 @@ n_missing_, plan_
     def _restore(self, arrays: Mapping[str, Array]) -> None:
         super()._restore(arrays)
         one = self._flat
+        if is_local(self.features_):
+            self.log_marginal_likelihood_ = _one(arrays["log_marginal_likelihood"], one)
+            return
         self.noise_variance_ = _one(arrays["noise_variance"], one)
         self.signal_variance_ = _one(arrays["signal_variance"], one)
         self.log_marginal_likelihood_ = _one(arrays["log_marginal_likelihood"], one)

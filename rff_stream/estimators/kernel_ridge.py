@@ -14,6 +14,7 @@ from rff_stream.answers.refine import refined
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.selection import cross_validate, gcv
 from rff_stream.answers.spectrum import spectrum
+from rff_stream.estimators.local import answer_locally, is_local, penalty_by_folds
 from rff_stream.estimators.mapping import FeatureChoice, LengthScale
 from rff_stream.estimators.streamed import StreamedRegressor
 from rff_stream.execution import Reading
@@ -54,7 +55,11 @@ class KernelRidge(StreamedRegressor):
     features : str, FeatureMap or mapping, default="auto"
         "auto" is cosine/sine pairs (phases for an odd R) with orthogonal frequencies where
         the kernel is isotropic, independent ones elsewhere; "orthogonal", "fourier" (iid) and
-        "phase" ask for one. "hermite", "nystroem", "qmc", "structured" and "binning":
+        "phase" ask for one. "local" (or ``Cells(n_components, n_trees, n_cells)``) cuts the
+        data into cells with columns of their own, for functions with structure that R columns
+        of the whole space cannot hold; ``n_components`` is then that of ``Cells``, and
+        length-scales that are not numbers are found on compact windows of rows. "hermite",
+        "nystroem", "qmc", "structured" and "binning":
         see :mod:`rff_stream.features` for which pays when. A map given as a value brings its
         own R and kernel, and so do columns that choose their own, side by side:
         ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; others are left out.
@@ -167,6 +172,9 @@ class KernelRidge(StreamedRegressor):
 
     def _solve(self, folds: Mapping[Any, Moments]) -> None:
         moments = self.moments_
+        if is_local(self.features_):
+            self._solve_locally(folds)
+            return
         if _is(self.alpha, "evidence"):
             found = evidence(moments, fit_intercept=self.fit_intercept)
             answer = ridge_at(found.spectrum, found.alpha)
@@ -175,6 +183,20 @@ class KernelRidge(StreamedRegressor):
             floor: Floor = "raise_silently" if self.refine else "raise_alpha"
             answer = ridge(moments, alpha, fit_intercept=self.fit_intercept, floor=floor)
         self._set_linear(answer.coef, answer.intercept, answer.alpha, answer.df)
+
+    def _solve_locally(self, folds: Mapping[Any, Any]) -> None:
+        if _is(self.alpha, "gcv") or self.refine:
+            raise ValueError(
+                f"alpha={self.alpha!r} and refine={self.refine} but the penalty of local features "
+                "is a number, 'evidence' or 'cv', without refine. Choose one of them."
+            )
+        features: Any = self.features_
+        alpha: Any = None if _is(self.alpha, "evidence") else self.alpha
+        if _is(self.alpha, "cv"):
+            alpha = penalty_by_folds(features, folds, fit_intercept=self.fit_intercept)
+        moments: Any = self.moments_
+        posterior, _ = answer_locally(features, moments, alpha, fit_intercept=self.fit_intercept)
+        self._set_local(posterior)
 
     def _polish(self, reading: Reading) -> None:
         """Conjugate-gradient steps on the exact system; each reads the rows once."""

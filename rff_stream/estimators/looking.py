@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import PlanError
+from rff_stream.estimators.local import is_local
 from rff_stream.execution import Reading, leaves_of
 from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.progress import Progress
@@ -73,6 +74,11 @@ class State:
 
 def states(model: StreamedRegressor, source: Source, every: float) -> Iterator[State]:
     """Fit the model on more and more leaves of the seeded order; see ``stream``."""
+    if is_local(model._chosen):
+        raise ValueError(
+            "features='local' is read to the end: its error on leaves held out is not told from "
+            "sums. Use fit without until, or a map of the whole space."
+        )
     if not (every > 0 and every != 1):
         raise ValueError(
             f"every={every!r}, but it is the share of a step in (0, 1), or a factor above 1."

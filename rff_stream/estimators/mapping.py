@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
-from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
+from rff_stream.features import Cells, FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import Pilot
@@ -184,13 +184,13 @@ def check_choices(
     ValueError
         Naming the parameter.
     """
-    if not isinstance(features, str):
+    if not isinstance(features, str | Cells):
         if features.n_inputs != d:
             raise ValueError(
                 f"features maps {features.n_inputs} inputs but the data have {d}. "
                 "Make the map for these columns."
             )
-    else:
+    elif isinstance(features, str):
         map_class(features)
     if sample_rows < 0 or sample_rows != int(sample_rows):
         raise ValueError(f"sample_rows={sample_rows!r} but it is a whole number ≥ 0.")

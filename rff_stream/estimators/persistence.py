@@ -15,7 +15,7 @@ from rff_stream.errors import ModelError
 from rff_stream.estimators.growing import GrowingEstimator
 from rff_stream.estimators.ledger import Ledger
 from rff_stream.estimators.streaming import StreamedEstimator
-from rff_stream.features import map_from_spec
+from rff_stream.features import Cells, map_from_spec
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.scikit_learn import is_scikit_learn
 from rff_stream.moments import Moments, total
@@ -260,6 +260,8 @@ def plain_value(value: Any) -> Any:
         return {"kernel": as_kernel(value).spec()}
     if isinstance(value, HoldOut):
         return {"holdout": [value.fraction, value.seed, value.part, value.by]}
+    if isinstance(value, Cells):
+        return {"cells": asdict(value)}
     if hasattr(value, "fingerprint"):
         return {"map": value.fingerprint}
     if isinstance(value, np.ndarray):
@@ -286,6 +288,7 @@ def value_of(plain: Any, features: Any) -> Any:
     ((kind, content),) = plain.items()
     builders: dict[str, Callable[[], Any]] = {
         "kernel": lambda: kernel_from_spec(content),
+        "cells": lambda: Cells(**content),
         "map": lambda: features,
         "holdout": lambda: HoldOut(*content),
         "array": lambda: np.array(content),

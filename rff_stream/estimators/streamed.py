@@ -12,6 +12,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.local import LocalPosterior
 from rff_stream.estimators.inputs import (
     checked_fit,
     checked_rows,
@@ -19,6 +20,7 @@ from rff_stream.estimators.inputs import (
     target_names,
     unchanged_on_error,
 )
+from rff_stream.estimators.local import draw_locally, is_local, local_sizes
 from rff_stream.estimators.mapping import (
     LengthScale,
     check_choices,
@@ -36,11 +38,12 @@ from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import few_features_blas, single_threaded_blas
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
+from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.pilot import augmented_row
 from rff_stream.planning import Plan
-from rff_stream.predictor import LinearPredictor, RowFunction
+from rff_stream.predictor import LinearPredictor, LocalPredictor, RowFunction
 from rff_stream.sources import Source, open_source
 from rff_stream.statistics.residuals import Residuals, ResidualStatistic
 from rff_stream.store import Checkpoint
@@ -198,6 +201,20 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
     def _mapped(self, reading: Reading) -> AugmentedRow:
         """The map, drawn from the pilot, and what a row of it means."""
         columns, seed = self.columns_, seed_of(self.random_state)
+        if is_local(self._chosen):
+            local: Any
+            local, row = draw_locally(
+                reading,
+                columns,
+                self._chosen,
+                self.kernel,
+                self.length_scale,
+                seed=seed,
+                dtype=self.dtype,
+                progress=self.progress,
+            )
+            self.features_, self.length_scale_ = local, length_scale_of(local.kernel)
+            return row
         pilot = reading.pilot(seed)
         kernel = find_kernel(self.kernel, self.length_scale, pilot, seed, self.progress)
         with single_threaded_blas():
@@ -212,8 +229,16 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
 
     def _plan(self, reading: Reading, features: FeatureMap | None = None) -> Plan:
         chosen = self._chosen if features is None else features
-        n_components = n_columns(chosen, self.n_components)
         folds = self._n_folds(len(self.columns_.targets))
+        if is_local(chosen):
+            return reading.plan(
+                **local_sizes(chosen, rows_of(reading.source)),
+                memory=self.memory,
+                sums=self.sums,
+                dtype=self.dtype,
+                n_groups=max(folds, 1),
+            )
+        n_components = n_columns(chosen, self.n_components)
         return reading.plan(
             n_components,
             n_entries=n_entries(chosen, n_components),
@@ -268,6 +293,12 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
 
     def _arrays(self) -> dict[str, Array]:
         """The answer as named arrays, for the store."""
+        if is_local(self.features_):
+            return {
+                **self.posterior_.arrays(),
+                "length_scale": np.asarray(self.length_scale_, dtype=np.float64),
+                "target_origin": self._target_origin,
+            }
         r = self.features_.n_components
         return {
             "coef": np.asarray(self.coef_, dtype=np.float64).reshape(r, -1),
@@ -280,7 +311,11 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
 
     def _restore(self, arrays: Mapping[str, Array]) -> None:
         """The answer from the store's arrays."""
-        self._set_linear(*(arrays[name] for name in ("coef", "intercept", "alpha", "df")))
+        if is_local(self.features_):
+            local: Any = self.features_
+            self._set_local(LocalPosterior.from_arrays(local, arrays, self.columns_.targets))
+        else:
+            self._set_linear(*(arrays[name] for name in ("coef", "intercept", "alpha", "df")))
         scale = arrays["length_scale"]
         self.length_scale_ = float(scale) if scale.ndim == 0 else scale
         self._target_origin = arrays["target_origin"]
@@ -357,10 +392,22 @@ class StreamedRegressor(MultiOutputMixin, RegressorMixin, RunningEstimator):  # 
         own = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "df_"):
             return own
+        if is_local(self.features_):
+            return f"{own}  # {self.features_!r}"
         return f"{own}  # df/R = {np.max(self.df_):.0f}/{self.features_.n_components}"
 
-    def _predictor(self) -> LinearPredictor:
-        """x ↦ ŷ, as a small picklable function."""
+    def _set_local(self, posterior: LocalPosterior) -> None:
+        """The attributes of a local model."""
+        self.posterior_: Any = posterior
+        alpha = np.exp(np.log(posterior.alpha).mean(axis=0))
+        df = posterior.spectrum.df(posterior.alpha).mean(axis=0)
+        self.alpha_ = float(alpha[0]) if self._flat else alpha
+        self.df_ = float(df[0]) if self._flat else df
+
+    def _predictor(self) -> Any:
+        """x ↦ ŷ, as a picklable function."""
+        if is_local(self.features_):
+            return LocalPredictor(self.posterior_)
         coef = np.asarray(self.coef_).reshape(self.features_.n_components, -1)
         return LinearPredictor(self.features_, coef, np.atleast_1d(self.intercept_))
 

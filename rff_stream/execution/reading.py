@@ -17,6 +17,7 @@ from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.leaves import UNKNOWN_PLACES, leaves_of, places_of
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
 from rff_stream.features.base import FeatureMap
+from rff_stream.features.local import LocalFeatures
 from rff_stream.layout import Layout, pilot_boxes
 from rff_stream.moments import AugmentedRow, Moments, ended_readings
 from rff_stream.moments.classes import ClassMoments, one_hot, sorted_labels
@@ -24,6 +25,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.planning import plan as make_plan
 from rff_stream.sources.protocol import Source
+from rff_stream.statistics.cells import CellStatistic
 from rff_stream.statistics.class_weights import ClassWeighted
 from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, Groups
@@ -79,15 +81,15 @@ class Reading:
         check_memory(plan, memory)
         return plan
 
-    def pilot(self, seed: int = 0) -> Pilot:
-        """At most 32 blocks of at most 512 valid rows; all rows of small data.
+    def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS) -> Pilot:
+        """At most 32 blocks of at most ``rows`` valid rows; all rows of small data.
 
         Raises
         ------
         DataError
             If there is no valid row.
         """
-        return self._pilot(seed, labelled=False)[0]
+        return self._pilot(seed, labelled=False, rows=rows)[0]
 
     def class_pilot(self, seed: int = 0) -> tuple[Pilot, tuple[Any, ...]]:
         """The pilot of labelled rows, its y one-hot, and the labels that it holds, sorted."""
@@ -97,9 +99,11 @@ class Reading:
         codes = at[pilot.y[:, 0].astype(int)]
         return replace(pilot, y=one_hot(codes, len(labels))), labels
 
-    def _pilot(self, seed: int, *, labelled: bool) -> tuple[Pilot, tuple[Any, ...]]:
+    def _pilot(
+        self, seed: int, *, labelled: bool, rows: int = PILOT_ROWS
+    ) -> tuple[Pilot, tuple[Any, ...]]:
         """Pilot rows, and the labels that y numbers."""
-        boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, PILOT_ROWS, seed)
+        boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, rows, seed)
         leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
         total, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
         fewest = PILOT_ROWS if self.source.selection() is None else SELECTED_ROWS
@@ -147,9 +151,13 @@ class Reading:
             Begun: where finished nodes of an earlier run come from, and those of this one go.
         """
         places = places_of(self.source, plan.layout)
-        statistic: Statistic = MomentStatistic(
-            features, row, plan.order, plan.sums, sample_rows, places, plan.n_groups
-        )
+        statistic: Statistic
+        if isinstance(features, LocalFeatures):
+            statistic = CellStatistic(features, row, plan.sums, sample_rows)
+        else:
+            statistic = MomentStatistic(
+                features, row, plan.order, plan.sums, sample_rows, places, plan.n_groups
+            )
         if grouped:
             statistic = ByGroup(statistic)
         elif folds:

@@ -31,7 +31,7 @@ from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.hermite import HermiteFeatures
-from rff_stream.features.local import LocalFeatures
+from rff_stream.features.local import Cells, LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.structured import StructuredFeatures
 
@@ -40,6 +40,7 @@ for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no l
 
 __all__ = [
     "ByColumns",
+    "Cells",
     "FeatureMap",
     "FourierFeatures",
     "HermiteFeatures",

@@ -13,16 +13,69 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAPS, Nesting, spec_fingerprint
-from rff_stream.features.partition import Partition
+from rff_stream.features.base import MAPS, MapRequest, Nesting, spec_fingerprint
+from rff_stream.features.partition import Partition, check_n_cells
 from rff_stream.features.rectangular import packed, solve_rows, triangle_size
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
-__all__ = ["NUGGET", "LocalFeatures"]
+__all__ = ["NUGGET", "Cells", "LocalFeatures"]
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""
+
+
+ROWS_A_COLUMN = 1.5
+"""Rows of data for each column of a cell where the number of cells is not given."""
+
+MOST_CELLS = 4096
+"""Cells of a tree where their number is not given: sums of one tree then take 1.1 GB at R = 256."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How to cut data into cells: ``features=Cells(…)`` of an estimator; "local" is ``Cells()``.
+
+    Parameters
+    ----------
+    n_components : int
+        R, columns of a cell: its landmarks. The cost of a row is 2R² flops a tree and the sums
+        take R²/2 numbers a cell: half the R with twice the cells is cheaper, and blinder.
+    n_trees : int
+        J. Seams between cells shrink as trees are averaged.
+    n_cells : int, optional
+        B, a power of two; as many as leave about 1.5 R rows of data to each where absent,
+        at most 4,096.
+
+    Examples
+    --------
+    >>> Cells(n_components=128).cells_of(1_000_000)
+    4096
+    >>> import numpy as np, rff_stream as rs
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (2000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
+    >>> cells = Cells(n_components=32, n_trees=2, n_cells=16)
+    >>> model = rs.KernelRidge(features=cells, length_scale=[0.1, 1.0], random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.99)
+    True
+    """
+
+    n_components: int = 256
+    n_trees: int = 4
+    n_cells: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_components", "n_trees"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} but there is at least 1.")
+        if self.n_cells is not None:
+            check_n_cells(self.n_cells)
+
+    def cells_of(self, n_rows: int) -> int:
+        """B for so many rows of data."""
+        if self.n_cells is not None:
+            return self.n_cells
+        wanted = max(n_rows / (ROWS_A_COLUMN * self.n_components), 1.0)
+        return min(1 << int(np.round(np.log2(wanted))), MOST_CELLS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +125,7 @@ class LocalFeatures:
     nugget: float
     dtype: FeatureDtype
 
-    choices: ClassVar[tuple[str, ...]] = ()
+    choices: ClassVar[tuple[str, ...]] = ("local",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
@@ -143,6 +196,14 @@ class LocalFeatures:
         pool, landmarks = _choose(partition, X, n_components, rng)
         nugget = NUGGET[dtype] if nugget is None else nugget
         return cls(partition, pool, landmarks, kernel, nugget, dtype)
+
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """Refused: estimators that take cells draw them for the number of rows, too."""
+        raise ValueError(
+            f"features={choice!r} but cells are for KernelRidge and GaussianProcessRegressor. "
+            "Choose a map of the whole space here."
+        )
 
     @property
     def n_inputs(self) -> int:
@@ -237,7 +298,7 @@ class LocalFeatures:
             "kernel": self.kernel.spec(),
             **cuts,
         }
-        return plain, {"pool": self.pool, "landmarks": self.landmarks, **arrays}
+        return plain, {"pool": self.pool, "landmarks": self.landmarks.astype(np.int64), **arrays}
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:

@@ -15,10 +15,11 @@ from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.local import LocalFeatures
 from rff_stream.features.rectangular import add_products, places, triangle_size
 from rff_stream.moments.accumulate import FLUSH_ROWS, Sums, resolve_sums
-from rff_stream.moments.cells import CellMoments, CellRow
+from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.moments import AugmentedRow
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["CellAccumulator", "accumulate_cells", "plain_cell_row", "waiting_rows"]
+__all__ = ["CellAccumulator", "accumulate_cells", "cell_row", "plain_cell_row", "waiting_rows"]
 
 FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 256
 """Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
@@ -33,7 +34,7 @@ def accumulate_cells(
     y: Array,
     weights: Array | None = None,
     *,
-    row: CellRow | None = None,
+    row: AugmentedRow | None = None,
     sums: Sums = "auto",
     sample_rows: int = 0,
 ) -> CellMoments:
@@ -48,7 +49,7 @@ def accumulate_cells(
     y : (n,) or (n, T) array
     weights : (n,) array, optional
         Positive; 1 where absent.
-    row : CellRow, optional
+    row : AugmentedRow, optional
         Origins and names; zero origins and plain names where absent.
     sums : {"auto", "float32", "float64"}
         Precision of products; auto is float64 up to n = 2·10⁵. Float32 products of a cell are
@@ -73,17 +74,37 @@ def accumulate_cells(
     return sink.result()
 
 
-def plain_cell_row(features: LocalFeatures, n_targets: int) -> CellRow:
+def plain_cell_row(features: LocalFeatures, n_targets: int) -> AugmentedRow:
     """The row of a local map with zero origins and names x0, x1, …, y0, y1, …."""
-    return CellRow(
-        map_fingerprint=features.fingerprint,
-        n_trees=features.n_trees,
-        n_cells=features.n_cells,
-        n_features=features.n_components,
+    return cell_row(
+        features,
         target_origin=np.zeros(n_targets),
         target_scale=np.ones(n_targets),
         inputs=tuple(f"x{i}" for i in range(features.n_inputs)),
         targets=tuple(f"y{i}" for i in range(n_targets)),
+    )
+
+
+def cell_row(
+    features: LocalFeatures,
+    *,
+    target_origin: Float64,
+    target_scale: Float64,
+    inputs: tuple[str, ...],
+    targets: tuple[str, ...],
+    units: tuple[str, ...] = (),
+) -> AugmentedRow:
+    """What a row [z_c, 1, y − y₀] of one cell means; columns are not centred."""
+    return AugmentedRow(
+        map_fingerprint=features.fingerprint,
+        prior=np.ones(features.n_components),
+        nesting=features.nesting,
+        feature_origin=np.zeros(features.n_components),
+        target_origin=target_origin,
+        target_scale=target_scale,
+        inputs=inputs,
+        targets=targets,
+        units=units,
     )
 
 
@@ -104,21 +125,19 @@ class CellAccumulator:
     def __init__(
         self,
         features: LocalFeatures,
-        row: CellRow,
+        row: AugmentedRow,
         *,
         sums: Literal["float32", "float64"] = "float64",
         sample_rows: int = 0,
     ) -> None:
-        if (row.n_trees, row.n_cells, row.n_features) != features.landmarks.shape:
-            shape = (row.n_trees, row.n_cells, row.n_features)
+        if row.n_features != features.n_components:
             raise ValueError(
-                f"The row is of (trees, cells, columns) {shape} but the map has "
-                f"{features.landmarks.shape}. Make the row for this map."
+                f"The row is of {row.n_features} columns but a cell of the map has "
+                f"{features.n_components}. Make the row for this map."
             )
         self._features, self._row = features, row
         self._dtype: np.dtype[Any] = np.dtype(sums)
-        self._n = self._filled = 0
-        self._squared_weight = self._log_weight = 0.0
+        self._filled = 0
         size = waiting_rows(features.n_cells)
         self._x = np.empty((size, features.n_inputs))
         self._y = np.empty((size, row.n_targets))
@@ -140,7 +159,6 @@ class CellAccumulator:
                 f"Rows have {x.shape[1]} inputs and {y.shape[1]} targets but the sums are of "
                 f"{self._x.shape[1]} and {self._y.shape[1]}. Use a row and a map of these columns."
             )
-        self._n += len(x)
         if self._sample.size:
             self._sample = self._sample.with_rows(rows_places, x, y, w)
         start = 0
@@ -164,14 +182,14 @@ class CellAccumulator:
         for each, target in zip(held, sums, strict=True):
             each.write(self._row, target)
         return CellMoments(
-            self._row,
-            cells,
-            np.array([each.count for each in held], np.int64),
-            sums,
-            self._n,
-            self._squared_weight,
-            self._log_weight,
-            self._sample,
+            row=self._row,
+            n_trees=self._features.n_trees,
+            n_cells=self._features.n_cells,
+            cells=cells,
+            counts=np.array([each.count for each in held], np.int64),
+            powers=np.array([each.powers for each in held]).reshape(-1, 2),
+            sums=sums,
+            sample=self._sample,
         )
 
     def _sort(self) -> None:
@@ -179,9 +197,6 @@ class CellAccumulator:
         m, self._filled = self._filled, 0
         if not m:
             return
-        w = self._w[:m]
-        self._squared_weight += float(w @ w)
-        self._log_weight += float(np.log(w).sum()) if self._weighted else 0.0
         for tree, cells in enumerate(self._features.route(self._x[:m])):
             order = np.argsort(cells, kind="stable")
             ends = np.searchsorted(cells[order], np.arange(self._features.n_cells + 1))
@@ -190,8 +205,10 @@ class CellAccumulator:
 
     def _visit(self, tree: int, cell: int, rows: Array) -> None:
         """Add rows (by their place in the buffer) to one cell."""
-        held = self._sums.setdefault(tree * self._row.n_cells + cell, _Cell(self._row.width))
+        held = self._held(tree, cell)
         held.count += len(rows)
+        w = self._w[rows]
+        held.powers += [w @ w, np.log(w).sum()]
         exact = self._product.dtype == held.total.dtype
         waiting = 0
         for start in range(0, len(rows), BATCH_ROWS):
@@ -206,6 +223,12 @@ class CellAccumulator:
                 waiting = 0
         if waiting:
             held.total += self._product
+
+    def _held(self, tree: int, cell: int) -> _Cell:
+        key = tree * self._features.n_cells + cell
+        if key not in self._sums:
+            self._sums[key] = _Cell(self._row.width)
+        return self._sums[key]
 
     def _augmented(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
         """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 512 rows; a buffer."""
@@ -232,10 +255,11 @@ class _Cell:
 
     def __init__(self, width: int) -> None:
         self.count = 0
+        self.powers = np.zeros(2)
         self.total = np.zeros(triangle_size(width))
         self.border: Float64 | float = 0.0
 
-    def write(self, row: CellRow, out: Float64) -> None:
+    def write(self, row: AugmentedRow, out: Float64) -> None:
         """Packed M_c in units of y; counts and targets from float64 values."""
         at, r = places(row.width), row.n_features
         scale = np.concatenate([[1.0], row.target_scale])

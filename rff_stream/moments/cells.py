@@ -9,134 +9,91 @@ every tree one row adds to one cell its augmented row a = [z_c, 1, y − y₀] (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64, digest
+from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.features.rectangular import places, triangle_size
+from rff_stream.moments.moments import AugmentedRow
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["CellMoments", "CellRow"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CellRow:
-    """What the numbers of a = [z_c, 1, y − y₀] mean; equal rows may be summed.
-
-    Parameters
-    ----------
-    map_fingerprint : str
-        sha256 of the local map's spec.
-    n_trees, n_cells, n_features : int
-        J, B and R.
-    target_origin, target_scale : (T,) float64
-        y₀ from the pilot, in units of y; a power of two that y − y₀ is divided by before a
-        cast to float32. The sums themselves are in units of y.
-    inputs, targets : tuple of str
-        Names of the columns.
-    units : tuple of str
-        Units (or encodings) of inputs, then targets; "" where unknown.
-    """
-
-    map_fingerprint: str
-    n_trees: int
-    n_cells: int
-    n_features: int
-    target_origin: Float64
-    target_scale: Float64
-    inputs: tuple[str, ...]
-    targets: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
-    fingerprint: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        plain = [
-            self.map_fingerprint,
-            [self.n_trees, self.n_cells, self.n_features],
-            self.inputs,
-            self.targets,
-            self.units,
-        ]
-        arrays = {"target_origin": self.target_origin, "target_scale": self.target_scale}
-        object.__setattr__(self, "fingerprint", digest(plain, arrays))
-
-    @property
-    def n_targets(self) -> int:
-        """T."""
-        return len(self.target_origin)
-
-    @property
-    def width(self) -> int:
-        """P = R + 1 + T."""
-        return self.n_features + 1 + self.n_targets
-
-    def leading(self, n_components: int) -> Self:
-        """The row of the first R' columns of each cell."""
-        if not 1 <= n_components <= self.n_features:
-            raise ValueError(
-                f"n_components={n_components} but these moments have 1 to {self.n_features} "
-                "columns in a cell. Ask for a number in this range."
-            )
-        if n_components == self.n_features:
-            return self
-        name = f"{self.map_fingerprint.partition('[')[0]}[:{n_components}]"
-        return replace(self, map_fingerprint=name, n_features=n_components)
-
-    def difference(self, other: Self) -> str:
-        """Name the first thing in which two rows differ, with both values."""
-        for name in ("n_trees", "n_cells", "n_features", "inputs", "targets", "units"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                return f"{name} ({mine} and {theirs})"
-        if self.map_fingerprint != other.map_fingerprint:
-            return f"feature map ({self.map_fingerprint[:12]} and {other.map_fingerprint[:12]})"
-        mine, theirs = self.target_origin.tolist(), other.target_origin.tolist()
-        return f"target origin or scale ({mine} and {theirs})"
+__all__ = ["CellMoments"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellMoments:
     """Σ w a aᵀ of each cell that has met a row, with counts.
 
-    An abelian group under ``+``: exact in ``n`` and ``counts``, to rounding in the sums.
+    An abelian group under ``+``: exact in ``n`` and ``counts``, to rounding in the sums. What
+    asks moments for rows, weights, names or targets may ask these, too.
 
     Parameters
     ----------
-    row : CellRow
-        What the sums mean. Only moments of equal rows add.
+    row : AugmentedRow
+        What a row of one cell means: its R columns are those of the cell that the row is in.
+    n_trees, n_cells : int
+        J and B.
     cells : (k,) int64
         Cells that have rows, increasing: tree·B + cell.
     counts : (k,) int64
         Rows in each of them.
+    powers : (k, 2) float64
+        Σ w² and Σ log w over the rows of each.
     sums : (k, P(P+1)/2) float64
         M_c of each, packed (:mod:`rff_stream.features.rectangular`), in units of y.
-    n : int
-        Rows, exactly; each of them is in one cell of every tree.
-    squared_weight, log_weight : float
-        Σ w² and Σ log w over the rows.
     sample : RowSample
         A mergeable uniform sample of rows: leave-one-out errors are computed on it.
     """
 
-    row: CellRow
+    row: AugmentedRow
+    n_trees: int
+    n_cells: int
     cells: Array
     counts: Array
+    powers: Float64
     sums: Float64
-    n: int
-    squared_weight: float
-    log_weight: float
     sample: RowSample
 
     @classmethod
-    def zero(cls, row: CellRow, sample_rows: int = 0) -> Self:
+    def zero(cls, row: AugmentedRow, n_trees: int, n_cells: int, sample_rows: int = 0) -> Self:
         """No rows: the neutral element of ``+``."""
-        none = np.empty(0, np.int64)
+        none, powers = np.empty(0, np.int64), np.empty((0, 2))
         sums = np.empty((0, triangle_size(row.width)))
         sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
-        return cls(row, none, none, sums, 0, 0.0, 0.0, sample)
+        return cls(row, n_trees, n_cells, none, none, powers, sums, sample)
+
+    @property
+    def order(self) -> int:
+        """2: products of columns are summed."""
+        return 2
+
+    @property
+    def parts(self) -> None:
+        """None: what moments of order 1 keep."""
+        return None
+
+    @property
+    def runs(self) -> None:
+        """None: what moments of order 1 keep."""
+        return None
+
+    @property
+    def n(self) -> int:
+        """Rows, exactly; each of them is in one cell of every tree."""
+        return int(self.counts.sum()) // self.n_trees
+
+    @property
+    def squared_weight(self) -> float:
+        """Σ w² over the rows."""
+        return float(self.powers[:, 0].sum() / self.n_trees)
+
+    @property
+    def log_weight(self) -> float:
+        """Σ log w over the rows."""
+        return float(self.powers[:, 1].sum() / self.n_trees)
 
     def __add__(self, other: Self) -> Self:
         return self.plus(other)
@@ -144,27 +101,28 @@ class CellMoments:
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given and has all cells."""
         self._require_same(other)
-        cells, counts, sums = _merged(self, other, out)
-        return replace(
-            self,
-            cells=cells,
-            counts=counts,
-            sums=sums,
-            n=self.n + other.n,
-            squared_weight=self.squared_weight + other.squared_weight,
-            log_weight=self.log_weight + other.log_weight,
-            sample=self.sample + other.sample,
-        )
+        sample = self.sample + other.sample
+        if np.array_equal(self.cells, other.cells):
+            fits = out is not None and out.shape == self.sums.shape
+            return replace(
+                self,
+                counts=self.counts + other.counts,
+                powers=self.powers + other.powers,
+                sums=np.add(self.sums, other.sums, out=out if fits else None),
+                sample=sample,
+            )
+        cells = np.union1d(self.cells, other.cells)
+        counts, powers = np.zeros(len(cells), np.int64), np.zeros((len(cells), 2))
+        sums = np.zeros((len(cells), self.sums.shape[1]))
+        for each in (self, other):
+            at = np.searchsorted(cells, each.cells)
+            counts[at] += each.counts
+            powers[at] += each.powers
+            sums[at] += each.sums
+        return replace(self, cells=cells, counts=counts, powers=powers, sums=sums, sample=sample)
 
     def __neg__(self) -> Self:
-        return replace(
-            self,
-            counts=-self.counts,
-            sums=-self.sums,
-            n=-self.n,
-            squared_weight=-self.squared_weight,
-            log_weight=-self.log_weight,
-        )
+        return replace(self, counts=-self.counts, powers=-self.powers, sums=-self.sums)
 
     def __sub__(self, other: Self) -> Self:
         """Without the rows of ``other``; cells that have none left are dropped, and exactly 0."""
@@ -174,6 +132,7 @@ class CellMoments:
             difference,
             cells=difference.cells[kept],
             counts=difference.counts[kept],
+            powers=difference.powers[kept],
             sums=difference.sums[kept],
             sample=self.sample - other.sample,
         )
@@ -182,11 +141,12 @@ class CellMoments:
         """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+        squared, logarithm = self.powers.T
+        powers = [squared * factor**2, logarithm + self.counts * np.log(factor)]
         return replace(
             self,
+            powers=np.column_stack(powers),
             sums=self.sums * factor,
-            squared_weight=self.squared_weight * factor**2,
-            log_weight=self.log_weight + self.n * float(np.log(factor)),
             sample=self.sample.scale(factor),
         )
 
@@ -198,24 +158,9 @@ class CellMoments:
 
     def with_targets(self, targets: Sequence[int]) -> Self:
         """Moments of some of the targets, by position and in that order, sample included."""
-        chosen, d = list(targets), len(self.row.inputs)
-        if len({*chosen} & {*range(self.row.n_targets)}) != len(chosen):
-            raise ValueError(
-                f"targets={chosen} but these moments have targets 0 to {self.row.n_targets - 1}. "
-                "Give each position at most once, from this range."
-            )
-        own = np.asarray(chosen, dtype=int)
-        row = replace(
-            self.row,
-            target_origin=self.row.target_origin[own],
-            target_scale=self.row.target_scale[own],
-            targets=tuple(self.row.targets[i] for i in chosen),
-            units=self.row.units[:d] + tuple(self.row.units[d + i] for i in chosen)
-            if self.row.units
-            else (),
-        )
+        row, columns = self.row.with_targets(targets)
+        own = np.asarray(list(targets), dtype=int)
         first = self.row.n_features + 1
-        columns = np.r_[0:d, d + own, d + self.row.n_targets]
         selected = self._select(row, np.r_[0:first, first + own])
         return replace(selected, sample=self.sample.columns(columns))
 
@@ -226,7 +171,7 @@ class CellMoments:
     @property
     def weight(self) -> float:
         """Σ w over the rows: that of the cells of one tree."""
-        return float(self.cell_weights().sum() / self.row.n_trees)
+        return float(self.cell_weights().sum() / self.n_trees)
 
     def cell_weights(self) -> Float64:
         """Σ w (k,) of each cell held."""
@@ -240,7 +185,7 @@ class CellMoments:
                 f"These moments hold {self.n} rows with total weight {self.weight}. "
                 "A mean needs at least one row of positive weight."
             )
-        r, trees = self.row.n_features, self.row.n_trees
+        r, trees = self.row.n_features, self.n_trees
         at = places(self.row.width)[r, r + 1 :]
         return np.asarray(
             self.row.target_origin + self.sums[:, at].sum(axis=0) / trees / self.weight
@@ -248,10 +193,10 @@ class CellMoments:
 
     def of_tree(self, tree: int) -> slice:
         """Where the cells of one tree lie among those held."""
-        ends = np.searchsorted(self.cells, [tree * self.row.n_cells, (tree + 1) * self.row.n_cells])
+        ends = np.searchsorted(self.cells, np.array([tree, tree + 1]) * self.n_cells)
         return slice(int(ends[0]), int(ends[1]))
 
-    def _select(self, row: CellRow, keep: Array) -> Self:
+    def _select(self, row: AugmentedRow, keep: Array) -> Self:
         """Moments of the columns ``keep`` of a."""
         old, new = places(self.row.width), places(row.width)
         i, j = np.tril_indices(row.width)
@@ -269,24 +214,9 @@ class CellMoments:
             )
 
     def __sizeof__(self) -> int:
-        own = self.sums.nbytes + self.cells.nbytes + self.counts.nbytes
+        own = self.sums.nbytes + self.cells.nbytes + self.counts.nbytes + self.powers.nbytes
         return int(own + self.sample.nbytes + 256)
 
     def __repr__(self) -> str:
-        row = self.row
-        cells = f"{len(self.cells)} cells of {row.n_trees} trees"
-        return f"<CellMoments: {self.n} rows, {cells}, {row.n_features} columns each>"
-
-
-def _merged(a: CellMoments, b: CellMoments, out: Float64 | None) -> tuple[Array, Array, Float64]:
-    """Cells, counts and sums of both."""
-    if len(a.cells) == len(b.cells) and (a.cells == b.cells).all():
-        fits = out is not None and out.shape == a.sums.shape
-        return a.cells, a.counts + b.counts, np.add(a.sums, b.sums, out=out if fits else None)
-    cells = np.union1d(a.cells, b.cells)
-    counts, sums = np.zeros(len(cells), np.int64), np.zeros((len(cells), a.sums.shape[1]))
-    for each in (a, b):
-        at = np.searchsorted(cells, each.cells)
-        counts[at] += each.counts
-        sums[at] += each.sums
-    return cells, counts, sums
+        cells = f"{len(self.cells)} cells of {self.n_trees} trees"
+        return f"<CellMoments: {self.n} rows, {cells}, {self.row.n_features} columns each>"

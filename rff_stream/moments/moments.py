@@ -122,6 +122,25 @@ class AugmentedRow:
             feature_origin=self.feature_origin[:n_components],
         )
 
+    def with_targets(self, targets: Sequence[int]) -> tuple[Self, Array]:
+        """The row of some targets, by position, and their columns in [x, y, w]."""
+        chosen, d = list(targets), len(self.inputs)
+        if len({*chosen} & {*range(self.n_targets)}) != len(chosen):
+            raise ValueError(
+                f"targets={chosen} but these moments have targets 0 to {self.n_targets - 1}. "
+                "Give each position at most once, from this range."
+            )
+        own = np.asarray(chosen, dtype=int)
+        units = tuple(self.units[d + i] for i in chosen if self.units)
+        row = replace(
+            self,
+            target_origin=self.target_origin[own],
+            target_scale=self.target_scale[own],
+            targets=tuple(self.targets[i] for i in chosen),
+            units=self.units[:d] + units,
+        )
+        return row, np.r_[0:d, d + own, d + self.n_targets]
+
     def difference(self, other: Self) -> str:
         """Name the first thing in which two specs differ, with both values."""
         pairs: list[tuple[str, object, object]] = [
@@ -258,24 +277,9 @@ class Moments:
 
     def with_targets(self, targets: Sequence[int]) -> Self:
         """Moments of some of the targets, by position and in that order, sample included."""
-        chosen = list(targets)
-        if len({*chosen} & {*range(self.row.n_targets)}) != len(chosen):
-            raise ValueError(
-                f"targets={chosen} but these moments have targets 0 to {self.row.n_targets - 1}. "
-                "Give each position at most once, from this range."
-            )
-        row = replace(
-            self.row,
-            target_origin=self.row.target_origin[chosen],
-            target_scale=self.row.target_scale[chosen],
-            targets=tuple(self.row.targets[i] for i in chosen),
-            units=self.row.units[: len(self.row.inputs)]
-            + tuple(self.row.units[len(self.row.inputs) + i] for i in chosen if self.row.units),
-        )
+        row, columns = self.row.with_targets(targets)
         first = self.row.n_features + 1
-        keep = np.r_[0:first, first + np.asarray(chosen, dtype=int)]
-        d = len(self.row.inputs)
-        columns = np.r_[0:d, d + np.asarray(chosen, dtype=int), d + self.row.n_targets]
+        keep = np.r_[0:first, first + np.asarray(list(targets), dtype=int)]
         return replace(self._select(row, keep), sample=self.sample.columns(columns))
 
     def matrix(self) -> Float64:

@@ -13,6 +13,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
+from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
 
@@ -40,17 +41,26 @@ Form = tuple[tuple[int, ...], str]
 BY_ROW = ("moments", "parts")
 """Arrays with one chunk a group."""
 
+OF_CELLS = ("cells", "cell_counts", "cell_powers", "cell_sums")
+"""Arrays of moments of cells: all cells of all groups, one after the other."""
+
 DIMS = {
     "moments": ("group", "packed"),
     "parts": ("group", "part", "column"),
     "runs": ("group", "part", "label"),
+    "cell_sizes": ("group", "size"),
+    "cells": ("cell",),
+    "cell_counts": ("cell",),
+    "cell_powers": ("cell", "power"),
+    "cell_sums": ("cell", "packed"),
     "rows": ("group",),
     "weights": ("group", "power"),
     "sample_sizes": ("group", "size"),
     "sample_keys": ("sampled",),
     "sample_rows": ("sampled", "sampled_column"),
 }
-"""Arrays of a batch. weights: Σw² and Σlog w. sample_sizes: k and m of each group."""
+"""Arrays of a batch. weights: Σw² and Σlog w. sample_sizes: k and m of each group.
+cell_sizes: J, B and cells held of each group."""
 
 
 def row_plain(row: AugmentedRow) -> dict[str, Any]:
@@ -109,7 +119,7 @@ def label_key(label: Label) -> tuple[str, Any]:
     return type(label).__name__, 0 if label is None else label
 
 
-def check_moments(moments: Moments, row: AugmentedRow, order: int, name: str) -> None:
+def check_moments(moments: Moments | CellMoments, row: AugmentedRow, order: int, name: str) -> None:
     """Refuse moments that mean something else, or hold what no pass gives."""
     if moments.row.fingerprint != row.fingerprint:
         raise ModelError(
@@ -129,7 +139,7 @@ def check_moments(moments: Moments, row: AugmentedRow, order: int, name: str) ->
             )
 
 
-def encode_moments(folder: str, groups: Sequence[Moments]) -> Iterator[tuple[str, bytes]]:
+def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
     """Files of the moments of some groups of one row and order, at least one."""
     samples = [m.sample for m in groups]
     small = {
@@ -139,16 +149,18 @@ def encode_moments(folder: str, groups: Sequence[Moments]) -> Iterator[tuple[str
         "sample_keys": np.concatenate([s.keys for s in samples]),
         "sample_rows": np.concatenate([s.rows for s in samples]),
     }
+    first, sizes = groups[0], small["sample_sizes"]
+    if isinstance(first, CellMoments):
+        small |= _cell_arrays(groups)
     labels = [m.runs for m in groups if m.runs is not None]
     if len(labels) == len(groups):  # order 1
         small["runs"] = np.stack(labels)
     large: dict[str, list[Array]] = {
-        "moments": [m.sums for m in groups],
+        "moments": [m.sums for m in groups if not isinstance(m, CellMoments)],
         "parts": [m.parts for m in groups if m.parts is not None],
     }
     shapes = {name: _shape(values) for name, values in small.items()}
     shapes |= {name: _shape(rows) for name, rows in large.items() if rows}
-    first, sizes = groups[0], small["sample_sizes"]
     _check_shapes(first.row, first.order, len(groups), shapes, sizes, folder)
     for name, values in small.items():
         yield from encode(f"{folder}/{name}", values, DIMS[name])
@@ -176,12 +188,16 @@ def decode_moments(
     sizes = arrays.get("sample_sizes", np.zeros((0, 2), np.int64))
     _check_shapes(row, order, len(labels), shapes, sizes, place)
     stops = np.cumsum(sizes[:, 1])
-    groups = {}
+    groups: dict[Label, Any] = {}
     for i, label in enumerate(labels):
         chosen = slice(int(stops[i] - sizes[i, 1]), int(stops[i]))
         sample = RowSample(
             int(sizes[i, 0]), arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
         )
+        if "cell_sizes" in arrays:
+            groups[label] = _cells_of(row, arrays, i, sample)
+            check_moments(groups[label], row, order, f"{place}, group {label!r},")
+            continue
         squared, logarithm = (float(weight) for weight in arrays["weights"][i])
         parts = arrays["parts"][i] if order == 1 else None
         n, sums = int(arrays["rows"][i]), arrays["moments"][i]
@@ -190,6 +206,30 @@ def decode_moments(
         groups[label] = moments
         check_moments(groups[label], row, order, f"{place}, group {label!r},")
     return groups if "runs" in arrays else ended_readings(groups)  # stores of before had none
+
+
+def _cell_arrays(groups: Sequence[Any]) -> dict[str, Array]:
+    """Arrays of moments of cells, group after group."""
+    sizes = [[m.n_trees, m.n_cells, len(m.cells)] for m in groups]
+    return {
+        "cell_sizes": np.array(sizes, np.int64),
+        "cells": np.concatenate([m.cells for m in groups]),
+        "cell_counts": np.concatenate([m.counts for m in groups]),
+        "cell_powers": np.concatenate([m.powers for m in groups]),
+        "cell_sums": groups[0].sums
+        if len(groups) == 1
+        else np.concatenate([m.sums for m in groups]),
+    }
+
+
+def _cells_of(
+    row: AugmentedRow, arrays: Mapping[str, Any], i: int, sample: RowSample
+) -> CellMoments:
+    """Moments of cells of group i."""
+    n_trees, n_cells, count = arrays["cell_sizes"][i].tolist()
+    start = int(arrays["cell_sizes"][:i, 2].sum())
+    cells, counts, powers, sums = (arrays[name][start : start + count] for name in OF_CELLS)
+    return CellMoments(row, n_trees, n_cells, cells, counts, powers, sums, sample)
 
 
 def _shape(values: Any) -> Form:
@@ -208,6 +248,9 @@ def _check_shapes(
     place: str,
 ) -> None:
     expected = _shapes(row, order, count, sizes)
+    if "cell_sizes" in found:
+        expected |= _cell_shapes(row, count, found)
+        del expected["moments"]
     if "runs" in found and order == 1:  # not in stores of before they were kept
         expected["runs"] = ((count, N_PARTS, 2), "int64")
     for name in sorted(expected.keys() | found.keys()):
@@ -236,7 +279,19 @@ def _shapes(row: AugmentedRow, order: int, count: int, sizes: Array) -> dict[str
     return {**found, "moments": ((count, packed_size(row.width)), "float64")}
 
 
-def _faults(moments: Moments) -> Iterator[tuple[str, bool]]:
+def _cell_shapes(row: AugmentedRow, count: int, found: Mapping[str, Form]) -> dict[str, Form]:
+    """Shape and dtype of the arrays of moments of cells; all hold equally many cells."""
+    cells = found.get("cells", ((0,), ""))[0][0]
+    return {
+        "cell_sizes": ((count, 3), "int64"),
+        "cells": ((cells,), "int64"),
+        "cell_counts": ((cells,), "int64"),
+        "cell_powers": ((cells, 2), "float64"),
+        "cell_sums": ((cells, packed_size(row.width)), "float64"),
+    }
+
+
+def _faults(moments: Moments | CellMoments) -> Iterator[tuple[str, bool]]:
     """(what, whether) of everything that cannot be in the moments of rows."""
     sample = moments.sample
     yield f"{moments.n} rows", moments.n < 0
@@ -245,8 +300,19 @@ def _faults(moments: Moments) -> Iterator[tuple[str, bool]]:
     yield f"log weight {moments.log_weight}", not math.isfinite(moments.log_weight)
     yield f"{len(sample.keys)} sampled rows of {sample.size}", len(sample.keys) > sample.size
     yield "sample keys out of order", bool((sample.keys[1:] < sample.keys[:-1]).any())
+    if isinstance(moments, CellMoments):
+        most = moments.n_trees * moments.n_cells
+        cells, counts = moments.cells, moments.counts
+        yield "cells out of order or range", not _is_increasing(cells, most)
+        yield f"cells of {counts.min(initial=1)} rows", bool((counts < 1).any())
+        yield "rows that are not once in each tree", int(counts.sum()) % moments.n_trees != 0
     parts = moments.parts
     yield "parts that are not finite", parts is not None and not _is_finite(parts)
+
+
+def _is_increasing(cells: Array, most: int) -> bool:
+    inside = not len(cells) or (cells[0] >= 0 and cells[-1] < most)
+    return bool(inside and (cells[1:] > cells[:-1]).all())
 
 
 def _is_finite(values: Array) -> bool:

@@ -1,0 +1,299 @@
+"""Estimators with local features: every container, groups, batches, checkpoints, the store."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.answers.local import leave_one_out
+from rff_stream.errors import ModelError, PlanError
+from rff_stream.features import Cells, LocalFeatures
+from rff_stream.moments.cells import CellMoments
+
+CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
+
+
+def rows(rng, n=1500):
+    X = rng.uniform(-3, 3, (n, 2))
+    return X, np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + 7 + 0.1 * rng.normal(size=n)
+
+
+def model(kind=rs.KernelRidge, **changes):
+    chosen = {
+        "features": CELLS,
+        "length_scale": 1.0,
+        "random_state": 0,
+        "progress": False,
+        "sums": "float64",
+    }
+    return kind(**(chosen | changes))
+
+
+def grid(rng, times=60):
+    """A cube (time, lat, lon) with a weight and some missing values."""
+    xr = pytest.importorskip("xarray")
+    shape = (times, 6, 8)
+    time, lat, lon = np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")
+    air = np.sin(time / 5.0) + 0.1 * lat - 0.05 * lon + 0.05 * rng.normal(size=shape)
+    air[:, 2, 3] = np.nan
+    return xr.Dataset(
+        {"air": (("time", "lat", "lon"), air)},
+        coords={
+            name: np.arange(size) * 1.0
+            for name, size in zip(("time", "lat", "lon"), shape, strict=True)
+        },
+    )
+
+
+def test_a_local_model_fits_predicts_and_says_how_sure_it_is(rng):
+    X, y = rows(rng)
+    fit = model(rs.GaussianProcessRegressor).fit(X[:1200], y[:1200])
+    assert isinstance(fit.features_, LocalFeatures)
+    assert isinstance(fit.moments_, CellMoments)
+    assert fit.moments_.n == fit.n_rows_ == 1200
+    mean, std = fit.predict(X[1200:], return_std=True, noise=True)
+    assert np.sqrt(np.mean((mean - y[1200:]) ** 2)) < 0.13
+    assert 0.90 < np.mean(abs(mean - y[1200:]) < 1.96 * std) < 0.99
+    assert 0.08 < fit.noise_variance_**0.5 < 0.13
+    assert fit.signal_variance_ > fit.noise_variance_ > 0
+    assert np.isfinite(fit.log_marginal_likelihood_)
+    low, high = fit.predict_interval(X[1200:])
+    assert 0.90 < np.mean((low < y[1200:]) & (y[1200:] < high)) < 0.99
+    assert fit.score(X[1200:], y[1200:]) > 0.93
+    assert "2 trees of 8 cells with 24 columns" in repr(fit)
+    assert "cells" in str(fit.plan_)
+    with pytest.raises(ValueError, match="mean of several trees"):
+        fit.sample_y(X[:3])
+
+
+def test_it_learns_where_a_global_map_with_as_many_columns_cannot(rng):
+    """A wave of length .06 over a range of 2 × 2: a global map of 128 columns is blind to it."""
+    X = rng.uniform(-1, 1, (12_000, 2))
+    y = np.sin(X[:, 0] / 0.02) + X[:, 1] ** 2 + 0.1 * rng.normal(size=len(X))
+    local = rs.KernelRidge(features=Cells(64, 3, 64), random_state=0, progress=False)
+    local.fit(X[:10_000], y[:10_000])
+    scale = np.asarray(local.length_scale_)
+    assert scale[0] < 0.1 < scale[1]
+    whole = rs.KernelRidge(length_scale=scale, n_components=128, random_state=0, progress=False)
+    whole.fit(X[:10_000], y[:10_000])
+    assert local.score(X[10_000:], y[10_000:]) > 0.95
+    assert whole.score(X[10_000:], y[10_000:]) < 0.7
+
+
+def test_every_container_gives_the_same_model(rng, tmp_path):
+    da, pd = pytest.importorskip("dask.array"), pytest.importorskip("pandas")
+    X, y = rows(rng)
+    reference = model().fit(X, y)
+    expected = reference.predict(X[:50])
+    lazy = da.from_array(X, chunks=(400, 2)), da.from_array(y, chunks=400)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y})
+    by_name = model(features=reference.features_, length_scale="median")
+    for fit in (
+        model(features=reference.features_, length_scale="median").fit(*lazy),
+        by_name.fit(frame[["a", "b"]], frame["y"]),
+    ):
+        given = frame[["a", "b"]][:50] if hasattr(fit, "feature_names_in_") else X[:50]
+        assert np.asarray(fit.predict(given)) == pytest.approx(expected, abs=1e-9)
+    assert np.asarray(reference.predict(lazy[0])[:50]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_labelled_cubes_and_zarr_with_missing_cells(rng, tmp_path):
+    data = grid(rng)
+    data.chunk({"time": 20}).to_zarr(tmp_path / "cube.zarr", zarr_format=3)
+    chosen = {"inputs": ["time", "lat", "lon"], "dim": ["time", "lat", "lon"]}
+    asked = {"missing_rows": "drop", "length_scale": [6.0, 5.0, 10.0]}
+    fit = model(rs.GaussianProcessRegressor, **asked).fit(data, "air", **chosen)
+    stored = model(rs.GaussianProcessRegressor, **asked)
+    stored.fit(str(tmp_path / "cube.zarr"), "air", **chosen)
+    assert fit.n_missing_ == stored.n_missing_ == 60
+    assert fit.n_rows_ == 60 * 47
+    mean, std = fit.predict(data, return_std=True)
+    assert mean.dims == data.air.dims and std.dims == mean.dims
+    error = mean - data.air
+    assert float(np.sqrt((error**2).mean())) < 0.08
+    assert abs(stored.predict(data) - mean).max() < 0.05
+    assert fit.score(data, "air") > 0.97
+
+
+def test_weights_and_several_targets(rng):
+    X, y = rows(rng)
+    w = rng.integers(1, 4, len(X)).astype(float)
+    both = np.column_stack([y, -2 * y])
+    weighted = model().fit(X, both, sample_weight=w)
+    found = weighted.predict(X[:40])
+    assert found.shape == (40, 2)
+    assert found[:, 1] == pytest.approx(-2 * found[:, 0], abs=1e-6)
+    fixed = {"alpha": 0.2, "features": weighted.features_, "length_scale": "median"}
+    a = model(sample_rows=0, **fixed).fit(X, both, sample_weight=w).predict(X[:40])
+    b = model(sample_rows=0, **fixed).fit(
+        np.repeat(X, w.astype(int), axis=0), np.repeat(both, w.astype(int), axis=0)
+    )
+    assert a == pytest.approx(b.predict(X[:40]), rel=1e-3, abs=0.02)  # weights of trees differ
+
+
+def test_penalty_by_evidence_cross_validation_or_given(rng):
+    X, y = rows(rng)
+    given = model(alpha=0.05).fit(X, y)
+    assert given.alpha_ == pytest.approx(0.05)
+    folds = model(alpha="cv", cv=3).fit(X, y)
+    by = model().fit(X, y)
+    assert abs(np.log(folds.alpha_ / by.alpha_)) < np.log(30)
+    assert folds.score(X, y) > 0.95 and by.score(X, y) > 0.95
+    with pytest.raises(ValueError, match="'evidence' or 'cv', without refine"):
+        model(alpha="gcv").fit(X, y)
+
+
+def test_groups_and_batches_are_kept_forgotten_and_found_again(rng, tmp_path):
+    X, y = rows(rng)
+    label = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
+    fit = model(rs.GaussianProcessRegressor).fit(X, y, by=label)
+    path = tmp_path / "model.zarr"
+    fit.save(path, moments=True)
+    again = rs.load(path)
+    assert (again.predict(X) == fit.predict(X)).all()
+    some = rs.load(path, groups=["a", "c"])
+    kept = label != "b"
+    apart = model(features=fit.features_, length_scale="median", alpha=0.1)
+    apart.fit(X[kept], y[kept])
+    assert some.n_rows_ == apart.n_rows_
+    r, a, b = 24, some.moments_.matrices(), apart.moments_.matrices()
+    assert abs(a[:, :r, :r] - b[:, :r, :r]).max() < 1e-3  # float32 columns; y₀ differs
+    assert some.moments_.target_mean() == pytest.approx(apart.moments_.target_mean())
+    assert (some.moments_.counts == apart.moments_.counts).all()
+    plain = model(rs.GaussianProcessRegressor).fit(X, y)
+    plain.save(tmp_path / "grow.zarr", moments=True)
+    growing = rs.load(tmp_path / "grow.zarr")
+    growing.update(X[:300] + 0.01, y[:300], batch="june")
+    assert growing.n_rows_ == len(X) + 300
+    store = rs.MomentStore.open(tmp_path / "grow.zarr")
+    store.forget("june")
+    never = rs.load(tmp_path / "grow.zarr")
+    assert never.n_rows_ == len(X)
+    assert never.predict(X) == pytest.approx(plain.predict(X), abs=1e-9)
+    aged = rs.load(tmp_path / "grow.zarr", weights=lambda batch: 0.5)
+    assert aged.moments_.weight == pytest.approx(plain.moments_.weight / 2)
+
+
+def test_without_its_moments_a_saved_model_predicts_alike(rng, tmp_path):
+    X, y = rows(rng)
+    fit = model(rs.GaussianProcessRegressor).fit(X, y)
+    fit.save(tmp_path / "small.zarr")
+    again = rs.load(tmp_path / "small.zarr")
+    for a, b in zip(
+        fit.predict(X, return_std=True), again.predict(X, return_std=True), strict=True
+    ):
+        assert (a == b).all()
+    assert not hasattr(again, "moments_")
+    assert again.get_params()["features"] == CELLS
+    assert again.log_marginal_likelihood_ == fit.log_marginal_likelihood_
+    assert again.noise_variance_ == fit.noise_variance_
+    assert again.alpha_ == fit.alpha_ and again.df_ == fit.df_
+
+
+def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monkeypatch):
+    import dask
+
+    data = grid(rng, times=400)
+    data.chunk({"time": 4}).to_zarr(tmp_path / "cube.zarr", zarr_format=3)
+    source, chosen = str(tmp_path / "cube.zarr"), {"inputs": ["time", "lat", "lon"]}
+    monkeypatch.setattr("rff_stream.layout.LEAF_ROWS", 512)
+    asked = {"missing_rows": "drop", "length_scale": [6.0, 5.0, 10.0]}
+    dim = ["time", "lat", "lon"]
+    whole = model(**asked).fit(source, "air", dim=dim, **chosen)
+    assert whole.plan_.layout.n_leaves > 8
+
+    class Stop(Exception):
+        pass
+
+    from rff_stream.store import Checkpoint
+
+    kept, saved = Checkpoint.save, []
+
+    def stops(self, *given):
+        kept(self, *given)
+        saved.append(given[0])
+        if len(saved) == 3:
+            raise Stop
+
+    monkeypatch.setattr(Checkpoint, "save", stops)
+    with dask.config.set({"rff-stream.checkpoint-seconds": 0}), pytest.raises(Stop):
+        model(**asked).fit(source, "air", dim=dim, checkpoint=tmp_path / "c.zarr", **chosen)
+    monkeypatch.setattr(Checkpoint, "save", kept)
+    again = model(**asked).fit(source, "air", dim=dim, checkpoint=tmp_path / "c.zarr", **chosen)
+    assert len(saved) >= 3
+    assert (again.moments_.sums == whole.moments_.sums).all()
+    assert again.features_.fingerprint == whole.features_.fingerprint
+    assert (again.predict(data) == whole.predict(data)).sum() == 400 * 48
+
+
+def test_threads_change_no_bit(rng, monkeypatch):
+    da, dask = pytest.importorskip("dask.array"), pytest.importorskip("dask")
+    monkeypatch.setattr("rff_stream.layout.LEAF_ROWS", 128)
+    X, y = rows(rng, n=2000)
+    lazy = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
+    found = []
+    for threads in (1, 3):
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            found.append(model().fit(*lazy).moments_.sums)
+    assert (found[0] == found[1]).all()
+
+
+def test_partial_fit_counts_batches_once(rng):
+    X, y = rows(rng)
+    fit = model()
+    fit.partial_fit(X[:1000], y[:1000], batch="one")
+    fit.partial_fit(X[1000:], y[1000:], batch="two")
+    fit.partial_fit(X[1000:], y[1000:], batch="two")
+    assert fit.n_rows_ == 1500
+    other = model(features=fit.features_, length_scale="median").fit(X, y)
+    assert fit.predict(X[:30]) == pytest.approx(other.predict(X[:30]), abs=1e-3)
+
+
+def test_what_cannot_fit_in_memory_is_refused_before_a_row_is_read(rng):
+    X, y = rows(rng)
+    with pytest.raises(PlanError, match="memory"):
+        model(features=Cells(256, 8, 4096), memory=1 << 30).fit(X, y)
+    source = rs.open_source(X, y)
+    small = rs.plan(source, n_features=64, n_trees=2, n_cells=8)
+    large = rs.plan(source, n_features=64, n_trees=4, n_cells=16)
+    assert large.state_bytes > 3 * small.state_bytes
+    assert large.flops == 2 * small.flops
+    assert large.solve_bytes > small.solve_bytes
+    assert "4 trees of 16, about 94 rows in each" in str(large)
+
+
+def test_wrong_choices_are_refused(rng):
+    X, y = rows(rng, n=100)
+    with pytest.raises(ValueError, match=r"'local'.*'nystroem'"):
+        model(features="lokal").fit(X, y)
+    with pytest.raises(ValueError, match="n_cells=6"):
+        Cells(n_cells=6)
+    with pytest.raises(ValueError, match="n_trees=0"):
+        Cells(n_trees=0)
+    with pytest.raises(ValueError, match="'local' is read to the end"):
+        model().fit(X, y, until=0.1)
+    with pytest.raises(ValueError, match="length_scale has 3 values"):
+        model(length_scale=[1.0, 2.0, 3.0]).fit(X, y)
+    other = model().fit(X[:, :1], y).features_
+    with pytest.raises(ValueError, match="features maps 1 inputs but the data have 2"):
+        model(features=other, length_scale="median").fit(X, y)
+    with pytest.raises(ModelError, match=r"was saved without|has no moments"):
+        fit = model().fit(X, y)
+        del fit.moments_
+        fit.update(X, y)
+
+
+def test_the_number_of_cells_follows_the_rows():
+    assert Cells().cells_of(100) == 1
+    assert Cells().cells_of(41_157) == 128
+    assert Cells(n_components=128).cells_of(10**9) == 4096
+    assert Cells(n_cells=2).cells_of(10**9) == 2
+
+
+def test_left_out_errors_tell_the_error_on_new_rows(rng):
+    X, y = rows(rng, n=4000)
+    fit = model().fit(X[:2000], y[:2000])
+    left = np.sqrt(np.mean(leave_one_out(fit.posterior_, fit.moments_.sample.rows) ** 2))
+    new = np.sqrt(np.mean((fit.predict(X[2000:]) - y[2000:]) ** 2))
+    assert left == pytest.approx(new, rel=0.1)
