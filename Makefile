@@ -1,7 +1,7 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
 #   make demo | test | lint | all-tests | bench | accuracy | notebooks | docs | faults | venv | clean
-#   make bench-cluster | slurm-test | compose-test | record
+#   make bench-cluster | slurm-test | compose-test | record | shape
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
 #   make bench BENCH_ARGS="--quick"                   arguments for the benchmark
@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test compose-test record clean
+.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test compose-test record shape clean
 
 venv: $(VENV)/.test-stamp
 
@@ -75,6 +75,10 @@ compose-test: $(VENV)/.test-stamp
 # Digests of what fits compute on this kind of machine: after a change that may change bits.
 record: $(VENV)/.test-stamp
 	$(BIN)/python tests/recording.py
+
+# Files and functions that a fit passes through, classes above estimators, circles, idle names.
+shape: $(VENV)/.test-stamp
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/shape.py
 
 bench: $(VENV)/.test-stamp
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH_ARGS)

@@ -152,7 +152,6 @@ def test_a_file_imports_only_from_rows_above_it(path):
 CIRCLES = {
     "kernels": {"base", "composed", "error"},
     "features": {"composed", "rowwise"},
-    "store": {"files", "local", "remote"},
     "estimators": {
         "growing", "looking", "persistence", "running", "streamed", "streaming", "updating",
     },
