@@ -113,10 +113,10 @@ class Answering:
     """A client whose scheduler and workers have some versions."""
 
     def __init__(self, **changed: str) -> None:
-        self._versions = clusters.question()() | changed
+        self._versions = clusters.versions_question()() | changed
 
     def run_on_scheduler(self, function: Any) -> dict[str, str | None]:
-        return clusters.question()()
+        return clusters.versions_question()()
 
     def run(self, function: Any) -> dict[str, dict[str, str | None]]:
         return {"tcp://127.0.0.1:1": dict(self._versions)}
@@ -125,7 +125,7 @@ class Answering:
 @pytest.mark.parametrize("package", ["rff_stream", "numpy", "scipy"])
 def test_what_decides_the_bits_must_be_the_same_everywhere(package: str) -> None:
     clusters.check_versions(Answering())
-    mine = clusters.question()()[package]
+    mine = clusters.versions_question()()[package]
     words = rf"{package} {mine} but tcp://127.0.0.1:1 has 0\.1"
     with pytest.raises(ClusterError, match=words):
         clusters.check_versions(Answering(**{package: "0.1"}))

@@ -21,7 +21,7 @@ from processes import Processes, connected
 from recording import table
 from rff_stream.answers.losses import loss_for
 from rff_stream.execution import Reading
-from rff_stream.execution.checkpoints import Keeper, PackedNodes, facts_of
+from rff_stream.execution.checkpoints import facts_of, nodes_of
 from rff_stream.execution.leaves import places_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.classes import sorted_labels
@@ -115,12 +115,11 @@ def reading_of(path: Path) -> Reading:
 def summed(reading: Reading, wrap: str, checkpoint: Path | None = None) -> Any:
     plan = reading.plan(1, order=1)
     statistic = WRAPS[wrap](ExtentStatistic(3), places_of(reading.source, plan.layout))
-    keeper = None
+    kept = None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, facts_of(reading.source, plan, what=wrap))
         kept.begin(a_row(), 1)
-        keeper = Keeper(PackedNodes(kept, statistic))
-    return reading.sums(statistic, plan.layout, keeper=keeper).value
+    return reading.sums(statistic, plan.layout, checkpoint=kept).value
 
 
 def a_row() -> AugmentedRow:
@@ -162,7 +161,7 @@ def test_a_checkpoint_asks_for_pack(path, tmp_path):
     statistic = NormalStatistic(features, np.zeros((2, 1)), np.zeros(1), residuals=True)
     kept = Checkpoint(tmp_path / "c", {"a": 1})
     with pytest.raises(TypeError, match="NormalStatistic has no pack and unpack"):
-        PackedNodes(kept, statistic)
+        nodes_of(kept, statistic)
 
 
 @pytest.mark.cluster

@@ -16,22 +16,22 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import Node, TreeSum
 from rff_stream.planning import Plan
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.groups import Groups
+from rff_stream.statistics.groups import ByFold, ByGroup, Groups
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
+from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.packing import packing_of
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
 __all__ = [
     "Keeper",
-    "MomentNodes",
     "Nodes",
-    "PackedNodes",
+    "check_same_data",
     "checkpoint_at",
     "facts_of",
+    "kept_row",
+    "nodes_of",
     "remember_passes",
-    "row_kept",
-    "same_data",
 ]
 
 logger = logging.getLogger("rff_stream")
@@ -98,6 +98,20 @@ class PackedNodes:
 
     def save(self, node: Node, value: Any, seen: int) -> None:
         self._checkpoint.save(node, self._packing.pack(value), seen)
+
+
+def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
+    """Where a checkpoint that has begun keeps nodes of a statistic: moments as a store does.
+
+    Raises
+    ------
+    TypeError
+        For a statistic that does not pack its values.
+    """
+    inner = statistic.statistic if isinstance(statistic, ByFold | ByGroup) else statistic
+    if isinstance(inner, MomentStatistic):
+        return MomentNodes(checkpoint, grouped=inner is not statistic)
+    return PackedNodes(checkpoint, statistic)
 
 
 class Keeper:
@@ -178,13 +192,13 @@ def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
     return ask
 
 
-def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:
+def facts_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]:
     """What the bits of a pass depend on, as plain values by name; ``choices`` of the caller first.
 
     Two passes with equal facts (and one map and row) give equal bits, so one may go on where
     the other was stopped.
     """
-    columns, layout = source.columns, found.layout
+    columns, layout = source.columns, plan.layout
     return {
         **choices,
         "inputs": list(columns.inputs),
@@ -192,10 +206,10 @@ def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:
         "units": list(columns.units),
         "weight": columns.weight,
         "rows": dict(zip(source.dims, source.shape, strict=True)),
-        "n_components": found.n_features,
-        "order": found.order,
-        "sums": found.sums,
-        "dtype": found.dtype,
+        "n_components": plan.n_features,
+        "order": plan.order,
+        "sums": plan.sums,
+        "dtype": plan.dtype,
         "leaves": [layout.n_boxes, layout.parts, layout.cut, layout.segment_leaves, layout.seed],
         "edges": digest([list(edges) for edges in layout.edges]),
         "data": source.generation(),
@@ -205,23 +219,23 @@ def facts_of(source: Source, found: Plan, **choices: Any) -> dict[str, Any]:
 def checkpoint_at(
     path: str | os.PathLike[str] | None,
     source: Source,
-    found: Plan,
+    plan: Plan,
     features: FeatureMap,
     **asked: Any,
 ) -> Checkpoint | None:
     """The checkpoint of this very pass, there or to be; None where none is wanted."""
     if path is None:
         return None
-    return Checkpoint(path, facts_of(source, found, map=features.fingerprint, **asked))
+    return Checkpoint(path, facts_of(source, plan, map=features.fingerprint, **asked))
 
 
-def row_kept(checkpoint: Checkpoint | None) -> AugmentedRow | None:
+def kept_row(checkpoint: Checkpoint | None) -> AugmentedRow | None:
     """What the sums of an earlier run mean; None where there was none."""
     known = None if checkpoint is None else checkpoint.store
     return None if known is None else known.row
 
 
-def same_data(source: Source, before: str) -> None:
+def check_same_data(source: Source, before: str) -> None:
     """Refuse what was summed while the data changed under it.
 
     Raises

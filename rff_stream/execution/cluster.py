@@ -21,7 +21,7 @@ from rff_stream.execution.leaf import Job
 from rff_stream.execution.watchdog import seconds
 from rff_stream.planning import segments_in_flight
 
-__all__ = ["Flight", "check_versions", "question"]
+__all__ = ["Flight", "check_versions", "versions_question"]
 
 logger = logging.getLogger("rff_stream")
 RETRIES = 3
@@ -52,7 +52,7 @@ class Flight:
         self._waiting: dict[str, tuple[int, Any]] = {}
         self._job: Any = None
         self._workers = set(client.nthreads())
-        self._looked = self._moved = self._warned = time.monotonic()
+        self._last_check = self._moved = self._warned = time.monotonic()
         self._running: dict[str, Any] = {}
 
     @property
@@ -79,8 +79,8 @@ class Flight:
         futures = self._client.get(tasks, list(keys), sync=False, retries=RETRIES)
         for index, future in enumerate(futures):
             self._track(index, future)
-        found = dict(self.next() for _ in futures)
-        return [found[index] for index in range(len(futures))]
+        by_index = dict(self.next() for _ in futures)
+        return [by_index[index] for index in range(len(futures))]
 
     def _track(self, index: int, future: Any) -> None:
         self._waiting[future.key] = (index, future)
@@ -89,8 +89,8 @@ class Flight:
     def next(self) -> tuple[int, Any]:
         """Index and value of the next to finish; says what it waits for meanwhile."""
         while True:
-            if time.monotonic() - self._looked >= CHECK_SECONDS:
-                self._look()
+            if time.monotonic() - self._last_check >= CHECK_SECONDS:
+                self._check()
             with contextlib.suppress(queue.Empty):
                 future = self._finished.get(timeout=CHECK_SECONDS)
                 self._moved = time.monotonic()
@@ -133,10 +133,10 @@ class Flight:
                 "and data: install their package there, or define them in the script."
             ) from error
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Raise when the cluster is gone or stands still; say so when it does for a minute."""
         running = self._processing()
-        self._looked = now = time.monotonic()
+        self._last_check = now = time.monotonic()
         if any(running.values()) and running != self._running:
             self._running, self._moved = running, now
         if lost := self._workers - set(running):
@@ -202,28 +202,28 @@ class Flight:
             self._job.release()
 
 
-def question() -> Callable[[], dict[str, str | None]]:
+def versions_question() -> Callable[[], dict[str, str | None]]:
     """A function that gives the versions that decide the bits of a leaf, by package.
 
     It travels by value, so that a process without this package can answer: with None.
     """
 
-    def versions() -> dict[str, str | None]:
+    def ask() -> dict[str, str | None]:
         import importlib
 
-        found: dict[str, str | None] = {}
+        versions: dict[str, str | None] = {}
         for name in ("rff_stream", "numpy", "scipy"):
             try:
-                found[name] = str(importlib.import_module(name).__version__)
+                versions[name] = str(importlib.import_module(name).__version__)
             except ImportError:
-                found[name] = None
-        return found
+                versions[name] = None
+        return versions
 
-    return versions
+    return ask
 
 
 def check_versions(client: Any) -> None:
-    """Refuse a cluster that would compute other bits; looked at once for each client.
+    """Refuse a cluster that would compute other bits; asked once for each client.
 
     Raises
     ------
@@ -233,11 +233,11 @@ def check_versions(client: Any) -> None:
     if client in _checked:
         return
 
-    ask = question()
+    ask = versions_question()
     mine = ask() | {"rff_stream": __version__}
-    found = {"the scheduler": client.run_on_scheduler(ask)} | client.run(ask)
+    answers = {"the scheduler": client.run_on_scheduler(ask)} | client.run(ask)
     for name, own in mine.items():
-        others = {where: had[name] for where, had in found.items() if had[name] != own}
+        others = {where: had[name] for where, had in answers.items() if had[name] != own}
         if others:
             words = ", ".join(f"{where} has {had or 'none'}" for where, had in others.items())
             raise ClusterError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rff_stream.errors import ModelError, PlanError
-from rff_stream.execution.checkpoints import checkpoint_at, row_kept
+from rff_stream.execution.checkpoints import checkpoint_at, kept_row
 from rff_stream.execution.reading import Reading, no_rows
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
@@ -111,7 +111,7 @@ def collect(
     )  # fmt: skip
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
     kept = checkpoint_at(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
-    row = row or row_kept(kept) or reading.row(features)
+    row = row or kept_row(kept) or reading.row(features)
     if kept is not None:
         kept.begin(row, plan.order)
     groups, _ = reading.moments(

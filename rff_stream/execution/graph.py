@@ -16,7 +16,7 @@ from rff_stream.execution.leaf import Job, Leaf
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 
-__all__ = ["Graph", "as_tasks", "boxes_of", "keys_of", "needed", "segment_tasks", "waist"]
+__all__ = ["Graph", "ancestors", "as_tasks", "boxes_of", "keys_of", "segment_tasks", "waist"]
 
 Graph = dict[Any, Any]
 WAIST_LEAVES = 16
@@ -55,7 +55,7 @@ def segment_tasks(
         more = f" and {len(run) - 1} more" if len(run) > 1 else ""
         key = f"rff_leaf-{first + start:09} [{source.describe(run[0].box)}{more}] {token}"
         tasks[key] = (
-            Task(key, run_leaves, job, packed(run))
+            Task(key, run_leaves, job, pack_leaves(run))
             if more
             else Task(key, run_leaf, job, run[0], *source.arguments(run[0].box))
         )
@@ -108,21 +108,21 @@ def run_leaves(job: Job, leaves: Array) -> Any:
     return total.total()
 
 
-def packed(leaves: Sequence[Leaf]) -> Array:
+def pack_leaves(leaves: Sequence[Leaf]) -> Array:
     """Start and edges of each leaf (k, 1 + 2 dims) int64: Dask hashes and sends one array."""
     return np.array([(leaf.start, *chain.from_iterable(leaf.box)) for leaf in leaves])
 
 
-def needed(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:
+def ancestors(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:
     """Keys of ``graph`` that these depend on, themselves included."""
-    found: set[Any] = set()
+    reached: set[Any] = set()
     waiting = [key for key in keys if key in graph]
     while waiting:
         key = waiting.pop()
-        if key not in found:
-            found.add(key)
+        if key not in reached:
+            reached.add(key)
             waiting.extend(k for k in graph[key].dependencies if k in graph)
-    return found
+    return reached
 
 
 def waist(graph: Mapping[Any, Any], leaves: Sequence[Sequence[Any]]) -> list[Any]:
@@ -141,12 +141,12 @@ def waist(graph: Mapping[Any, Any], leaves: Sequence[Sequence[Any]]) -> list[Any
     chosen = leaves[::step][:WAIST_LEAVES]
     if len(chosen) < 2:
         return []
-    reach = [needed(graph, keys) for keys in chosen]
+    reach = [ancestors(graph, keys) for keys in chosen]
     shared = set.intersection(*reach)
     direct = {key for keys in chosen for key in keys}
     users: dict[Any, int] = {}
-    for found in reach:
-        outside = found - shared
+    for own in reach:
+        outside = own - shared
         touched = {k for key in outside for k in graph[key].dependencies if k in shared}
         for key in touched:
             users[key] = users.get(key, 0) + 1

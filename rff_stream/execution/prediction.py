@@ -12,7 +12,7 @@ from dask.task_spec import Task, TaskRef
 
 from rff_stream._array import Float64
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.graph import Graph, as_tasks, needed
+from rff_stream.execution.graph import Graph, ancestors, as_tasks
 from rff_stream.layout import lay_out
 from rff_stream.predictor import RowFunction
 from rff_stream.sources.protocol import Box, Reader, Source
@@ -34,9 +34,10 @@ class RowJob:
         slabs = []
         with single_threaded_blas():
             for rows in self.reader.read(box, *values):
-                found = np.full((rows.n_slab, self.function.width), np.nan)
-                found[slice(None) if rows.keep is None else rows.keep] = self.function(rows.x)
-                slabs.append(found)
+                values_of_slab = np.full((rows.n_slab, self.function.width), np.nan)
+                kept = slice(None) if rows.keep is None else rows.keep
+                values_of_slab[kept] = self.function(rows.x)
+                slabs.append(values_of_slab)
         flat = np.concatenate(slabs) if slabs else np.empty((0, self.function.width))
         shape = tuple(hi - lo for lo, hi in box) if known else (len(flat),)
         return flat.reshape(*shape, self.function.width)
@@ -71,7 +72,7 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     if source.graph is not None:
         own = as_tasks(source.graph)
         wanted = {k for task in tasks.values() for k in task.dependencies}
-        tasks |= {k: own[k] for k in needed(own, wanted)}
+        tasks |= {k: own[k] for k in ancestors(own, wanted)}
     lengths = [np.diff(e).tolist() if known else [math.nan] * (len(e) - 1) for e in edges]
     chunks = (*map(tuple, lengths), (function.width,))
     return da.Array(tasks, name, chunks, dtype=np.float64)

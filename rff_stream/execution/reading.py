@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.checkpoints import Keeper, MomentNodes, PackedNodes, same_data
+from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
 from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.leaves import UNKNOWN_PLACES, leaves_of, places_of
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
@@ -162,10 +162,8 @@ class Reading:
             statistic = ByGroup(statistic)
         elif folds:
             statistic = ByFold(statistic, folds, places)
-        apart = grouped or folds > 0
-        nodes = None if checkpoint is None else MomentNodes(checkpoint, grouped=apart)
-        tally = self._whole(statistic, plan, None if nodes is None else Keeper(nodes))
-        groups = tally.value.by_label if apart else {None: tally.value}
+        tally = self._whole(statistic, plan, checkpoint)
+        groups = tally.value.by_label if grouped or folds else {None: tally.value}
         ordered = {label: groups[label] for label in sorted(groups)}
         return ended_readings(ordered), tally.seen
 
@@ -207,8 +205,7 @@ class Reading:
             statistic = ByFold(statistic, folds, places)
         if class_weight:
             statistic = ClassWeighted(statistic, class_weight)
-        nodes = None if checkpoint is None else PackedNodes(checkpoint, statistic)
-        tally = self._whole(statistic, plan, None if nodes is None else Keeper(nodes))
+        tally = self._whole(statistic, plan, checkpoint)
         by_fold = tally.value if folds else Groups({None: tally.value})
         parts = {
             (fold, label): part
@@ -217,11 +214,11 @@ class Reading:
         }
         return parts, tally.seen
 
-    def _whole(self, statistic: Statistic, plan: Plan, keeper: Keeper | None) -> Tally:
+    def _whole(self, statistic: Statistic, plan: Plan, checkpoint: Checkpoint | None) -> Tally:
         """Sum over all rows, whose data did not change meanwhile."""
         generation = self.source.generation()
-        tally = self.sums(statistic, plan.layout, grid=self._grid(plan), keeper=keeper)
-        same_data(self.source, generation)
+        tally = self.sums(statistic, plan.layout, grid=self._grid(plan), checkpoint=checkpoint)
+        check_same_data(self.source, generation)
         return tally
 
     def _grid(self, plan: Plan) -> tuple[int, ...]:
@@ -242,7 +239,7 @@ class Reading:
         words: str = "reading",
         *,
         grid: tuple[int, ...] = (),
-        keeper: Keeper | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Tally:
         """Sum of any statistic over all rows.
 
@@ -255,9 +252,10 @@ class Reading:
             What the bar says.
         grid : tuple of int
             As in :class:`~rff_stream.execution.leaf.Job`.
-        keeper : Keeper, optional
-            Where finished nodes come from and go to.
+        checkpoint : Checkpoint, optional
+            Begun: where finished nodes of an earlier run come from, and those of this one go.
         """
+        nodes = None if checkpoint is None else nodes_of(checkpoint, statistic)
         return self._pass.add_up(
             statistic,
             leaves_of(self.source, layout),
@@ -266,7 +264,7 @@ class Reading:
             n_rows=self.source.n_rows,
             grid=grid,
             words=words,
-            keeper=keeper,
+            keeper=None if nodes is None else Keeper(nodes),
         )
 
     def add_up(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> Tally:

@@ -19,10 +19,10 @@ from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.checkpoints import Keeper
 from rff_stream.execution.graph import (
     Graph,
+    ancestors,
     as_tasks,
     boxes_of,
     keys_of,
-    needed,
     segment_tasks,
     waist,
 )
@@ -84,14 +84,14 @@ class Pass:
             raise PlanError(
                 f"The Dask graph of the data has {len(self._graph):,} tasks; at most "
                 f"{MOST_GRAPH_TASKS:,} are handled. Open the data without chunks (chunks=None): "
-                "leaves then read their own slices and the graph is not needed."
+                "leaves then read their own slices and the graph is not ancestors."
             )
         leaves = grid_leaves(self._source)
         keys = [keys_of(self._source.arguments(leaf.box)) for leaf in leaves]
         shared = waist(self._graph, keys)
         if not shared:
             return
-        tasks = {key: self._graph[key] for key in needed(self._graph, shared)}
+        tasks = {key: self._graph[key] for key in ancestors(self._graph, shared)}
         values = self._get(tasks, shared)
         from dask.task_spec import DataNode
 
@@ -180,7 +180,7 @@ class Pass:
             end = f"rff_commit-{index:09} {self._token}"
             tasks |= segment | {end: Task(end, hand_over, index, TaskRef(key))}
             ends.append(end)
-        keep = needed(tasks, ends)
+        keep = ancestors(tasks, ends)
         with watch:
             self._get({key: tasks[key] for key in keep}, ends)
 
@@ -218,7 +218,7 @@ class Pass:
         if not self._graph:
             return tasks
         wanted = {k for task in tasks.values() for k in task.dependencies}
-        return tasks | {key: self._graph[key] for key in needed(self._graph, wanted)}
+        return tasks | {key: self._graph[key] for key in ancestors(self._graph, wanted)}
 
     def _get(self, tasks: Mapping[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
         """Values of keys, by the client or by Dask's scheduler for this process."""

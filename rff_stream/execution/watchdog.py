@@ -34,9 +34,9 @@ class Watch:
         self._limit = seconds("stall-warning", 60)
         self._done = threading.Event()
         self._last = time.monotonic()
-        self._thread = threading.Thread(target=self._look, name="rff-watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="rff-watch", daemon=True)
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while not self._done.wait(self._limit / 4):
             waited = time.monotonic() - self._last
             if waited > self._limit:

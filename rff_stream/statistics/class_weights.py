@@ -15,7 +15,7 @@ from rff_stream.statistics.groups import select
 from rff_stream.statistics.packing import Packed, packing_of
 from rff_stream.statistics.protocol import Sink, Statistic
 
-__all__ = ["ClassWeighted", "class_weighted", "codes_of", "labels_of"]
+__all__ = ["ClassWeighted", "codes_of", "labels_of", "weigh_classes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class ClassWeighted:
     class_weight: Mapping[Any, float]
 
     def start(self) -> Sink:
-        return class_weighted(self.statistic.start(), self.class_weight)
+        return weigh_classes(self.statistic.start(), self.class_weight)
 
     def pack(self, value: Any) -> Packed:
         return packing_of(self.statistic).pack(value)
@@ -60,7 +60,7 @@ class _WeightedSink:
         return self._sink.result()
 
 
-def class_weighted(sink: Sink, class_weight: Mapping[Any, float] | None) -> Sink:
+def weigh_classes(sink: Sink, class_weight: Mapping[Any, float] | None) -> Sink:
     """The same sink behind weights of classes; the sink itself where there are none."""
     return _WeightedSink(sink, class_weight) if class_weight else sink
 

@@ -1,4 +1,4 @@
-"""Moments of classes that are found in the pass: one-hot targets that grow with the labels."""
+"""Moments of classes that the pass meets: one-hot targets that grow with the labels."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_weights import class_weighted, codes_of
+from rff_stream.statistics.class_weights import codes_of, weigh_classes
 from rff_stream.statistics.packing import Packed, arrays_of, pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Sink
 
@@ -86,7 +86,7 @@ class LossStatistic:
     sums: Literal["float32", "float64"] = "float64"
 
     def start(self) -> Sink:
-        return class_weighted(_LossSink(self), self.class_weight)
+        return weigh_classes(_LossSink(self), self.class_weight)
 
     def question(self, token: str) -> str:
         """sha256 of all that the sums depend on; ``token`` stands for data and choices."""
@@ -166,8 +166,8 @@ class _LossSink:
     def result(self) -> LossSums:
         r1 = len(self._cross)
         cross = self._cross.reshape(r1, len(self._of.steps), self._k).transpose(1, 0, 2)
-        found = None if self._hessian is None else self._hessian.result()
-        return LossSums(self._values.copy(), cross.copy(), found)
+        curvature = None if self._hessian is None else self._hessian.result()
+        return LossSums(self._values.copy(), cross.copy(), curvature)
 
 
 def descents(
@@ -204,11 +204,11 @@ def descents(
             intercept=np.concatenate([here[1], there[1]]),
             steps=steps,
         )
-        found = sums(asked)
-        metric = None if found.curvature is None else problem.newton(found.curvature)
+        answer = sums(asked)
+        metric = None if answer.curvature is None else problem.newton(answer.curvature)
         return [
             problem.point(theta + t * direction, float(value), cross, metric)
-            for t, value, cross in zip(steps, found.values, found.cross, strict=True)
+            for t, value, cross in zip(steps, answer.values, answer.cross, strict=True)
         ]
 
     first, metric = problem.at_constant(), problem.at_start() if newton else problem.bound()

@@ -17,7 +17,7 @@ from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_weights import class_weighted
+from rff_stream.statistics.class_weights import weigh_classes
 from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic, descents
 
@@ -71,10 +71,10 @@ def choose_alpha(
         if (quarter == turn).any() and (quarter != turn).any()
     ]
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
-    for found, turn in zip(scores, turns, strict=True):
+    for losses, turn in zip(scores, turns, strict=True):
         train, held = (_rows(x[part], codes[part], w[part]) for part in turn)
         path = _path(features, row, train, held, loss, class_weight)
-        found[: len(path)] = path
+        losses[: len(path)] = path
     return Selection(
         criterion="held-out loss on pilot rows",
         targets=("loss",),
@@ -146,23 +146,23 @@ def _path(
     sums: Any = "float64"
     places = np.arange(len(train.x))
     counted = ClassStatistic(features, row, sums, 0, 1, labels)
-    sink = class_weighted(counted.start(), class_weight)
+    sink = weigh_classes(counted.start(), class_weight)
     sink.add(train, places)
     classes = sink.result()
     problem = penalised(classes, loss, float(ALPHAS[0]))
     nothing = np.empty((features.n_components, 0))
     statistic = LossStatistic(features, loss, labels, nothing, np.empty(0), (), class_weight)
-    found: list[float] = []
+    losses: list[float] = []
     start = None
     for alpha in ALPHAS:
         at = replace(problem, alpha=float(alpha))
         for state in descents(_sums_over(train), statistic, at, start, tol=TOL, max_passes=PASSES):
             theta = state.point.theta
         start = problem.linear(theta)
-        found.append(_mean_loss(statistic, start, held))
-        if len(found) > 2 and found[-1] > found[-2] > found[-3]:
+        losses.append(_mean_loss(statistic, start, held))
+        if len(losses) > 2 and losses[-1] > losses[-2] > losses[-3]:
             break
-    return found
+    return losses
 
 
 def _mean_loss(statistic: LossStatistic, linear: tuple[Float64, Float64], rows: Rows) -> float:

@@ -19,7 +19,7 @@ __all__ = ["PilotRows", "PilotStatistic"]
 class PilotStatistic:
     """Up to ``size`` valid rows [x, y, w] of every box, drawn by the hash of their place.
 
-    With ``labelled`` rows, y is the place of the row's label among those found.
+    With ``labelled`` rows, y is the place of the row's label among those met.
     """
 
     size: int
@@ -46,8 +46,8 @@ class PilotRows:
 
     def __add__(self, other: Self) -> Self:
         labels = (*dict.fromkeys((*self.labels, *other.labels)),)
-        found = [p._over(labels) for p in (self, other) if p.rows.size]
-        return type(self)(np.concatenate(found), labels) if found else self
+        parts = [p._over(labels) for p in (self, other) if p.rows.size]
+        return type(self)(np.concatenate(parts), labels) if parts else self
 
     def _over(self, labels: tuple[Any, ...]) -> Float64:
         """The rows with their labels' places among these."""
@@ -71,16 +71,16 @@ class _PilotSink:
     def add(self, rows: Rows, places: Array) -> None:
         w = np.ones(len(rows.x)) if rows.w is None else rows.w
         y = self._codes(rows.label) if self._statistic.labelled else rows.y
-        found = np.column_stack([rows.x, y, w]).astype(np.float64)
+        table = np.column_stack([rows.x, y, w]).astype(np.float64)
         keys = hash_places(places, self._statistic.seed)
-        sample = RowSample.of(self._statistic.size, keys, found)
+        sample = RowSample.of(self._statistic.size, keys, table)
         self._sample = sample if self._sample is None else self._sample + sample
 
     def _codes(self, labels: Array | None) -> Array:
-        """Places (m,) of the rows' labels among those found."""
+        """Places (m,) of the rows' labels among those met."""
         assert labels is not None
-        found, inverse = np.unique(labels, return_inverse=True)
-        at = [self._labels.setdefault(label, len(self._labels)) for label in found.tolist()]
+        present, inverse = np.unique(labels, return_inverse=True)
+        at = [self._labels.setdefault(label, len(self._labels)) for label in present.tolist()]
         return np.asarray(at)[inverse]
 
     def result(self) -> PilotRows:

@@ -37,9 +37,9 @@ class Residuals:
         weight, first, second, missed = self.sums
         scatter = second - first**2 / weight
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = 1 - missed / scatter
+            r2 = 1 - missed / scatter
         constant = np.where(missed > 0, 0.0, 1.0)
-        return np.asarray(np.where(scatter > 0, found, constant))
+        return np.asarray(np.where(scatter > 0, r2, constant))
 
     def rmse(self) -> Float64:
         """√(Σw(y − ŷ)²/Σw) (T,), in units of y."""
