@@ -39,6 +39,8 @@ ESTIMATORS = [
         progress=False,
     ),
     rs.KernelPCA(n_map_components=64, random_state=0, progress=False),
+    rs.KernelFeatures(n_components=64, random_state=0),
+    rs.KernelFeatures(features="nystroem", n_components=16, random_state=0),
     rs.KernelDensity(random_state=0, progress=False),
     rs.KernelDensity("cv", n_components=512, missing_rows="drop", random_state=0, progress=False),
     rs.NoveltyDetector(n_components=256, random_state=0, progress=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rff_stream.estimators.classifier import KernelClassifier
 from rff_stream.estimators.density import KernelDensity
 from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
+from rff_stream.estimators.kernel_features import KernelFeatures
 from rff_stream.estimators.kernel_pca import KernelPCA
 from rff_stream.estimators.kernel_ridge import KernelRidge
 from rff_stream.estimators.novelty import NoveltyDetector
@@ -14,6 +15,7 @@ __all__ = [
     "GaussianProcessRegressor",
     "KernelClassifier",
     "KernelDensity",
+    "KernelFeatures",
     "KernelPCA",
     "KernelRidge",
     "NoveltyDetector",

@@ -184,6 +184,9 @@ class RowwiseMap:
         fields = (getattr(self, name) for name in self._fields())
         return type(self), tuple(fields)  # without what is cached: the map travels light
 
+    def __sklearn_clone__(self) -> Self:
+        return self  # frozen: scikit-learn need not copy the arrays of a parameter
+
     def __or__(self, other: Any) -> SideBySide:
         """Columns of both maps of the same inputs, one beside the other: k₁ + k₂."""
         from rff_stream.features.composed import SideBySide

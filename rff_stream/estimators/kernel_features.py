@@ -1,0 +1,222 @@
+"""Feature columns of any kernel as a transformer of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rff_stream._array import Array
+from rff_stream.estimators.mapping import (
+    FeatureChoice,
+    check_choices,
+    check_n_components,
+    chosen_map,
+    find_kernel,
+    length_scale_of,
+    make_features,
+    seed_of,
+)
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.prediction import map_rows
+from rff_stream.features import FeatureMap
+from rff_stream.sources import kind_of, open_source
+
+__all__ = ["KernelFeatures"]
+
+
+class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Rows -> columns whose products are the kernel: z(x)ᵀz(x') ≈ k(x, x').
+
+    What ``sklearn.kernel_approximation.RBFSampler`` and ``Nystroem`` do, for every kernel and
+    every map here: a linear model on these columns is a kernel machine. ``fit`` looks at some
+    16,000 rows for the length-scale and the centre; no row is kept but Nyström's landmarks.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or kernel of scikit-learn, default="gaussian"
+        "gaussian" ("rbf"), "laplacian", "cauchy", "matern", … or a value such as
+        ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is.
+    n_components : int, default=512
+        R, the columns. The error of the kernel falls as 1/√R.
+    length_scale : "median", float or (d,) array, default="median"
+        In input units; "median" is the median distance between rows of standardised inputs.
+        RBFSampler's ``gamma`` is 1/(2·length_scale²).
+    features : str, FeatureMap or mapping, default="auto"
+        How columns are made, as in :class:`~rff_stream.KernelRidge`: "auto", "fourier",
+        "nystroem", "structured", "qmc", "binning", "hermite", a map that you made, or columns
+        that choose their own map by name.
+    dtype : {"float32", "float64"}, default="float32"
+        Of the columns.
+    random_state : int, Generator, RandomState or None, default=None
+        The same seed gives the same columns, whatever R.
+
+    Attributes
+    ----------
+    features_ : FeatureMap
+        The map that was drawn: a frozen value. ``transform`` is its columns times √``prior()``.
+    length_scale_ : float or (d,) array
+        In input units.
+    n_features_in_ : int
+    feature_names_in_ : (d,) array of str
+        Of a DataFrame.
+
+    See Also
+    --------
+    rff_stream.FourierFeatures : the maps themselves, frozen values. scikit-learn writes to the
+        steps of a pipeline, so there a map is the parameter ``features`` of this class.
+
+    Notes
+    -----
+    For data larger than memory use :class:`~rff_stream.KernelRidge` and its kin: they never
+    hold the columns, R times n numbers.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> X = np.random.default_rng(0).uniform(-2, 2, (400, 2))
+    >>> y = np.sin(2 * X[:, 0]) * X[:, 1]
+    >>> columns = rs.KernelFeatures("matern", n_components=256, random_state=0)
+    >>> make_pipeline(columns, Ridge(0.01)).fit(X, y).score(X, y) > 0.99
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        n_components: int = 512,
+        length_scale: str | ArrayLike = "median",
+        *,
+        features: FeatureChoice = "auto",
+        dtype: Literal["float32", "float64"] = "float32",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_components = n_components
+        self.length_scale = length_scale
+        self.features = features
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Draw the map for the scales of the rows.
+
+        Parameters
+        ----------
+        X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
+        y : None
+            Not looked at; pipelines pass one.
+        inputs, dim, storage_options
+            As in :meth:`KernelRidge.fit <rff_stream.KernelRidge.fit>`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter; nothing was read.
+        """
+        check_n_components(self.n_components, self.features)
+        if isinstance(self.length_scale, str) and self.length_scale != "median":
+            raise ValueError(
+                f"length_scale={self.length_scale!r} but there is no target that could choose "
+                "one: it is 'median', a number, or one number per input. KernelRidge finds it by "
+                "'evidence'; pass on its length_scale_."
+            )
+        if kind_of(X) in ("array", "table"):
+            X, inputs = validate_data(self, X, dtype="numeric"), None
+        source = open_source(
+            X, inputs=inputs, dim=dim, missing_rows="drop", storage_options=storage_options
+        )
+        names = getattr(self, "feature_names_in_", source.columns.inputs)
+        chosen, d = chosen_map(self.features, tuple(names)), len(source.columns.inputs)
+        scale: Any = self.length_scale
+        check_choices(self.kernel, scale, chosen, 0, d)
+        seed = seed_of(self.random_state)
+        with single_threaded_blas():
+            pilot = Reading(source, progress=False).pilot(seed)
+            kernel = find_kernel(self.kernel, scale, pilot, seed, False)
+            features = make_features(
+                chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+            )
+        self.features_: FeatureMap = features
+        self.length_scale_ = length_scale_of(kernel)
+        self._names, self.n_features_in_ = source.columns.inputs, d
+        return self
+
+    def transform(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+        """Columns (n, R) of rows, in the container of X; lazy for lazy.
+
+        Parameters
+        ----------
+        X : as in fit
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
+
+        Returns
+        -------
+        (n, R) array, or the container of X
+            NaN where an input is missing. ``set_output`` asks for DataFrames.
+        """
+        check_is_fitted(self)
+        columns = ScaledColumns(self.features_)
+        if kind_of(X) in ("array", "table"):
+            rows = validate_data(self, X, reset=False, dtype="numeric")
+            with single_threaded_blas():
+                return columns(rows)
+        source = open_source(
+            X, inputs=self._names, missing_rows="drop", storage_options=storage_options
+        )
+        names = tuple(self.get_feature_names_out())
+        return source.wrap(map_rows(source, columns), names, ("",) * len(names))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.features_.n_components
+
+    def __sklearn_tags__(self) -> Tags:
+        """scikit-learn's description of the estimator: ``dtype`` says that of the columns."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledColumns:
+    """x ↦ z(x)·√s, of a map and its prior.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    """
+
+    features: FeatureMap
+
+    @property
+    def width(self) -> int:
+        """R."""
+        return self.features.n_components
+
+    def __call__(self, x: Array) -> Array:
+        Z = self.features(x)
+        Z *= np.sqrt(self.features.prior()).astype(Z.dtype)
+        return Z
