@@ -151,6 +151,7 @@ def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Po
     NumericalWarning
         Where df > 0.8 R: the map starves the variance.
     """
+    spectrum = spectrum.complete()
     system, coef = spectrum.system, spectrum.coef(alpha)
     _warn_starved(spectrum.df(alpha), system.n_features)
     return Posterior(

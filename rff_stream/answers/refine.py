@@ -55,6 +55,7 @@ def refined(
     ----------
     Rudi, Carratino & Rosasco 2017 (FALKON), for the preconditioner.
     """
+    spectrum = spectrum.complete()
     root = spectrum.system.root_prior[:, None]
     basis = spectrum.rotation / root  # U: G = UΛUᵀ
     shifted = np.maximum(spectrum.eigenvalues[:, None], 0) + np.maximum(alpha, spectrum.eta)

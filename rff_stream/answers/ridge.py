@@ -25,6 +25,9 @@ __all__ = ["Ridge", "ridge", "ridge_at", "ridge_of"]
 MANY_ALPHAS = 8
 """Distinct α from which one eigen-decomposition is cheaper than a factor for each."""
 
+VERY_FEW_ROWS = 0.25
+"""n/R up to which one decomposition of the rows' rank is cheaper than three factors of R×R."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ridge:
@@ -97,8 +100,8 @@ def ridge(
     R³ flops for one α (a test of the floor, a factor, its inverse for df), in place in one
     R×R float64.
     α ≥ η ⟺ λ_min(G) ≥ −α/3 ⟺ G + (α/3)I has a Cholesky factor, so eigenvalues are computed
-    only where that fails, where α is at the level of float64 rounding, or for more than
-    8 distinct α.
+    only where that fails, where α is at the level of float64 rounding, for more than
+    8 distinct α, or of few rows (n ≤ R/4), where work goes with the rank.
 
     Examples
     --------
@@ -119,7 +122,7 @@ def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alph
     holds its unknowns.
     """
     asked = alpha_of_targets(alpha, system.n_targets)
-    if len(np.unique(asked)) > MANY_ALPHAS:
+    if len(np.unique(asked)) > MANY_ALPHAS or system.n <= VERY_FEW_ROWS * system.n_features:
         return ridge_at(decompose(system), asked, floor=floor)
     if not _clear_of_floor(system, float(asked.min())):
         return _ridge_near_floor(system, asked, floor)
@@ -129,7 +132,7 @@ def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alph
 def ridge_at(spectrum: Spectrum, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
     """The ridge regression at α from a spectrum; 2R²T flops. As :func:`ridge` otherwise."""
     asked = alpha_of_targets(alpha, spectrum.system.n_targets)
-    require_rank(asked, spectrum.eigenvalues)
+    require_rank(asked, spectrum.all_eigenvalues)
     used = raised_to_floor(asked, spectrum.eta, floor)
     coef = spectrum.coef(used)
     return Ridge(coef, spectrum.system.intercept(coef), used, spectrum.df(used), spectrum.eta)

@@ -1,0 +1,108 @@
+"""Spectra of few rows, whose work goes with the rank, beside the decomposition of R×R."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+import rff_stream as rs
+from rff_stream.answers import spectrum as room
+from rff_stream.answers.evidence import evidence, evidence_at
+from rff_stream.answers.ridge import ridge
+from rff_stream.answers.spectrum import Spectrum, spectrum
+from rff_stream.answers.system import ridge_system
+from rff_stream.moments import Moments
+from rff_stream.moments.accumulate import Sums, accumulate
+
+R = 256
+EPS = np.finfo(np.float64).eps
+
+
+def moments_of(n: int, d: int = 3, *, sums: Sums = "float64", copies: int = 1) -> Moments:
+    rng = np.random.default_rng(n)
+    x = np.tile(rng.normal(size=(n // copies, d)), (copies, 1))
+    y = np.stack([np.sin(x[:, 0]), x[:, -1] ** 2], axis=1) + 0.1 * rng.normal(size=(len(x), 2))
+    features = rs.FourierFeatures.sample(rs.Gaussian(d**0.5), d, R, rng=0)
+    return accumulate(features, x, y, rng.uniform(0.5, 2, len(x)), sums=sums)
+
+
+def of_all(moments: Moments, monkeypatch: pytest.MonkeyPatch, **choices: bool) -> Spectrum:
+    """The spectrum of R×R, however few the rows are."""
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "FEW_ROWS", 0.0)
+        return spectrum(moments, **choices)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("n", "copies"), [(1, 1), (2, 1), (20, 1), (60, 3), (150, 1)])
+def test_few_rows_have_the_spectrum_of_all_columns(n, copies, fit_intercept, monkeypatch):
+    moments = moments_of(n, copies=copies)
+    few = spectrum(moments, fit_intercept=fit_intercept)
+    full = of_all(moments, monkeypatch, fit_intercept=fit_intercept)
+    different = n // copies - int(fit_intercept)
+    assert 0 < len(few.eigenvalues) <= different + 2 if different else few.n_zeros == 0
+    if n < 100:  # more rows of three inputs have smaller eigenvalues than rounding
+        assert few.n_zeros == (R - different if different else 0)
+    largest = full.eigenvalues[-1]
+    np.testing.assert_allclose(few.all_eigenvalues, full.eigenvalues, atol=R * EPS * largest)
+    assert few.eta == pytest.approx(full.eta, rel=1e-6, abs=R * EPS * largest)
+    if not largest:
+        return
+    alpha = np.array([1e-3, 1.0]) * largest  # well above η: G's rounding moves nothing
+    Z = np.random.default_rng(0).uniform(-1, 1, (50, R))
+    unit = 1e3 * R * EPS * np.abs(Z @ full.coef(alpha)).max()
+    np.testing.assert_allclose(Z @ few.coef(alpha), Z @ full.coef(alpha), atol=unit)
+    np.testing.assert_allclose(few.df(alpha), full.df(alpha), rtol=1e-9)
+    left = R * EPS * full.system.target_scatter.max()
+    np.testing.assert_allclose(few.residual_scatter(alpha), full.residual_scatter(alpha), atol=left)
+
+
+def test_the_directions_left_out_complete_a_basis(monkeypatch):
+    moments = moments_of(40)
+    few, full = spectrum(moments), of_all(moments, monkeypatch)
+    whole = few.complete()
+    basis = whole.rotation / whole.system.root_prior[:, None]
+    np.testing.assert_allclose(basis.T @ basis, np.eye(R), atol=R * EPS)
+    G = ridge_system(moments).matrix
+    np.testing.assert_allclose(
+        (basis * whole.eigenvalues) @ basis.T, G, atol=R * EPS * linalg.norm(G, 2)
+    )
+    assert whole.complete() is whole and full.complete() is full
+
+
+def test_variances_see_directions_that_no_row_has(monkeypatch):
+    moments = moments_of(40)
+    Z = np.random.default_rng(1).uniform(-1, 1, (30, R))
+    few = evidence_at(spectrum(moments), 0.3).posterior()
+    full = evidence_at(of_all(moments, monkeypatch), 0.3).posterior()
+    np.testing.assert_allclose(few.variance(Z), full.variance(Z), rtol=1e-9)
+    prior = (Z - few.feature_mean) ** 2 @ moments.row.prior
+    assert (few.variance(Z)[:, 0] > 0.5 * prior * few.noise_variance[0] / 0.3).all()
+
+
+def test_evidence_of_few_rows_is_that_of_all_columns(monkeypatch):
+    moments = moments_of(100)
+    few, full = evidence(moments), evidence(of_all(moments, monkeypatch))
+    np.testing.assert_allclose(few.alpha, full.alpha, rtol=1e-8)
+    np.testing.assert_allclose(few.log_evidence, full.log_evidence, rtol=1e-8)
+
+
+def test_a_given_penalty_of_few_rows_is_that_of_a_factor(monkeypatch):
+    moments = moments_of(50)
+    few = ridge(moments, [0.1, 2.0])
+    monkeypatch.setattr("rff_stream.answers.ridge.VERY_FEW_ROWS", 0.0)
+    factored = ridge(moments, [0.1, 2.0])
+    np.testing.assert_allclose(few.coef, factored.coef, atol=1e-10 * np.abs(few.coef).max())
+    np.testing.assert_allclose(few.df, factored.df, rtol=1e-9)
+    with pytest.raises(np.linalg.LinAlgError, match="have rank 49"):
+        ridge(moments, 0.0)
+
+
+def test_sums_of_float32_have_full_rank(monkeypatch):
+    """Their rounding is in all directions, and η must see it."""
+    moments = moments_of(60, sums="float32")
+    few, full = spectrum(moments), of_all(moments, monkeypatch)
+    assert few.n_zeros == 0
+    assert few.eta == full.eta > 1e-8
+    assert (few.rotation == full.rotation).all()
