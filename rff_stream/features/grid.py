@@ -1,0 +1,196 @@
+"""A grid of equispaced frequencies: columns whose sums know no kernel.
+
+    z_j(x) = exp(2πi j·(x − c)/L),   j ∈ ℤᵈ, |j_a| ≤ m_a
+
+A stationary kernel enters afterwards, as weights of the columns (Greengard, Rachh & Barnett
+2023, section 2): k(x, x') ≈ Σ_j D_j² z_j(x) z_j(x')*, with D_j² = κ(0) p(2πj/L) Π 2π/L_a and
+p the kernel's spectral density. That is the kernel with period L, cut off at the frequency
+m/L. Letters: d inputs (1 to 3), m modes to each side, M = Π (2m_a + 1) columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from scipy.fft import next_fast_len
+
+from rff_stream._array import Array, Float64, digest
+from rff_stream.errors import DataError
+
+__all__ = ["MOST_INPUTS", "GridFeatures"]
+
+MOST_INPUTS = 3
+"""The number of columns grows as its power; beyond three inputs other maps are better."""
+
+MODES = {1: (2048,), 2: (150, 150), 3: (24, 24, 24)}
+"""Modes to each side by default: 4,097, 90,601 and 117,649 columns."""
+
+PADDING = 0.3
+"""Share of the extent that the period is longer: the far ends of the data are not neighbours."""
+
+SLACK = 0.05
+"""Share of the extent by which rows may lie outside the rows that the grid was made for."""
+
+
+@dataclass(frozen=True, eq=False)
+class GridFeatures:
+    """Equispaced frequencies j/L around a centre c, for one to three inputs.
+
+    Parameters
+    ----------
+    centre : (d,) float64
+        c, in units of the inputs.
+    period : (d,) float64
+        L > 0, in units of the inputs.
+    reach : (d,) float64
+        Rows have |x − c| ≤ reach; infinite along an axis that is periodic by nature.
+    modes : tuple of d int
+        m ≥ 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> grid = GridFeatures.over(np.zeros(2), np.ones(2), modes=(3, 4))
+    >>> grid.n_components, grid.half_shape
+    (63, (7, 5))
+    """
+
+    centre: Float64
+    period: Float64
+    reach: Float64
+    modes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        d = len(self.modes)
+        if not 1 <= d <= MOST_INPUTS:
+            raise ValueError(
+                f"A grid of frequencies for {d} inputs would have {'×'.join(['(2m+1)'] * d)} "
+                f"columns. It is for 1 to {MOST_INPUTS} inputs; use features='local' or Fourier "
+                "features for more."
+            )
+        if min(self.modes) < 1:
+            raise ValueError(f"modes={self.modes} but every axis has at least 1 to each side.")
+
+    @classmethod
+    def over(
+        cls,
+        low: Array,
+        high: Array,
+        *,
+        modes: Sequence[int] | None = None,
+        periods: Mapping[int, float] | None = None,
+        padding: float = PADDING,
+    ) -> Self:
+        """The grid for rows between two corners (d,) of a box.
+
+        Parameters
+        ----------
+        low, high : (d,) array
+            Least and greatest value of each input.
+        modes : sequence of int, optional
+            m of each axis; by default 2048, 150 × 150 or 24 × 24 × 24.
+        periods : mapping of axis to float, optional
+            Axes that are periodic by nature, such as longitude (360) or day of year (365.25).
+        padding : float
+            Share of the extent that the period is longer than it: about as much as two rows
+            must be apart for the kernel to be small.
+
+        Returns
+        -------
+        GridFeatures
+        """
+        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        extent = np.where(high > low, high - low, 1.0)
+        period, reach = extent * (1 + padding), extent * (0.5 + SLACK)
+        for axis, length in (periods or {}).items():
+            period[axis], reach[axis] = length, np.inf
+        sides = MODES[len(low)] if modes is None and len(low) in MODES else tuple(modes or ())
+        return cls((low + high) / 2, period, reach, tuple(int(m) for m in sides))
+
+    @property
+    def n_inputs(self) -> int:
+        """d."""
+        return len(self.modes)
+
+    @property
+    def n_components(self) -> int:
+        """M, the number of columns."""
+        return int(np.prod([2 * m + 1 for m in self.modes]))
+
+    @property
+    def half_shape(self) -> tuple[int, ...]:
+        """Shape of coefficients j with j_d ≥ 0: the others are their conjugates."""
+        return (*(2 * m + 1 for m in self.modes[:-1]), self.modes[-1] + 1)
+
+    @property
+    def difference_shape(self) -> tuple[int, ...]:
+        """Shape of differences of two frequencies, k = j − j' with k_d ≥ 0."""
+        return (*(4 * m + 1 for m in self.modes[:-1]), 2 * self.modes[-1] + 1)
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """Lengths of real Fourier transforms that hold a product with T without wrapping."""
+        return tuple(next_fast_len(4 * m + 1, real=True) for m in self.modes)
+
+    def indices(self) -> tuple[Array, ...]:
+        """j (1-d arrays) along each axis of coefficients in half shape."""
+        full = [np.fft.ifftshift(np.arange(-m, m + 1)) for m in self.modes[:-1]]
+        return (*full, np.arange(self.modes[-1] + 1))
+
+    @cached_property
+    def frequencies(self) -> Float64:
+        """Angular frequencies 2πj/L (half shape, d)."""
+        axes = [
+            2 * np.pi * j / length for j, length in zip(self.indices(), self.period, strict=True)
+        ]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+
+    @cached_property
+    def multiplicity(self) -> Float64:
+        """2 for a coefficient that stands for its conjugate too, 1 for the plane j_d = 0."""
+        found = np.full(self.half_shape, 2.0)
+        found[..., 0] = 1.0
+        return found
+
+    def angles(self, X: Array) -> Float64:
+        """2π(x − c)/L, contiguous (d, n), in float64.
+
+        Raises
+        ------
+        DataError
+            Naming the first row beyond the reach of the grid, its input and its value.
+        """
+        shifted = np.asarray(X, np.float64) - self.centre
+        outside = ~(np.abs(shifted) <= self.reach)
+        if outside.any():
+            row, axis = np.argwhere(outside)[0]
+            low, high = self.centre[axis] - self.reach[axis], self.centre[axis] + self.reach[axis]
+            raise DataError(
+                f"{int(outside.any(axis=1).sum())} row(s) lie outside the box of the frequency "
+                f"grid; the first has {float(X[row, axis])!r} for input {axis}, and the grid was "
+                f"made for {low:.6g} to {high:.6g}. Make the grid for all rows, or leave these out."
+            )
+        turned = np.remainder(shifted / self.period + 0.5, 1.0) - 0.5
+        return np.ascontiguousarray(2 * np.pi * turned.T)
+
+    def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        """Plain JSON and arrays, enough to rebuild the grid."""
+        plain = {"map": "grid", "modes": list(self.modes)}
+        return plain, {"centre": self.centre, "period": self.period, "reach": self.reach}
+
+    @classmethod
+    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The grid of a spec."""
+        centre, period, reach = (
+            np.asarray(arrays[name], np.float64) for name in ("centre", "period", "reach")
+        )
+        return cls(centre, period, reach, tuple(plain["modes"]))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the spec."""
+        return digest(*self.spec())

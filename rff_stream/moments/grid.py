@@ -1,0 +1,276 @@
+"""Moments on a grid of frequencies: sums from which any stationary kernel can be answered.
+
+Shapes: n rows, d inputs, T targets, modes j of a grid (|j_a| ≤ m_a), differences k of two
+modes (|k_a| ≤ 2m_a). With θ = 2π(x − c)/L and the trend t(x) = [1, (x − c)/L],
+
+    density  T_k = Σ w e^{−ik·θ}            projection  b_j = Σ w (y − y₀) e^{−ij·θ}
+    trend    C_j = Σ w t e^{−ij·θ}          border      B   = Σ w [t, y − y₀] [t, y − y₀]ᵀ
+
+T is Toeplitz as a matrix T_{j−l}. All are real sums with T_{−k} = T_k*, so the half with a last
+index ≥ 0 is kept. They are computed by non-uniform fast Fourier transforms (type 1), one for
+some hundred thousand rows: finufft (Barnett, Magland & af Klinteberg 2019), one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.errors import ModelError
+from rff_stream.features.grid import GridFeatures
+from rff_stream.moments.moments import AugmentedRow
+from rff_stream.moments.row_sample import RowSample, hash_rows
+
+__all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft"]
+
+BATCH_ROWS = 2**18
+"""Rows of one transform: the FFT of the grid is then a small part of it."""
+
+TOLERANCE = 1e-10
+"""Relative error of a transform. Float32 sums are not precise enough for small noise."""
+
+
+def import_finufft() -> Any:
+    """The module finufft; where it is absent, an error with the line that installs it."""
+    try:
+        import finufft
+    except ImportError as error:
+        raise ImportError(
+            "finufft is not installed, and a frequency grid needs it. "
+            "pip install 'rff_stream[grid]'."
+        ) from error
+    return finufft
+
+
+def grid_row(
+    features: GridFeatures,
+    inputs: tuple[str, ...],
+    targets: tuple[str, ...],
+    units: tuple[str, ...] = (),
+    target_origin: Float64 | None = None,
+) -> AugmentedRow:
+    """What the sums mean: the map, names, units and origins of y; no columns of its own."""
+    n_targets = len(targets)
+    return AugmentedRow(
+        map_fingerprint=features.fingerprint,
+        prior=np.empty(0),
+        nesting="none",
+        feature_origin=np.empty(0),
+        target_origin=np.zeros(n_targets) if target_origin is None else target_origin,
+        target_scale=np.ones(n_targets),
+        inputs=inputs,
+        targets=targets,
+        units=units,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridMoments:
+    """Sums over rows on a grid of frequencies, as one vector: an abelian group under ``+``.
+
+    Parameters
+    ----------
+    features : GridFeatures
+    row : AugmentedRow
+        Names, units and origins. Only moments of equal rows add.
+    sums : (size,) float64
+        Density, projections and trends as pairs of real and imaginary parts, then the border.
+    n : int
+        Rows, exactly.
+    squared_weight, log_weight : float
+        Σ w² and Σ log w.
+    sample : RowSample
+        A mergeable uniform sample of rows.
+    """
+
+    features: GridFeatures
+    row: AugmentedRow
+    sums: Float64
+    n: int
+    squared_weight: float
+    log_weight: float
+    sample: RowSample
+
+    @classmethod
+    def zero(cls, features: GridFeatures, row: AugmentedRow, sample_rows: int = 0) -> Self:
+        """No rows: the neutral element of ``+``."""
+        sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
+        size = sum(_sizes(features, row))
+        return cls(features, row, np.zeros(size), 0, 0.0, 0.0, sample)
+
+    def __add__(self, other: Self) -> Self:
+        if not isinstance(other, GridMoments):
+            raise TypeError(f"Moments on a grid cannot be added to {type(other).__name__}.")
+        if self.row.fingerprint != other.row.fingerprint:
+            raise ModelError(
+                f"Moments on a grid that differ in {self.row.difference(other.row)} cannot be "
+                "added. Collect both with the same grid, origins, names and units."
+            )
+        return replace(
+            self,
+            sums=self.sums + other.sums,
+            n=self.n + other.n,
+            squared_weight=self.squared_weight + other.squared_weight,
+            log_weight=self.log_weight + other.log_weight,
+            sample=self.sample + other.sample,
+        )
+
+    def __neg__(self) -> Self:
+        return replace(
+            self,
+            sums=-self.sums,
+            n=-self.n,
+            squared_weight=-self.squared_weight,
+            log_weight=-self.log_weight,
+        )
+
+    def __sub__(self, other: Self) -> Self:
+        return replace(self + -other, sample=self.sample - other.sample)
+
+    def scale(self, factor: float) -> Self:
+        """Every weight times ``factor`` > 0; n stays."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+        return replace(
+            self,
+            sums=self.sums * factor,
+            squared_weight=self.squared_weight * factor**2,
+            log_weight=self.log_weight + self.n * float(np.log(factor)),
+            sample=self.sample.scale(factor),
+        )
+
+    @property
+    def density(self) -> Array:
+        """T_k, complex, differences in half shape."""
+        return self._part(0).reshape(self.features.difference_shape)
+
+    @property
+    def projections(self) -> Array:
+        """b_j of each target, complex (T, half shape)."""
+        return self._part(1).reshape(self.row.n_targets, *self.features.half_shape)
+
+    @property
+    def trends(self) -> Array:
+        """C_j of each column of the trend, complex (1 + d, half shape); that of 1 is first."""
+        inner = self.density[_leading(self.features)]
+        linear = self._part(2).reshape(self.features.n_inputs, *self.features.half_shape)
+        return np.concatenate([inner[None], linear])
+
+    @property
+    def border(self) -> Float64:
+        """B (1 + d + T, 1 + d + T)."""
+        width = 1 + self.features.n_inputs + self.row.n_targets
+        return self.sums[-(width**2) :].reshape(width, width)
+
+    @property
+    def weight(self) -> float:
+        """Σ w."""
+        return float(self.border[0, 0])
+
+    def _part(self, index: int) -> Array:
+        sizes = _sizes(self.features, self.row)
+        start = sum(sizes[:index])
+        return self.sums[start : start + sizes[index]].view(np.complex128)
+
+    def __sizeof__(self) -> int:
+        return int(self.sums.nbytes + self.sample.nbytes + 512)
+
+
+def _sizes(features: GridFeatures, row: AugmentedRow) -> tuple[int, int, int, int]:
+    """Float64 numbers of density, projections, trends and border."""
+    half = 2 * int(np.prod(features.half_shape))
+    width = 1 + features.n_inputs + row.n_targets
+    differences = 2 * int(np.prod(features.difference_shape))
+    return differences, half * row.n_targets, half * features.n_inputs, width**2
+
+
+def _leading(features: GridFeatures) -> tuple[Any, ...]:
+    """Where the modes j stand among the differences k."""
+    axes = [np.arange(-m, m + 1) for m in features.modes[:-1]]
+    shifted = [np.fft.ifftshift(axis) for axis in axes]
+    return np.ix_(*shifted, np.arange(features.modes[-1] + 1))
+
+
+class GridAccumulator:
+    """Takes rows in any portions and gives their moments on a grid; the same rows, the same bits.
+
+    Parameters
+    ----------
+    features : GridFeatures
+    row : AugmentedRow
+    sample_rows : int
+        Rows of the mergeable sample.
+    """
+
+    def __init__(self, features: GridFeatures, row: AugmentedRow, sample_rows: int = 0) -> None:
+        self._total = GridMoments.zero(features, row, sample_rows)
+        self._rows: list[tuple[Array, Array, Array, Array]] = []
+        self._waiting = 0
+
+    def add(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
+        """Take rows x (m, d), y (m, T) of weights w (m,) that stood at ``places`` (m,)."""
+        w = np.ones(len(x)) if w is None else np.asarray(w, np.float64)
+        start = 0
+        while start < len(x):
+            stop = min(len(x), start + BATCH_ROWS - self._waiting)
+            part = slice(start, stop)
+            self._rows.append((x[part].copy(), y[part].copy(), w[part].copy(), places[part].copy()))
+            self._waiting += stop - start
+            start = stop
+            if self._waiting == BATCH_ROWS:
+                self._flush()
+
+    def result(self) -> GridMoments:
+        """The moments of all rows taken so far."""
+        self._flush()
+        return self._total
+
+    def _flush(self) -> None:
+        if self._waiting:
+            x, y, w, places = (np.concatenate(parts) for parts in zip(*self._rows, strict=True))
+            self._rows, self._waiting = [], 0
+            self._total = self._total + _moments_of(self._total, x, y, w, places)
+
+
+def _moments_of(like: GridMoments, x: Array, y: Array, w: Array, places: Array) -> GridMoments:
+    """Moments of one batch of rows, with the map and row of ``like``."""
+    features, row = like.features, like.row
+    angles = features.angles(x)
+    y = np.asarray(y, np.float64) - row.target_origin
+    trend = angles / (2 * np.pi)
+    weighted = np.concatenate([(y * w[:, None]).T, trend * w])
+    sides = [2 * m + 1 for m in features.modes]
+    density = _transform(angles, w[None], [4 * m + 1 for m in features.modes])[0]
+    others = _transform(angles, weighted, sides)
+    columns = np.column_stack([np.ones(len(x)), trend.T, y])
+    border = columns.T @ (columns * w[:, None])
+    t = row.n_targets
+    parts = [density, others[:t], others[t:]]
+    flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
+    sums = np.concatenate([*flat, ((border + border.T) / 2).reshape(-1)])
+    sample = like.sample
+    if sample.size:
+        rows = np.column_stack([x, y + row.target_origin, w]).astype(np.float64)
+        raw = np.asarray(y + row.target_origin)
+        sample = RowSample.of(sample.size, hash_rows(places, x, raw), rows)
+    weight = float(np.log(w).sum())
+    return GridMoments(features, row, sums, len(x), float(w @ w), weight, sample)
+
+
+def _transform(angles: Float64, strengths: Float64, shape: list[int]) -> Array:
+    """Σ c e^{−ik·θ} (s, half shape) of strengths c (s, n), in the order of NumPy's transforms."""
+    finufft = import_finufft()
+    d, count = len(angles), len(strengths)
+    if not count:
+        half = (*shape[:-1], shape[-1] // 2 + 1)
+        return np.zeros((0, *half), np.complex128)
+    plan = finufft.Plan(
+        1, tuple(shape), n_trans=count, eps=TOLERANCE, isign=-1, nthreads=1, modeord=1
+    )
+    plan.setpts(*np.ascontiguousarray(angles))
+    full = plan.execute(np.ascontiguousarray(strengths, np.complex128)).reshape(count, *shape)
+    assert full.ndim == d + 1
+    return np.asarray(full[..., : shape[-1] // 2 + 1])
