@@ -33,7 +33,6 @@ ROOMS = [
     {"pilot"},
     {"answers"},
     {"predictor"},
-    {"progress"},
     {"sources.protocol"},
     {"statistics"},
     {"layout"},
@@ -130,6 +129,15 @@ def span(node: ast.stmt) -> set[int]:
 def test_every_file_is_in_a_room():
     strangers = {room_of(path) for path in FILES} - ROW.keys() - {"__init__", "__main__"}
     assert not strangers, f"Give {sorted(strangers)} a row in ROOMS (design, section 2)."
+
+
+def test_the_table_of_rooms_is_that_of_contributing():
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Rooms")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    names = [re.findall(r"`([^`]+)`", line.split("|")[1]) for line in lines]
+    assert [set(each) for each in names] == ROOMS
+    inside = {room for path in FILES if (room := room_of(path)) in ROW}
+    assert inside == ROW.keys(), "a room that no file is in"
 
 
 @pytest.mark.parametrize("path", in_rooms(CORE), ids=label)
