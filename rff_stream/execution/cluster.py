@@ -17,7 +17,7 @@ from dask.task_spec import Task
 from rff_stream import __version__
 from rff_stream.errors import ClusterError
 from rff_stream.execution.graph import Graph
-from rff_stream.execution.leaf import Job
+from rff_stream.execution.leaf import Job, versions_question
 from rff_stream.execution.watchdog import seconds
 from rff_stream.planning import segments_in_flight
 
@@ -54,6 +54,7 @@ class Flight:
         self._workers = set(client.nthreads())
         self._last_check = self._moved = self._warned = time.monotonic()
         self._running: dict[str, Any] = {}
+        self._slot = contextlib.ExitStack()
 
     @property
     def waiting(self) -> int:
@@ -184,6 +185,7 @@ class Flight:
         )
 
     def __enter__(self) -> Self:
+        self._slot.enter_context(given_up_slot())
         return self
 
     def __exit__(
@@ -200,26 +202,22 @@ class Flight:
         self._waiting.clear()
         if self._job is not None:
             self._job.release()
+        self._slot.close()
 
 
-def versions_question() -> Callable[[], dict[str, str | None]]:
-    """A function that gives the versions that decide the bits of a leaf, by package.
+def given_up_slot() -> contextlib.AbstractContextManager[Any]:
+    """Within a task of a worker: leaves its thread to the leaves until they have run.
 
-    It travels by value, so that a process without this package can answer: with None.
+    A fit that runs as a task would else wait for leaves that wait for its thread.
     """
+    from distributed import get_worker, worker_client
 
-    def ask() -> dict[str, str | None]:
-        import importlib
-
-        versions: dict[str, str | None] = {}
-        for name in ("rff_stream", "numpy", "scipy"):
-            try:
-                versions[name] = str(importlib.import_module(name).__version__)
-            except ImportError:
-                versions[name] = None
-        return versions
-
-    return ask
+    try:
+        get_worker()
+    except ValueError:
+        return contextlib.nullcontext()
+    found: contextlib.AbstractContextManager[Any] = worker_client()
+    return found
 
 
 def check_versions(client: Any) -> None:

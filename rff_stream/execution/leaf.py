@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.errors import PlanError
+from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.sources.protocol import Box, Reader, Rows
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["Job", "Leaf", "Tally"]
+__all__ = ["Job", "Leaf", "Tally", "versions_question"]
+
+
+def versions_question() -> Callable[[], dict[str, str | None]]:
+    """A function that gives the versions that decide the bits of a leaf, by package.
+
+    It travels by value, so that a process without this package can answer: with None.
+    """
+
+    def versions() -> dict[str, str | None]:
+        import importlib
+
+        found: dict[str, str | None] = {}
+        for name in ("rff_stream", "numpy", "scipy"):
+            try:
+                found[name] = str(importlib.import_module(name).__version__)
+            except ImportError:
+                found[name] = None
+        return found
+
+    return versions
+
+
+own_versions = functools.cache(versions_question())
+
+
+def check_same(versions: Mapping[str, str | None]) -> None:
+    """Refuse to compute here what was planned with other versions: a worker may join late."""
+    mine = own_versions()
+    for name, theirs in versions.items():
+        if mine[name] != theirs:
+            raise ClusterError(
+                f"The worker on {socket.gethostname()} (process {os.getpid()}) has {name} "
+                f"{mine[name] or 'none'}, but the fit runs with {theirs}. All parts of a cluster "
+                "need the same one. Install it there and start the worker again."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +88,18 @@ class Job:
     grid : tuple of int
         Lengths of the sample dimensions where places count along the first one, the slowest,
         whatever the chunks: runs of rows are then runs of time. Empty: places of the leaves.
+    versions : mapping of str to str
+        Those of the driver, where leaves run elsewhere: see :func:`versions_question`.
     """
 
     reader: Reader
     statistic: Statistic
     grid: tuple[int, ...] = ()
+    versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def run(self, leaf: Leaf, *values: Any) -> Tally:
-        """Value of one leaf."""
+        """Value of one leaf; refuses a process that would give other bits."""
+        check_same(self.versions)
         try:
             return self._sum(leaf, values)
         except MemoryError as error:  # NumPy's says how much, not for what

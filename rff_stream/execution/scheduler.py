@@ -7,12 +7,18 @@ arrival, so the bits are the same.
 from __future__ import annotations
 
 import functools
+import multiprocessing.pool
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import dask
+from dask.local import MultiprocessingPoolExecutor
 from dask.task_spec import Task, TaskRef
 
 from rff_stream.errors import ClusterError, PlanError
@@ -26,10 +32,10 @@ from rff_stream.execution.graph import (
     segment_tasks,
     waist,
 )
-from rff_stream.execution.leaf import Job, Leaf, Tally
+from rff_stream.execution.leaf import Job, Leaf, Tally, versions_question
 from rff_stream.execution.leaves import grid_leaves
 from rff_stream.execution.progress import Progress
-from rff_stream.execution.watchdog import Watch
+from rff_stream.execution.watchdog import WatchedPool
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
@@ -168,21 +174,14 @@ class Pass:
         commit: Callable[[int, Tally], None],
     ) -> None:
         """One graph in which every segment ends in a task that hands its sum over."""
-        watch = Watch("the next segment in threads of this process")
-
-        def hand_over(index: int, value: Tally) -> None:
-            watch.moved()
-            commit(index, value)
-
         tasks, ends = dict(self._graph), []
         for index, leaves in segments:
             key, segment = segment_tasks(self._source, job, leaves, index * size, self._token)
             end = f"rff_commit-{index:09} {self._token}"
-            tasks |= segment | {end: Task(end, hand_over, index, TaskRef(key))}
+            tasks |= segment | {end: Task(end, commit, index, TaskRef(key))}
             ends.append(end)
         keep = ancestors(tasks, ends)
-        with watch:
-            self._get({key: tasks[key] for key in keep}, ends)
+        self._get({key: tasks[key] for key in keep}, ends)
 
     def _on_cluster(
         self,
@@ -198,7 +197,7 @@ class Pass:
         from rff_stream.execution.cluster import Flight
 
         with Flight(self._client, self._token, boxes) as flight:
-            ship = flight.ship(job)
+            ship = flight.ship(replace(job, versions=versions_question()()))
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             window = flight.window(size // together) if not self._graph else 2**31
             while True:
@@ -228,8 +227,34 @@ class Pass:
             with Flight(self._client, self._token) as flight:
                 return flight.values(keys, dict(tasks))
         get = _scheduler() or dask.threaded.get
-        choices = {} if self._threads is None else {"num_workers": self._threads}
-        return list(get(dict(tasks), list(keys), **choices))
+        if get is not dask.threaded.get:
+            return list(get(dict(tasks), list(keys)))
+        words = "the next segment in threads of this process"
+        pool, threads = dask.config.get("pool", None), self._threads or thread_count()
+        with WatchedPool(words, threads, as_executor(pool)) as watched:
+            return list(get(dict(tasks), list(keys), pool=watched))
+
+
+def as_executor(pool: Any) -> Executor | None:
+    """A pool of Dask's configuration as an executor."""
+    if isinstance(pool, multiprocessing.pool.Pool):
+        return MultiprocessingPoolExecutor(pool)
+    found: Executor | None = pool
+    return found
+
+
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _remember_clients() -> None:
+    """Whatever client there is in a child that was just forked, its threads are not."""
+    if "distributed" in sys.modules:
+        from distributed import Client
+
+        _inherited.update(Client._instances)
+
+
+os.register_at_fork(after_in_child=_remember_clients)
 
 
 def active_client() -> Any:
@@ -237,6 +262,12 @@ def active_client() -> Any:
     get = _scheduler()
     owner = getattr(get, "__self__", None)
     if owner is not None and hasattr(owner, "scheduler_info"):
+        if owner in _inherited:
+            raise ClusterError(
+                f"The Dask client of {owner.scheduler.address} was made in the process that this "
+                f"one ({os.getpid()}) was forked from, and does not answer here. Make a Client "
+                "here, or compute in threads: dask.config.set(scheduler='threads')."
+            )
         return owner
     if get is not None and getattr(get, "__module__", "") == "dask.multiprocessing":
         raise ClusterError(

@@ -1,16 +1,21 @@
-"""A thread that says what a pass waits for, so that nothing hangs in silence."""
+"""What a pass in threads waits for: said after a minute, and an error when nothing moves at all."""
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, InvalidStateError, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import dask
 
-__all__ = ["Watch", "seconds"]
+from rff_stream.errors import ClusterError
+
+__all__ = ["WatchedPool", "seconds"]
 
 logger = logging.getLogger("rff_stream")
 
@@ -20,31 +25,78 @@ def seconds(name: str, default: float) -> float:
     return float(dask.config.get(f"rff-stream.{name}", default))
 
 
-class Watch:
-    """Logs a warning while nothing was finished for a minute.
+class WatchedPool:
+    """A pool for ``dask.threaded.get`` whose tasks are not waited for without end.
+
+    A warning is logged while nothing was finished for ``rff-stream.stall-warning`` seconds
+    (60); after ``rff-stream.stall-timeout`` (1800) whoever waits gets a ClusterError.
 
     Parameters
     ----------
     words : str
         What is being waited for.
+    threads : int
+    pool : Executor, optional
+        The threads to use; own ones by default. Dask keeps its own for the whole process, and
+        a forked child inherits them without their threads.
     """
 
-    def __init__(self, words: str) -> None:
-        self._words = words
-        self._limit = seconds("stall-warning", 60)
+    def __init__(self, words: str, threads: int, pool: Executor | None = None) -> None:
+        self._words, self._own = words, pool is None
+        self._pool = ThreadPoolExecutor(threads, "rff-stream") if pool is None else pool
+        self._max_workers = threads  # Dask asks for it
+        self._waiting: dict[Future[Any], str] = {}
         self._done = threading.Event()
         self._last = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="rff-watch", daemon=True)
 
+    def submit(self, function: Callable[..., Any], tasks: Any) -> Future[Any]:
+        """Run some tasks of a graph; what is given back can be given up."""
+        given: Future[Any] = Future()
+        self._waiting[given] = str(tasks[0][0])
+        run = contextvars.copy_context().run
+        self._pool.submit(run, function, tasks).add_done_callback(
+            lambda found: self._hand_over(found, given)
+        )
+        return given
+
+    def _hand_over(self, found: Future[Any], given: Future[Any]) -> None:
+        self._last = time.monotonic()
+        self._waiting.pop(given, None)
+        try:
+            if found.cancelled():
+                given.cancel()
+            elif (error := found.exception()) is not None:
+                given.set_exception(error)
+            else:
+                given.set_result(found.result())
+        except InvalidStateError:  # given up meanwhile
+            return
+
     def _watch(self) -> None:
-        while not self._done.wait(self._limit / 4):
-            waited = time.monotonic() - self._last
-            if waited > self._limit:
+        every, limit = seconds("stall-warning", 60), seconds("stall-timeout", 1800)
+        said = self._last
+        while not self._done.wait(min(every, limit) / 4):
+            now = time.monotonic()
+            waited = now - self._last
+            if waited > limit:
+                self._give_up(waited)
+            elif waited > every and now - said > every / 4:
+                said = now
                 logger.warning("still waiting for %s after %.0f s", self._words, waited)
 
-    def moved(self) -> None:
-        """Something was finished."""
-        self._last = time.monotonic()
+    def _give_up(self, waited: float) -> None:
+        for given, key in list(self._waiting.items()):
+            self._waiting.pop(given, None)
+            error = ClusterError(
+                f"Nothing finished for {waited:.0f} s in threads of this process, which were at "
+                f"{key}. A read that hangs needs its storage looked at; if one leaf may take so "
+                "long, raise rff-stream.stall-timeout (seconds) in Dask's configuration."
+            )
+            try:
+                given.set_exception(error)
+            except InvalidStateError:  # finished at this very moment
+                continue
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -57,3 +109,5 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._done.set()
+        if self._own:
+            self._pool.shutdown(wait=False, cancel_futures=True)
