@@ -323,7 +323,10 @@ def test_numbers_in_a_frame_keep_their_kind(rng):
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y + 5)
     model = rs.KernelClassifier(**QUIET).fit(frame, "y")
     found = model.predict(frame[["a", "b", "c"]])
-    assert isinstance(found, pd.Series) and found.dtype == y.dtype
+    assert type(found) is np.ndarray and found.dtype == y.dtype
+    series = model.set_output(transform="pandas").predict(frame)
+    assert isinstance(series, pd.Series) and series.dtype == y.dtype
+    model.set_output(transform="default")
     assert set(found) <= {5, 6}
     lazy = model.predict(da.from_array(X, chunks=(30, D)))
     assert lazy.dtype == float and set(lazy.compute()) <= {5.0, 6.0}

@@ -122,9 +122,11 @@ def test_arrays_give_arrays(rows: np.ndarray) -> None:
     assert model.score(rows[:7]) == pytest.approx(np.log(found.density).sum())
 
 
-def test_frames_give_frames(rows: np.ndarray) -> None:
+def test_frames_give_frames_where_set_output_asks(rows: np.ndarray) -> None:
     frame = pd.DataFrame(rows, columns=["u", "v"], index=np.arange(len(rows)) + 5)
     model = model_of().fit(frame)
+    assert isinstance(model.density(frame[:7]), DensityEstimate)
+    model.set_output(transform="pandas")
     found = model.density(frame[:7])
     assert list(found.columns) == list(DensityEstimate._fields)
     assert list(found.index) == list(range(5, 12))

@@ -62,9 +62,9 @@ def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     assert check(estimator) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["check_dataframe_column_names_consistency", "check_inplace_ensure_writeable"]
-)
+# Not check_dataframe_column_names_consistency: it wants columns in another order, and columns that
+# are not needed, refused. Here they are found by name (test_tables_sklearn).
+@pytest.mark.parametrize("name", ["check_inplace_ensure_writeable"])
 def test_checks_that_the_suite_does_not_yield(name: str) -> None:
     check = getattr(estimator_checks, name)
     assert check("KernelRidge", ESTIMATORS[0]) is None

@@ -357,18 +357,23 @@ def test_unknown_lengths_stay_unknown(fitted: Any, xyw: Rows) -> None:
     assert np.allclose(found.compute(), fitted.predict(x[x[:, 0] > 0]), rtol=1e-12)
 
 
-def test_a_data_frame_in_a_series_out(xyw: Rows) -> None:
+def test_a_data_frame_in_numpy_out_unless_set_output_says_otherwise(xyw: Rows) -> None:
     x, y, _ = xyw
     frame = pd.DataFrame(x, columns=["a", "b", "c"], index=pd.RangeIndex(100, 100 + N, name="id"))
     frame["flux"] = y[:, 0]
     model = model_of().fit(frame, "flux")
-    found = model.predict(frame[["a", "b", "c"]])
+    plain = model.predict(frame[["a", "b", "c"]])
+    assert type(plain) is np.ndarray
+    found = model.set_output(transform="pandas").predict(frame[["a", "b", "c"]])
     assert isinstance(found, pd.Series)
+    assert np.array_equal(found, plain)
+    assert type(model.set_output(transform="default").predict(frame)) is np.ndarray
     assert found.name == "flux"
     assert found.index.equals(frame.index)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     assert model.columns_.inputs == ("a", "b", "c")
-    both = model_of().fit(frame, ["flux", "a"], inputs=["b", "c"]).predict(frame[["b", "c"]])
+    two = model_of().fit(frame, ["flux", "a"], inputs=["b", "c"]).set_output(transform="pandas")
+    both = two.predict(frame[["b", "c"]])
     assert isinstance(both, pd.DataFrame)
     assert both.columns.tolist() == ["flux", "a"]
 

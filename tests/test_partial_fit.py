@@ -129,8 +129,10 @@ def test_frames_keep_their_names():
     frame = pd.DataFrame(x, columns=["a", "b"])
     model = MADE["KernelRidge"]().partial_fit(frame, y).partial_fit(frame + 1, y)
     assert model.columns_.inputs == ("a", "b") and model.n_rows_ == 400
+    turned = MADE["KernelRidge"]().partial_fit(frame, y).partial_fit(frame[["b", "a"]] + 1, y)
+    assert np.array_equal(turned.coef_, model.coef_), "columns are found by name"
     with pytest.raises(ValueError, match="feature names"):
-        model.partial_fit(frame[["b", "a"]], y)
+        model.partial_fit(frame[["b"]], y)
 
 
 def test_a_model_that_grew_is_pickled_and_cloned(tmp_path: Path):

@@ -34,7 +34,7 @@ class StreamedClassifier(ClassifierMixin, StreamedEstimator):  # type: ignore[mi
 
         Returns
         -------
-        (n,) array, Series or DataArray
+        (n,) array or DataArray; a Series where ``set_output`` asks for it
             In the dtype of the labels; NaN ("" for strings) where an input is missing, for
             which numbers are float64 in lazy containers.
         """

@@ -40,6 +40,8 @@ class Decoder:
             return numbers.copy(data=self.of(numbers.data))
         if kind == "pandas":
             return type(numbers)(self(numbers.to_numpy()), index=numbers.index, name=numbers.name)
+        if kind == "polars":
+            return type(numbers)(numbers.name, self(numbers.to_numpy()))
         if hasattr(numbers, "map_blocks"):
             return numbers.map_blocks(self._even, dtype=self.lazy_dtype)
         if hasattr(numbers, "map_partitions"):

@@ -139,7 +139,7 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
 
         Returns
         -------
-        (n,) array, Series or DataArray
+        (n,) array or DataArray; a Series where ``set_output`` asks for it
             Natural logarithm, of 1/(unit of input)ᵈ; floored at the error of the estimate.
             NaN where an input is missing.
         """

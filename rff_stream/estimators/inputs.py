@@ -11,9 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.sources import kind_of
+from rff_stream.sources import kind_of, table_of
 from rff_stream.sources.columns import plain_names
-from rff_stream.sources.values import check_index, is_masked, plain_array
+from rff_stream.sources.values import check_index, is_masked, needed_package, plain_array
 
 __all__ = [
     "checked_batch",
@@ -48,9 +48,9 @@ def in_storage(X: Any) -> bool:
     return kind_of(X) == "stored"
 
 
-def names_of(X: Any) -> tuple[str, ...] | None:
-    """Column names of a DataFrame; None for arrays."""
-    columns = getattr(X, "columns", None)
+def names_of(X: Any) -> tuple[Any, ...] | None:
+    """Column names of a table; None for arrays."""
+    columns = getattr(X, "column_names", getattr(X, "columns", None))
     return None if columns is None else tuple(columns)
 
 
@@ -62,13 +62,22 @@ def target_names(y: Any) -> tuple[str, ...]:
     return tuple(own) if all(isinstance(name, str) for name in own) else ()
 
 
-def framed_like(X: Any, values: Any, names: tuple[str, ...]) -> Any:
-    """Values of rows of a pandas DataFrame as a Series or DataFrame on its index."""
-    if names_of(X) is None or type(X).__module__.partition(".")[0] != "pandas":
-        return values
-    from rff_stream.sources.frames import frame_wrap
+def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> Any:
+    """Values of rows as ``set_output`` of the estimator asks: NumPy by default.
 
-    return frame_wrap(X.index, values, names, ())
+    With "pandas" a Series or DataFrame on the index of X, with "polars" one of polars.
+    """
+    container = getattr(estimator, "_sklearn_output_config", {}).get("transform", "default")
+    if container == "pandas":
+        from rff_stream.sources.frames import frame_wrap
+
+        return frame_wrap(getattr(X, "index", None), values, names, ())
+    if container == "polars":
+        polars = needed_package("polars", "tables", "set_output asks for polars")
+        if values.ndim == 1:
+            return polars.Series(names[0], values)
+        return polars.DataFrame(values, schema=list(names))
+    return values
 
 
 def unchanged_on_error(method: Callable[P, Result]) -> Callable[P, Result]:
@@ -113,12 +122,13 @@ def checked_fit(
     ValueError
         In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
-    X, y, weight = _by_name(X, y, weight, inputs)
+    X, y, weight, names = _by_name(X, y, weight, inputs)
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     X, y = _checked_pairs(estimator, X, y, missing_rows)
+    _keep_names(estimator, names)
     if weight is not None:
         weight = _checked_weights(X, weight)
     return X, y, weight
@@ -136,13 +146,17 @@ def checked_labels(
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-    X, y, weight = _by_name(X, y, weight, inputs)
+    given = X
+    X, y, weight, names = _by_name(X, y, weight, inputs if reset else _fitted_names(estimator, X))
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    finite, X = _finite(missing_rows), X if reset else _as_fitted(estimator, X)
-    X = validate_data(estimator, X, reset=reset, ensure_all_finite=finite, dtype="numeric")
+    if reset:
+        X = validate_data(estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric")
+        _keep_names(estimator, names)
+    else:
+        X = checked_rows(estimator, given, missing_rows)
     y = column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     there = np.array([label is not None and label == label for label in y], bool)
@@ -170,8 +184,9 @@ def checked_inputs(
     """X (n, d) and weights of data in memory without targets; as :func:`checked_fit`."""
     from sklearn.utils.validation import validate_data
 
-    X, _, weight = _by_name(X, None, weight, inputs)
+    X, _, weight, names = _by_name(X, None, weight, inputs)
     X = validate_data(estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric")
+    _keep_names(estimator, names)
     return X, None if weight is None else _checked_weights(X, weight)
 
 
@@ -208,8 +223,9 @@ def checked_batch(
     """X (n, d), y and weights of more rows in memory, for an estimator that is fitted."""
     from sklearn.utils.validation import check_array, check_consistent_length
 
-    X, y, weight = _by_name(X, y, weight, None)
-    X = checked_rows(estimator, X, missing_rows)
+    given = X
+    X, y, weight, _ = _by_name(X, y, weight, _fitted_names(estimator, X))
+    X = checked_rows(estimator, given, missing_rows)
     if targets:
         if y is None:
             raise ValueError(
@@ -224,72 +240,96 @@ def checked_batch(
 
 
 def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
-    """Rows in memory for prediction (n, d)."""
-    X = plain_array(X) if is_masked(X) else X
-    from sklearn.utils.validation import validate_data
+    """Rows in memory for prediction (n, d): columns of a table by name, others are ignored."""
+    from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
-    return validate_data(
-        estimator,
-        _as_fitted(estimator, X),
-        reset=False,
-        ensure_all_finite=_finite(missing_rows),
-        dtype="numeric",
-    )
+    finite = _finite(missing_rows)
+    if kind_of(X) != "table":
+        X = plain_array(X) if is_masked(X) else X
+        return validate_data(estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric")
+    table = table_of(X)
+    names = _fitted_names(estimator, X)
+    rows = table.matrix(table.names if names is None else names)
+    _check_n_features(estimator, rows, reset=False)
+    return check_array(rows, ensure_all_finite=finite, dtype="numeric", input_name="X")
 
 
-def _as_fitted(estimator: Any, X: Any) -> Any:
-    """Inputs of a DataFrame by name and in order, for a fit on named columns of another kind.
-
-    scikit-learn compares names with those of a fit on a DataFrame; it knows none of a Dataset or
-    a store, and would take the columns as they come.
-    """
-    names, inputs = names_of(X), estimator.columns_.inputs
-    if hasattr(estimator, "feature_names_in_") or names is None or plain_names(inputs):
-        return X
-    absent = [name for name in inputs if name not in names]
+def _fitted_names(estimator: Any, X: Any) -> list[str] | None:
+    """Names of the inputs of the fit among the columns of a table; None where it had none."""
+    if kind_of(X) != "table":
+        return None
+    table, inputs = table_of(X), list(estimator.columns_.inputs)
+    if plain_names(inputs) and not set(inputs) <= set(table.names):
+        return None
+    absent = [name for name in inputs if not table.has(name)]
     if absent:
         raise DataError(
-            f"X has no column {absent[0]!r}; its columns are {', '.join(map(str, names))}. "
-            f"Give the inputs of the fit: {', '.join(inputs)}."
+            f"X has no column {absent[0]!r}; its columns are {', '.join(table.names)}. The feature "
+            f"names should match those that were passed during fit: {', '.join(inputs)}. Columns "
+            f"are found by name, in any order; give all of these."
         )
-    return np.asarray(X[list(inputs)])
+    return inputs
+
+
+def _keep_names(estimator: Any, names: tuple[str, ...] | None) -> None:
+    """The names of the inputs, as scikit-learn keeps them."""
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
 def _finite(missing_rows: str) -> bool | str:
     return True if missing_rows == "error" else "allow-nan"
 
 
-def _by_name(X: Any, y: Any, weight: Any, inputs: Sequence[str] | None) -> tuple[Any, Any, Any]:
-    """Columns of a DataFrame that were given by name, and the inputs that are left.
+def _by_name(
+    X: Any, y: Any, weight: Any, inputs: Sequence[str] | None
+) -> tuple[Any, Any, Any, tuple[str, ...] | None]:
+    """X, y and weights of rows in memory as arrays, and the names of the inputs of a table.
 
-    What a mask hides is NaN from here on: scikit-learn drops masks.
+    Columns of a table are found by name; what is neither target nor weight is an input. What a
+    mask hides is NaN from here on: scikit-learn drops masks.
     """
     check_index(X, y=y, sample_weight=weight)
     X, y, weight = (plain_array(v) if is_masked(v) else v for v in (X, y, weight))
-    names = names_of(X)
-    if inputs is None and not (isinstance(y, str) or _is_names(y) or isinstance(weight, str)):
-        return X, y, weight
-    if names is None:
-        if not _is_names(y):
+    if kind_of(X) != "table":
+        by_name = inputs is not None or isinstance(y, str) or isinstance(weight, str)
+        if by_name and not _is_names(y):
             raise DataError(
                 f"Columns were given by name but X is a {type(X).__name__} without names. "
                 "Give arrays, or X as a DataFrame, Dataset or Zarr store."
             )
-        return X, y, weight
-    targets = [y] if isinstance(y, str) else y if _is_names(y) else []
+        return X, _beside(y), _beside(weight), None
+    table, named = table_of(X), all(isinstance(name, str) for name in names_of(X) or ())
+    targets = [y] if isinstance(y, str) else list(y) if _is_names(y) else []
     used = [*targets, *([weight] if isinstance(weight, str) else [])]
-    wanted = list(inputs) if inputs is not None else [n for n in names if n not in used]
-    unknown = [n for n in (*wanted, *used) if n not in names]
+    wanted = list(inputs) if inputs is not None else [n for n in table.names if n not in used]
+    unknown = [name for name in (*wanted, *used) if not table.has(name)]
     if unknown:
         raise DataError(
-            f"X has no column {unknown[0]!r}; its columns are {', '.join(map(str, names))}. "
+            f"X has no column {unknown[0]!r}; its columns are {', '.join(table.names)}. "
             "Give names from this list."
         )
-    if isinstance(weight, str):
-        weight = X[weight]
-    if targets:
-        y = X[y] if isinstance(y, str) else X[list(targets)]
-    return X[wanted], y, weight
+    weight = table.numbers(weight) if isinstance(weight, str) else _beside(weight)
+    if len(targets) == 1 and isinstance(y, str):
+        y = _target(table, y)
+    else:
+        y = table.matrix(targets) if targets else _beside(y)
+    return table.matrix(wanted), y, weight, tuple(wanted) if named else None
+
+
+def _target(table: Any, name: str) -> Any:
+    """A column as it is, for labels may be strings; times in days."""
+    values = table.find(name).variable.data
+    return table.numbers(name) if values.dtype.kind in "mM" else values
+
+
+def _beside(values: Any) -> Any:
+    """What stands beside rows in memory, in numpy unless scikit-learn takes it as it is."""
+    if kind_of(values) == "table" and not hasattr(values, "iloc"):
+        table = table_of(values)
+        return table.matrix(table.names)
+    native = type(values).__module__.partition(".")[0] in ("polars", "pyarrow")
+    return np.asarray(values) if native else values
 
 
 def _is_names(y: Any) -> bool:

@@ -131,7 +131,7 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
 
         Returns
         -------
-        (n,) array, Series or DataArray
+        (n,) array or DataArray; a Series where ``set_output`` asks for it
             E κ(x − X) in units of κ(0), or minus the squared distance if whitened. NaN where
             an input is missing.
         """

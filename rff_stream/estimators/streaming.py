@@ -95,6 +95,18 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
         """Set the attributes of the answer."""
         raise NotImplementedError
 
+    def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
+        """What values of rows in memory come in: NumPy by default, or pandas or polars.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            None leaves it as it is.
+        """
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
     def _repr_html_(self) -> str:
         return str(estimator_html_repr(self)) + model_card(self).html()
 
@@ -122,7 +134,7 @@ class StreamedEstimator(BaseEstimator):  # type: ignore[misc]
             scale = np.asarray(getattr(self, "length_scale_", 1.0))
             warn_where_left_out_vary(rows, scale, self.columns_.inputs)
             found = _of_array(rows, function, self.columns_)
-            return framed_like(X, found[:, 0] if flat else found, names)
+            return framed_like(self, X, found[:, 0] if flat else found, names)
         source = self._source(X, storage_options=storage_options)
         values = map_rows(source, function)
         values = values[..., 0] if flat else values

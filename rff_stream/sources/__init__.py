@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rff_stream.sources.opening import kind_of, open_source
+from rff_stream.sources.opening import kind_of, open_source, table_of
 from rff_stream.sources.protocol import SLAB_ROWS, Box, BoxCost, Columns, Reader, Rows, Source
 from rff_stream.sources.request import HoldOut
 
@@ -17,4 +17,5 @@ __all__ = [
     "Source",
     "kind_of",
     "open_source",
+    "table_of",
 ]

@@ -30,7 +30,14 @@ from rff_stream.sources.tables import Table
 from rff_stream.sources.values import arrow_values, is_from, kind_in_words, needed_package
 from rff_stream.sources.variable import Bounds, Variable, boundaries, variable_of
 
-__all__ = ["ArrowTable", "RowGroups", "RowGroupsColumn", "open_container", "open_dataset"]
+__all__ = [
+    "ArrowTable",
+    "RowGroups",
+    "RowGroupsColumn",
+    "open_container",
+    "open_dataset",
+    "table_of",
+]
 
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""
@@ -46,6 +53,12 @@ def open_container(X: Any, y: Any, request: Request) -> GridSource:
     if is_from(X, "pyarrow._dataset"):
         return open_dataset(X, y, request)
     return open_query(X, y, request)
+
+
+def table_of(X: Any) -> Table:
+    """The columns of a table in memory by name."""
+    pa = needed_package("pyarrow", "dataframe", f"X is a {type(X).__module__}.{type(X).__name__}")
+    return ArrowTable(pa.table(X))
 
 
 class ArrowTable(Table):

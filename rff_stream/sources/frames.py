@@ -18,15 +18,25 @@ from rff_stream.sources.variable import Variable, variable_of
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["column_of", "frame_wrap", "open_container", "text_names"]
+__all__ = ["column_of", "frame_wrap", "open_container", "table_of", "text_names"]
 
 
 def open_container(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the rows of a DataFrame (or of a Series as its one column)."""
     check_index(X, y=y, sample_weight=request.sample_weight, by=request.by)
-    frame = X if hasattr(X, "columns") else X.to_frame(X.name if X.name is not None else "x0")
+    frame = frame_of(X)
     draft = align(Frame(frame, request.missing_chunks), y, request)
     return draft.source(partial(frame_wrap, frame.index), request)
+
+
+def table_of(X: Any) -> Table:
+    """The columns of a DataFrame (or of a Series, the only one) by name."""
+    return Frame(frame_of(X), "auto")
+
+
+def frame_of(X: Any) -> Any:
+    """A DataFrame as it is; a Series as its one column."""
+    return X if hasattr(X, "columns") else X.to_frame(X.name if X.name is not None else "x0")
 
 
 class Frame(Table):

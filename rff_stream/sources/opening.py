@@ -10,14 +10,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.errors import DataError
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Request, Where
 from rff_stream.sources.values import is_from, unknown_container
 
-__all__ = ["OPENERS", "Kind", "Opener", "kind_of", "open_source"]
+if TYPE_CHECKING:
+    from rff_stream.sources.tables import Table
+
+__all__ = ["OPENERS", "Kind", "Opener", "kind_of", "open_source", "table_of"]
 
 Kind = Literal["array", "table", "labelled", "lazy", "stored"]
 """What a container is: rows in memory without names or with names, named dimensions, a graph or
@@ -76,6 +79,15 @@ def kind_of(X: Any) -> Kind | None:
     """What X is; None for a container that is not known."""
     opener = opener_of(X)
     return None if opener is None else opener.kind
+
+
+def table_of(X: Any) -> Table:
+    """The columns of a table in memory (``kind_of(X) == "table"``) by name."""
+    opener = opener_of(X)
+    assert opener is not None
+    assert opener.kind == "table"
+    table: Table = import_module(opener.module, __package__).table_of(X)
+    return table
 
 
 def open_source(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.columns import Found, align, check_field, plain_names
@@ -97,6 +100,40 @@ class Table:
             check_field(name, stem, field, variable)
             return Found(name, variable, field)
         raise DataError(f"There is no {name!r} in {self.what}. {suggestion(name, self.names)}")
+
+    def has(self, name: str) -> bool:
+        """Whether a name is a column, or a field of one."""
+        try:
+            self.find(name)
+        except DataError:
+            return False
+        return True
+
+    def matrix(self, names: Sequence[str]) -> Array:
+        """Columns in memory (n, k) as numbers; times in days, and columns of objects tried.
+
+        Raises
+        ------
+        KindError
+            Strings, categories and other values that are no numbers: by the column's name.
+        """
+        parts = [self.numbers(name) for name in names]
+        if not parts:
+            rows = self.variable(self.names[0]).shape[0] if self.names else 0
+            return np.empty((rows, 0))
+        return np.column_stack(parts)
+
+    def numbers(self, name: str) -> Array:
+        """A column in memory as numbers."""
+        found = self.find(name)
+        variable = found.variable
+        if variable.note.startswith("objects") and variable.dtype.kind == "O":
+            try:
+                return variable.data.astype(np.float64)  # type: ignore[no-any-return]
+            except (TypeError, ValueError):
+                pass
+        values = found.numbers()(variable.data)
+        return values.astype(np.uint8) if values.dtype.kind == "b" else values
 
     def whole(self, name: str) -> Found:
         """A column, or all the columns of a two-dimensional one."""
