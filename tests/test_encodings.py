@@ -11,22 +11,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.preprocessing import PolynomialFeatures as SklearnPolynomials
 
 import rff_stream as rs
-from rff_stream.errors import ModelError
+from rff_stream.errors import DataError, ModelError
 from rff_stream.features import (
     ByColumns,
     FourierFeatures,
     OneHot,
     Periodic,
     PiecewiseLinear,
+    PolynomialFeatures,
+    Positional,
     Scaled,
     Sphere,
     Then,
     by_columns,
     map_from_spec,
 )
-from rff_stream.kernels import Gaussian
+from rff_stream.kernels import Gaussian, Polynomial
 
 
 def test_a_period_wraps_around():
@@ -220,3 +223,60 @@ def test_columns_that_do_not_exist_or_choose_no_map_are_named(estimator: Any) ->
         estimator(features={"depth": Periodic(24)}, progress=False).fit(X, y)
     with pytest.raises(TypeError, match="Column 'lat' chose 3, which is no feature map"):
         estimator(features={"lat": 3}, progress=False).fit(X, y)
+
+
+# positions and polynomials
+
+
+def test_a_position_is_near_itself_at_every_period():
+    features = Positional(200.0, 0.5, 12)
+    x = np.concatenate([[0.0], np.geomspace(1e-3, 90, 40)])[:, None]
+    Z = features(x)
+    similarity = (Z * features.prior()) @ Z[0]
+    periods = np.geomspace(200, 0.5, 12)
+    expected = np.cos(2 * np.pi * x / periods).mean(axis=1)
+    np.testing.assert_allclose(similarity, expected, atol=1e-12)
+    assert similarity[0] == pytest.approx(1)
+    assert similarity[x[:, 0] > 50].max() < similarity[x[:, 0] < 1e-2].min()
+    assert np.array_equal(features.prior(6), np.full(6, 1 / 3))
+
+
+@pytest.mark.parametrize(("longest", "shortest", "count"), [(1, 1, 3), (2, 1, 1), (np.inf, 1, 3)])
+def test_periods_that_do_not_fall_are_refused(longest, shortest, count):
+    with pytest.raises(ValueError, match="two periods or more, from a longest to a shorter"):
+        Positional(longest, shortest, count)
+
+
+@pytest.mark.parametrize("kernel", [Polynomial(degree=1), Polynomial((0.5, 2.0, 1.3), 3.0, 4, 0.7)])
+def test_polynomial_features_are_the_kernel(kernel, rng):
+    x, y = rng.standard_normal((2, 20, 3))
+    features = PolynomialFeatures.sample(kernel, 3)
+    found = (features(x) * features.prior()) @ features(y).T
+    np.testing.assert_allclose(found, kernel(x, y), rtol=1e-11, atol=1e-11 * kernel(x, x).max())
+
+
+def test_polynomial_columns_are_those_of_scikit_learn(rng):
+    x = rng.standard_normal((20, 4))
+    features = PolynomialFeatures.sample(Polynomial(degree=3), 4)
+    np.testing.assert_allclose(features(x), SklearnPolynomials(3).fit_transform(x), rtol=1e-12)
+
+
+def test_polynomial_regression_by_name_is_that_of_scikit_learn(rng):
+    X = rng.uniform(5, 7, (300, 3))  # far from 0: columns about the mean
+    y = X[:, 0] * X[:, 1] - X[:, 2] ** 2
+    model = rs.KernelRidge(
+        "polynomial", 1.0, features="polynomial", n_components=10, alpha=1e-6, dtype="float64"
+    ).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, atol=1e-4)
+    with pytest.raises(ValueError, match=r"n_components=9 but degree 2 of 3 inputs makes 10"):
+        rs.KernelRidge("polynomial", 1.0, features="polynomial", n_components=9).fit(X, y)
+    with pytest.raises(ValueError, match=r"Gaussian kernel is no polynomial"):
+        rs.KernelRidge(features="polynomial", n_components=10).fit(X, y)
+
+
+def test_a_power_too_large_is_named():
+    features = PolynomialFeatures.sample(Polynomial(degree=3), 2, dtype="float32")
+    with pytest.raises(
+        DataError, match=r"Column 1 of X holds 1e\+20, and its power 3 is too large"
+    ):
+        features(np.array([[0.0, 1e20]]))

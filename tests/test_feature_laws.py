@@ -25,6 +25,8 @@ from rff_stream.features import (
     OneHot,
     Periodic,
     PiecewiseLinear,
+    PolynomialFeatures,
+    Positional,
     RandomBinningFeatures,
     Scaled,
     Sphere,
@@ -114,6 +116,12 @@ MAPS: dict[str, Callable[[str], FeatureMap]] = {
     ),
     "hermite": lambda dtype: HermiteFeatures.sample(
         Gaussian(SCALE, 2.0), 3, 300, deviation=(1, 1, 1.5), dtype=dtype
+    ),
+    "polynomial": lambda dtype: PolynomialFeatures.sample(
+        Polynomial(SCALE, 2.0, degree=3), 3, origin=(0.1, 0.2, 0.3), dtype=dtype
+    ),
+    "positional": lambda dtype: by_columns(
+        {name: Positional(20.0, 0.5, 6, dtype=dtype) for name in "abc"}, list("abc")
     ),
     "beside": beside,
     "then-binning": then_binning,
@@ -254,7 +262,7 @@ def test_a_spec_with_a_field_missing_is_refused(name):
 
 @every_map
 def test_a_missing_value_is_a_row_of_missing_values(name):
-    if name in ("columns", "knots"):
+    if name in ("columns", "knots", "positional"):
         return  # there only the columns of its map are missing
     X = ROWS.copy()
     X[5, 1] = X[200, 2] = np.nan

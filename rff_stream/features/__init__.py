@@ -33,6 +33,8 @@ from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.local import Cells, LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
+from rff_stream.features.polynomial import PolynomialFeatures
+from rff_stream.features.positional import Positional
 from rff_stream.features.structured import StructuredFeatures
 
 for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no line here
@@ -50,6 +52,8 @@ __all__ = [
     "OneHot",
     "Periodic",
     "PiecewiseLinear",
+    "PolynomialFeatures",
+    "Positional",
     "RandomBinningFeatures",
     "Scaled",
     "SideBySide",
