@@ -13,6 +13,7 @@ import numpy as np
 
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.protocol import Sink
 
 __all__ = ["Extent", "ExtentStatistic"]
 
@@ -40,7 +41,7 @@ class Extent:
 class ExtentStatistic:
     d: int
 
-    def start(self) -> ExtentSink:
+    def start(self) -> Sink:
         box = np.stack([np.full(self.d, np.inf), np.full(self.d, -np.inf)])
         return ExtentSink(Extent(box, 0, {}))
 

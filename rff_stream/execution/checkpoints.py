@@ -23,16 +23,7 @@ from rff_stream.statistics.packing import packing_of
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
-__all__ = [
-    "Keeper",
-    "Nodes",
-    "check_same_data",
-    "checkpoint_at",
-    "facts_of",
-    "kept_row",
-    "nodes_of",
-    "remember_passes",
-]
+__all__ = ["facts_of", "nodes_of", "remember_passes"]
 
 logger = logging.getLogger("rff_stream")
 

@@ -21,7 +21,7 @@ from rff_stream.execution.leaf import Job, versions_question
 from rff_stream.execution.watchdog import seconds
 from rff_stream.planning import segments_in_flight
 
-__all__ = ["Flight", "check_versions", "versions_question"]
+__all__ = ["check_versions", "versions_question"]
 
 logger = logging.getLogger("rff_stream")
 RETRIES = 3

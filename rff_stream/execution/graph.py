@@ -16,7 +16,7 @@ from rff_stream.execution.leaf import Job, Leaf
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 
-__all__ = ["Graph", "ancestors", "as_tasks", "boxes_of", "keys_of", "segment_tasks", "waist"]
+__all__ = ["segment_tasks"]
 
 Graph = dict[Any, Any]
 WAIST_LEAVES = 16

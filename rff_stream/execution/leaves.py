@@ -10,7 +10,7 @@ from rff_stream.execution.leaf import Leaf
 from rff_stream.layout import Layout, lay_out
 from rff_stream.sources.protocol import Source
 
-__all__ = ["UNKNOWN_PLACES", "Leaves", "grid_leaves", "leaves_of", "places_of"]
+__all__ = ["leaves_of", "places_of"]
 
 UNKNOWN_PLACES = 32
 """Bits of a place within a leaf where lengths are unknown."""

@@ -40,7 +40,7 @@ from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["Pass", "active_client", "thread_count", "worker_memory"]
+__all__ = ["Pass"]
 
 MOST_GRAPH_TASKS = 200_000
 WIDE_SEGMENT = 16  # leaves from which a plan has room for four sums at a time, not two
@@ -90,7 +90,7 @@ class Pass:
             raise PlanError(
                 f"The Dask graph of the data has {len(self._graph):,} tasks; at most "
                 f"{MOST_GRAPH_TASKS:,} are handled. Open the data without chunks (chunks=None): "
-                "leaves then read their own slices and the graph is not ancestors."
+                "leaves then read their own slices and the graph is not needed."
             )
         leaves = grid_leaves(self._source)
         keys = [keys_of(self._source.arguments(leaf.box)) for leaf in leaves]

@@ -15,7 +15,7 @@ from rff_stream.statistics.groups import select
 from rff_stream.statistics.packing import Packed, packing_of
 from rff_stream.statistics.protocol import Sink, Statistic
 
-__all__ = ["ClassWeighted", "codes_of", "labels_of", "weigh_classes"]
+__all__ = ["ClassWeighted"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

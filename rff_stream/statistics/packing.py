@@ -13,16 +13,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = [
-    "Packed",
-    "PackingStatistic",
-    "arrays_of",
-    "pack_moments",
-    "pack_parts",
-    "packing_of",
-    "unpack_moments",
-    "unpack_parts",
-]
+__all__ = ["Packed", "PackingStatistic", "packing_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
