@@ -65,6 +65,10 @@ MODELS: dict[str, tuple[Make, str | None]] = {
         lambda: rs.KernelClassifier(loss="logistic", alpha=1e-2, tol=2e-2, **SMALL),
         "label",
     ),
+    "KernelRidge, local": (
+        lambda: rs.KernelRidge(features=local_map(), alpha=1e-2, **SMALL),
+        "y",
+    ),
     "KernelDensity": (lambda: rs.KernelDensity(**SMALL), None),
     "NoveltyDetector": (lambda: rs.NoveltyDetector(**SMALL), None),
     "KernelPCA": (
@@ -85,6 +89,15 @@ SUMS: dict[str, dict[str, Any]] = {
     "float32": {"sums": "float32"},
 }
 """Choices of ``collect``."""
+
+
+@cache
+def local_map() -> Any:
+    """A map of 2 trees of 4 small cells."""
+    columns = table()
+    x = np.column_stack([columns[name] for name in INPUTS])[:400]
+    choices: Any = {"n_cells": 4, "n_trees": 2, "n_components": 16}
+    return rs.LocalFeatures.sample(rs.Gaussian(1.0), x, **choices, rng=0)
 
 
 @cache
@@ -204,7 +217,8 @@ def digest_of_moments(moments: Any) -> str:
     """Of everything that adds up."""
     parts = np.empty(0) if moments.parts is None else moments.parts
     exact = moments.order, moments.n, float(moments.squared_weight), float(moments.log_weight)
-    return digest(*exact, moments.sums, parts, moments.sample.keys, moments.sample.rows)
+    cells = (moments.cells, moments.counts, moments.powers) if hasattr(moments, "cells") else ()
+    return digest(*exact, moments.sums, parts, moments.sample.keys, moments.sample.rows, *cells)
 
 
 def digest_of_groups(groups: Any) -> str:

@@ -157,7 +157,7 @@ class Checkpoint:
         """One batch in place of those that ``replaces`` names; none where it gives None."""
         store = self._made()
         if isinstance(value, Packed):
-            new = NewBatch(id, {}, {**labels, PACKED: True}, value)
+            new = NewBatch(id, {}, {**labels, PACKED: True}, value, labels.get(SEEN, 0))
         elif value:
             new = NewBatch(id, value, labels)
         else:

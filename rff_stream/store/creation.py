@@ -56,12 +56,15 @@ class NewBatch:
     labels : mapping of plain values
     packed : Packed, optional
         A value of any statistic, in place of moments: for checkpoints.
+    seen : int
+        Rows that were looked at for a packed value.
     """
 
     id: str
     groups: Mapping[Any, Moments]
     labels: Mapping[str, Any] = field(default_factory=dict)
     packed: Packed | None = None
+    seen: int = 0
 
     def checked(self, row: AugmentedRow, order: int) -> NewBatch:
         """The same with groups in the order they are stored; refuses what cannot be."""
@@ -185,7 +188,7 @@ def _write_batch(files: Files, batch: NewBatch) -> Fields:
         "id": batch.id,
         "groups": labels,
         "labels": dict(batch.labels),
-        "rows": sum(int(moments.n) for moments in batch.groups.values()),
+        "rows": batch.seen + sum(int(moments.n) for moments in batch.groups.values()),
         "data": data,
         "content": _content(batch, inside),
         "files": manifest,
