@@ -10,6 +10,7 @@ from rff_stream.answers import lengthsearch
 from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.answers.mapevidence import FAILED, MapEvidence
+from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
 
@@ -20,8 +21,8 @@ Y = np.c_[np.sin(2 * X[:, 0]), X[:, 1] ** 2] + 0.2 * RNG.standard_normal((N, 2))
 W = RNG.uniform(0.3, 2.0, N)
 
 
-def map_evidence(n_targets=2, weights=W, dtype="float64", kernel=None):
-    omega = (kernel or Matern(nu=1.5)).sample_frequencies(M, D, np.random.default_rng(1))
+def map_evidence(n_targets=2, weights=W, dtype="float64", kernel=None, m=M):
+    omega = (kernel or Matern(nu=1.5)).sample_frequencies(m, D, np.random.default_rng(1))
     return MapEvidence(X.astype(dtype), Y[:, :n_targets], weights, omega.astype(dtype), dtype=dtype)
 
 
@@ -29,9 +30,10 @@ def map_evidence(n_targets=2, weights=W, dtype="float64", kernel=None):
 @pytest.mark.parametrize("n_targets", [1, 2])
 @pytest.mark.parametrize("weights", [np.ones(N), W], ids=["plain", "weighted"])
 @pytest.mark.parametrize("alpha", [1e-3, 1.0])
-def test_the_gradient_is_that_of_finite_differences(log_scale, n_targets, weights, alpha):
+@pytest.mark.parametrize("m", [M, N], ids=["columns", "rows"])
+def test_the_gradient_is_that_of_finite_differences(log_scale, n_targets, weights, alpha, m):
     """Central differences: their error is h² |f'''| + ε|f|/h, below 1e-6 of |∇| here."""
-    function = map_evidence(n_targets, weights)
+    function = map_evidence(n_targets, weights, m=m)
     point, step = np.r_[log_scale, np.log(alpha)], 1e-5
     _, to_scale, to_alpha = function(point[:-1], point[-1])
     found = np.r_[to_scale, to_alpha]
@@ -42,8 +44,9 @@ def test_the_gradient_is_that_of_finite_differences(log_scale, n_targets, weight
 
 
 @pytest.mark.parametrize("kernel", [Gaussian(), Matern(nu=0.5), Laplacian()])
-def test_the_value_and_noise_are_the_evidence_of_that_map(kernel):
-    function, scale = map_evidence(kernel=kernel), np.array([1.2, 0.8, 2.0])
+@pytest.mark.parametrize("m", [M, N], ids=["columns", "rows"])
+def test_the_value_and_noise_are_the_evidence_of_that_map(kernel, m):
+    function, scale = map_evidence(kernel=kernel, m=m), np.array([1.2, 0.8, 2.0])
     angles = X @ (function.frequencies / scale).T
     z = np.c_[np.cos(angles), np.sin(angles)]
     expected = evidence_at(reference.moments_of(z, Y, W), 0.3)
@@ -96,6 +99,36 @@ def test_ard_tells_which_inputs_matter():
     assert found.length_scale[2] > 5
     one = fit_length_scales(x, y, n_components=200, rng=0)
     assert found.log_evidence > one.log_evidence + 50
+
+
+def product_of_two_among_many(n: int, seed: int = 0):
+    """Four of thirty inputs matter, none of them by itself."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, 30))
+    signal = np.sin(4 * x[:, 3]) * x[:, 11] + np.cos(5 * x[:, 20]) * x[:, 27]
+    return x, signal / signal.std() + 0.2 * rng.standard_normal(n)
+
+
+def test_relevance_sees_single_inputs_and_pairs_and_nothing_in_noise():
+    x, y = product_of_two_among_many(2500)
+    assert np.flatnonzero(relevant_inputs(x, y[:, None], np.ones(2500))).tolist() == [3, 11, 20, 27]
+    rng = np.random.default_rng(1)
+    wave, w = np.sin(12 * x[:, 5]) + rng.standard_normal(2500), rng.uniform(0.5, 2, 2500)
+    both = np.stack([wave / wave.std(), rng.standard_normal(2500)], axis=1)
+    x[:, 7], x[:, 8] = 1.0, x[:, 8] > 0
+    assert np.flatnonzero(relevant_inputs(x, both, w)).tolist() == [5]
+    for seed in range(5):
+        noise = np.random.default_rng(seed).standard_normal((2500, 2))
+        assert not relevant_inputs(x, noise, w).any()
+
+
+def test_ard_finds_the_few_inputs_that_matter_among_thirty():
+    """One ℓ for all sees noise there, and a search from it ended where it began."""
+    x, y = product_of_two_among_many(2500)
+    found = fit_length_scales(x, y, ard=True, rng=0, n_components=256, max_iterations=20)
+    assert sorted(np.argsort(found.length_scale)[:4].tolist()) == [3, 11, 20, 27]
+    assert np.sort(found.length_scale)[4] > 2 * np.sort(found.length_scale)[3]
+    assert found.noise_variance[0] < 0.3
 
 
 def test_kernels_compete_and_the_best_map_wins():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from scipy import optimize
+from scipy.spatial.distance import pdist
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
 from rff_stream.answers.mapevidence import MapEvidence
+from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 
@@ -27,6 +30,9 @@ FINALISTS = 2
 
 RANGE = 1e3
 """ℓ stays within this factor of its start: an input beyond it is as good as unused."""
+
+UNUSED = 30.0
+"""ℓ over the median distance of inputs that seem to say nothing, where others do."""
 
 START_ALPHA = 0.1
 """σₙ²/σ_f² at the start."""
@@ -131,7 +137,7 @@ class End:
         return self.trial.log_evidence
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Search:
     """Searches on one pilot; ``trials`` grows.
 
@@ -159,6 +165,8 @@ class Search:
             self._screened(kernel, size, share)
             for kernel, share in zip(kernels, _shares(0.0, 0.2, len(kernels)), strict=True)
         ]
+        if self.ard:
+            ends = [self._narrowed(end, size) for end in ends]
         if self.ard or len(ends) > 1:
             ends = self._round(ends, _at_most(MIDDLE, size), 0.2, 0.5)
         ends = sorted(ends, key=lambda end: -end.score)[:FINALISTS]
@@ -174,6 +182,33 @@ class Search:
             for start in starts
         ]
         return max(ends, key=lambda end: end.score)
+
+    def _narrowed(self, end: End, size: Size) -> End:
+        """The end, or a better one from the inputs that matter: found without any kernel.
+
+        Among many inputs one ℓ for all sees noise, and a climb from there goes nowhere.
+        """
+        matter = self.relevant
+        if matter is None:
+            return end
+        target = self._target(end.kernel, _at_most(SCREEN, size))
+        distances = pdist(self.rows.x[: SCREEN.n_rows, matter])
+        median = float(np.median(distances[distances > 0]))
+        starts = [
+            np.log(np.where(matter, share * median, UNUSED * self.rows.median)) for share in STARTS
+        ]
+        iterations = min(SCREEN.iterations, size.iterations)
+        ends = [
+            self._climb(target, end.kernel, start, np.log(START_ALPHA), iterations, 0.2)
+            for start in starts
+        ]
+        return max([end, *ends], key=lambda each: each.score)
+
+    @cached_property
+    def relevant(self) -> Array | None:
+        """Inputs that matter (d,), where those are some and not all."""
+        found = relevant_inputs(self.rows.x, self.rows.y, self.rows.w)
+        return found if found.any() and not found.all() else None
 
     def _round(self, ends: list[End], size: Size, low: float, high: float) -> list[End]:
         """A larger search of each kernel from where its smaller one ended."""

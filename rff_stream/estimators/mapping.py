@@ -10,6 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
+from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.features import Cells, FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
@@ -98,16 +99,17 @@ def _searched(
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
     weights = None if (pilot.w == 1).all() else pilot.w
-    found = fit_length_scales(
-        pilot.x,
-        pilot.y,
-        kernels,
-        ard=length_scale == "ard",
-        n_components=PILOT_COMPONENTS,
-        rng=seed,
-        weights=weights,
-        progress=logger.info if progress else None,
-    )
+    with single_threaded_blas():  # small products: a second thread waits, and bits differ
+        found = fit_length_scales(
+            pilot.x,
+            pilot.y,
+            kernels,
+            ard=length_scale == "ard",
+            n_components=PILOT_COMPONENTS,
+            rng=seed,
+            weights=weights,
+            progress=logger.info if progress else None,
+        )
     pilot.warn_of_outliers()
     return found.kernel.with_length_scale(tuple(pilot.leave_out(found.length_scale).tolist()))
 

@@ -1,0 +1,102 @@
+"""Which inputs say anything about y: by themselves, or two together. No kernel, no length-scale.
+
+    cₖ(u) = √2 cos(πku),  u the share of rows with a smaller value
+    S_j = n Σₖ mean(y cₖ(u_j))²,       χ² of 12 for an input that says nothing
+    S_jl = n Σₖₘ mean(r cₖ(u_j) cₘ(u_l))²,  χ² of 16; r is y without what single inputs say
+
+A search for length-scales climbs from a point where it sees something. Among thirty inputs a kernel
+of one length-scale sees noise, whatever that length is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg, special, stats
+
+from rff_stream._array import Array, Float64
+
+__all__ = ["relevant_inputs"]
+
+WAVES, PAIR_WAVES = 12, 4
+"""Cosines of an input by itself, and of each of two together."""
+
+CHANCE = 0.01
+"""Probability that anything at all is found in noise."""
+
+VALUES, LEAST_ROWS = 400_000, 300
+"""Values of x looked at: the first rows of many inputs, and at least so many rows."""
+
+SHARE = 0.95
+"""Of all that was found, kept: the strongest inputs that make up for it."""
+
+
+def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
+    """Whether each input (d,) matters, by cosines of its ranks and of pairs of ranks.
+
+    Parameters
+    ----------
+    x : (n, d) array
+        In random order.
+    y : (n, T) float64
+        Centred, of unit variance.
+    w : (n,) float64
+        Positive.
+
+    Returns
+    -------
+    (d,) bool
+        None of them where nothing stands out of noise.
+
+    Notes
+    -----
+    16 n d²/2 flops: 0.1 CPU s for 6,000 rows of 32 inputs.
+    """
+    most = max(VALUES // x.shape[1], LEAST_ROWS)
+    x, y, w = x[:most], y[:most], w[:most]
+    n, d = x.shape
+    share = (w / w.mean())[:, None]
+    waves = _waves(x)
+    single = _strength(np.einsum("njk,nt->jkt", waves, y * share, optimize=True), n, d, w)
+    rest = y - _explained(waves[:, single > 0], y, share)
+    pairs = np.zeros((d, d))
+    low = waves[:, :, :PAIR_WAVES]
+    for j in range(d - 1):
+        products = np.einsum("nk,nlm->nlkm", low[:, j], low[:, j + 1 :], optimize=True)
+        sums = np.tensordot(products, rest * share, (0, 0))  # (l, k, m, T)
+        flat = sums.reshape(d - 1 - j, PAIR_WAVES**2, -1)
+        pairs[j, j + 1 :] = _strength(flat, n, d * (d - 1) // 2, w)
+    strength = single + pairs.sum(axis=0) + pairs.sum(axis=1)
+    order = np.argsort(-strength)
+    before = np.cumsum(strength[order]) - strength[order]
+    kept = np.zeros(d, bool)
+    kept[order] = (before < SHARE * strength.sum()) & (strength[order] > 0)
+    return kept
+
+
+def _waves(x: Array) -> Float64:
+    """√2 cos(πku) (n, d, 12) of ranks; 0 for a constant input."""
+    ranks = (stats.rankdata(x, axis=0) - 0.5) / len(x)
+    waves = np.cos(np.pi * np.arange(1, WAVES + 1) * ranks[:, :, None])
+    waves -= waves.mean(axis=0)
+    size = np.sqrt((waves**2).mean(axis=0))
+    return np.asarray(np.divide(waves, size, out=np.zeros_like(waves), where=size > 1e-6))
+
+
+def _strength(sums: Float64, n: int, tests: int, w: Float64) -> Float64:
+    """How far n Σ mean² of (tests, waves, T) is above what noise gives in the unluckiest test."""
+    mass = float((w**2).sum() / w.mean() ** 2)  # n, and more for unequal weights
+    score = (sums**2 / mass).sum(axis=1)  # (tests, T)
+    count = sums.shape[1]
+    least = special.chdtri(count, CHANCE / (tests * sums.shape[2]))
+    return np.asarray(np.maximum(score - least, 0.0).sum(axis=1))
+
+
+def _explained(waves: Float64, y: Float64, share: Float64) -> Float64:
+    """What single inputs say of y (n, T): least squares with a little ridge."""
+    columns = waves.reshape(len(waves), -1)
+    if not columns.shape[1]:
+        return np.zeros_like(y)
+    weighed = columns * share
+    matrix = weighed.T @ columns
+    matrix[np.diag_indices_from(matrix)] += 1e-3 * len(columns)
+    return np.asarray(columns @ linalg.solve(matrix, weighed.T @ y, assume_a="pos"))
