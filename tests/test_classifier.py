@@ -75,7 +75,7 @@ def test_squared_hinge_has_no_gradient_where_it_ends(rng, n_classes):
     alpha = 0.5
     model = rs.KernelClassifier("squared_hinge", alpha=alpha, tol=1e-8, max_passes=500, **QUIET)
     model.fit(X, y)
-    _, coef, intercept = model._last
+    coef, intercept = model._fitted.answer.last
     Z = model.features_(X).astype(float)
     sides = np.where(y[:, None] == np.arange(n_classes), 1.0, -1.0)
     sides = sides[:, 1:] if n_classes == 2 else sides
@@ -159,7 +159,7 @@ def test_nearly_left_out_scores_are_near_those_of_the_fits_without_the_row(rng):
     model = rs.KernelClassifier("squared_hinge", **choices).fit(X, y)
     classes, loss = class_moments(model), SquaredHinge(2)
     problem = penalised(classes, loss, 1.0)
-    _, coef, intercept = model._last
+    coef, intercept = model._fitted.answer.last
     sample = sampled(classes, model.features_, {})
     rows = np.ones((len(sample.Z), R + 1))
     rows[:, :-1] = (sample.Z - problem.system.feature_mean) * problem.system.root_prior
@@ -173,7 +173,8 @@ def test_nearly_left_out_scores_are_near_those_of_the_fits_without_the_row(rng):
         place = int(np.flatnonzero((model.features_(X[row : row + 1]) == sample.Z).all(axis=1))[0])
         keep = np.arange(120) != row
         without = rs.KernelClassifier("squared_hinge", **choices | {"features": model.features_})
-        _, c, b = without.set_params(length_scale="median").fit(X[keep], y[keep])._last
+        without.set_params(length_scale="median").fit(X[keep], y[keep])
+        c, b = without._fitted.answer.last
         exact = (sample.Z[place] @ c + b).item()
         errors.append(abs(found[place, 0] - exact))
         moved.append(abs(plain[place, 0] - exact))

@@ -9,8 +9,8 @@ import pytest
 
 import rff_stream as rs
 from rff_stream import layout
+from rff_stream.answers.early_stopping import State, has_settled, leaf_errors, root_ratio
 from rff_stream.errors import PlanError
-from rff_stream.estimators.looking import State, has_settled, leaf_errors, root_ratio
 from rff_stream.execution import progress as bars
 
 
@@ -47,8 +47,7 @@ def test_an_error_from_moments_is_that_of_the_rows():
         model.features_, x[:700], y[:700], sample_weight=weights[:700], row=model.moments_.row,
         progress=False,
     )  # fmt: skip
-    linear = model._predictor()
-    found = leaf_errors(test, linear.coef, linear.intercept)
+    found = leaf_errors(test, model.coef_[:, None], np.array([model.intercept_]))
     expected = weights[:700] @ (y[:700] - model.predict(x[:700])) ** 2
     np.testing.assert_allclose(found, [expected], rtol=1e-9)
 

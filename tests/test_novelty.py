@@ -14,6 +14,7 @@ import xarray as xr
 import reference
 import rff_stream as rs
 from rff_stream.answers.novelty import threshold, whitened
+from rff_stream.estimators import novelty
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import ArcCosine, Gaussian
 from rff_stream.moments.accumulate import accumulate
@@ -179,13 +180,13 @@ def test_a_histogram_finds_quantiles_between_its_bounds(rng: np.random.Generator
 def test_a_sample_that_misled_is_searched_around(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).standard_normal((5000, 2))
     model = model_of(n_components=64, threshold="exact", sample_rows=200)
-    own = rs.NoveltyDetector._sample_scores
+    own = novelty.sample_scores
 
-    def far_off(self: Any) -> Any:
-        scores, weights = own(self)
+    def far_off(fitted: Any) -> Any:
+        scores, weights = own(fitted)
         return scores + 5.0, weights
 
-    monkeypatch.setattr(rs.NoveltyDetector, "_sample_scores", far_off)
+    monkeypatch.setattr(novelty, "sample_scores", far_off)
     model.fit(x)
     assert np.mean(model.predict(x) == -1) == pytest.approx(0.1, abs=1e-3)
 

@@ -20,9 +20,12 @@ from growing import fitted, grown, ridge
 from recording import innermost
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
-from rff_stream.estimators import updating
-from rff_stream.estimators.updating import Request, Update
+from rff_stream.estimators.kernel_ridge import RidgeRecipe
 from rff_stream.execution import leaf as leaf_module
+from rff_stream.model import update as updating
+from rff_stream.model.fitted import Data
+from rff_stream.model.stored import unsolved
+from rff_stream.model.update import Later, Update
 from rff_stream.moments import Moments
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.statistics.moments import MomentStatistic
@@ -266,14 +269,20 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     cube = grown(tmp_path / "cube.zarr", 0, 30)
     model = fitted(cube)
     grown(cube, 30, 33)
-    request = Request(str(cube))
-    new = updating.looked(model, model._ledger, model.moments_.row, request)
+    later, recipe = Later(Data(str(cube))), RidgeRecipe(model)
+    model.save(tmp_path / "first.zarr", moments=True)
+    first = MomentStore.open(tmp_path / "first.zarr")
+    known = updating.Ledger.of(first.ever().values())
+    saved = unsolved(first.header, first.arrays)
+    new = updating.look(recipe, saved, known, first.row, later)
     monkeypatch.setattr(
-        updating, "looked", lambda model, ledger, *_: new if len(ledger.records) < 2 else Update()
+        updating,
+        "look",
+        lambda recipe, fitted, ledger, *_: new if len(ledger.records) < 2 else Update(),
     )
 
     def act(path: Path) -> None:
-        updating.ingested(model, MomentStore.open(path), request)
+        updating.ingest(recipe, saved, MomentStore.open(path), later)
 
     def check(path: Path, done: bool) -> None:
         store = MomentStore.open(path)

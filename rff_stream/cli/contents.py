@@ -14,7 +14,7 @@ SHOWN = 12
 """Batches or groups that are printed; --json has all."""
 
 
-def of_store(path: str, model: Any, storage_options: Any) -> tuple[Facts, list[Line]]:
+def of_store(path: str, storage_options: Any) -> tuple[Facts, list[Line]]:
     """Batches and groups of a stored model, with their rows and sizes."""
     from rff_stream.store import MomentStore
     from rff_stream.words import format_bytes
@@ -22,14 +22,14 @@ def of_store(path: str, model: Any, storage_options: Any) -> tuple[Facts, list[L
     store = MomentStore.open(path, storage_options=storage_options if "://" in path else None)
     batches = store.batches()
     sizes = store.sizes()
+    several_groups = len({label for batch in batches for label in batch.groups}) > 1
+    parts = store.groups() if several_groups else {}
     facts: Facts = {
         "batches": [
             {"id": b.id, "rows": b.rows, "bytes": sizes[b.id], "time": b.time, **ends(b.labels)}
             for b in batches
         ],
-        "groups": {str(label): moments.n for label, moments in model._grouped().items()}
-        if getattr(model, "_groups", None)
-        else {},
+        "groups": {str(label): part.n for label, part in parts.items()},
         "bytes": sum(sizes.values()),
     }
     lines = [("moments", f"{len(batches):,} batches, {format_bytes(facts['bytes'])}")]

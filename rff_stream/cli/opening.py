@@ -9,10 +9,8 @@ from typing import Any
 from rff_stream.cli.arguments import Learner, Machine, Selection
 
 __all__ = [
-    "answered",
     "check_free",
     "estimator",
-    "growing_model",
     "load_model",
     "opened",
     "source_of",
@@ -104,39 +102,6 @@ def load_model(
         asked["missing_rows"] = selection.missing_rows
         asked["missing_chunks"] = selection.missing_chunks
     return model.set_params(**{name: each for name, each in asked.items() if each is not None})
-
-
-def growing_model(
-    path: str, machine: Machine, storage_options: Mapping[str, Any] | None = None
-) -> tuple[Any, Any]:
-    """A model that is to be updated, not solved, and the store it lives in."""
-    from rff_stream.errors import ModelError
-    from rff_stream.estimators.persistence import shell_of
-    from rff_stream.store import MomentStore
-
-    remote = storage_options if "://" in path else None
-    store = MomentStore.open(path, storage_options=remote)
-    if "model" not in store.header:
-        raise ModelError(
-            f"{path} is a store of moments and no model: it has no map. Append to it with "
-            "MomentStore.append, or fit a model with rff-stream fit --model."
-        )
-    model = shell_of(store.header, store.arrays)
-    return model if machine.memory is None else model.set_params(memory=machine.memory), store
-
-
-def answered(path: str, machine: Machine, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Solve the model at a path for the batches that it holds now, and keep the answer there."""
-    from rff_stream.estimators.persistence import keep_answer
-    from rff_stream.store import MomentStore
-
-    remote = storage_options if "://" in path else None
-    while True:
-        before = MomentStore.open(path, storage_options=remote).batches()
-        model = load_model(path, machine, storage_options=storage_options)
-        if MomentStore.open(path, storage_options=remote).batches() == before:
-            keep_answer(model, before)
-            return
 
 
 def check_free(path: str | None, overwrite: bool, *read: str) -> None:

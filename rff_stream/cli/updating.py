@@ -56,16 +56,21 @@ def update(
     if batch is not None and by is not None:
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
     model, data = model_and_data(places, model)
-    from rff_stream.estimators.updating import Request, ingested
+    from rff_stream.estimators.loading import count_in_store, keep_answer_in_store
+    from rff_stream.model.fitted import Data
+    from rff_stream.model.update import Later
     from rff_stream.store import is_answered
 
     started = time.monotonic()
-    shell, store = opening.growing_model(model, machine, storage_options)
-    request = Request(opening.opened(data), None, None, batch, by, storage_options)
+    own: Any = {
+        "memory": machine.memory,
+        "storage_options": storage_options if "://" in model else None,
+    }
+    later = Later(Data(opening.opened(data), storage_options=storage_options), batch, by)
     with computing(machine):
-        found = ingested(shell, store, request)
+        found, store = count_in_store(model, later, **own)
         if answer and not is_answered(store.log):
-            opening.answered(model, machine, storage_options)
+            keep_answer_in_store(model, **own)
     seconds, total = time.monotonic() - started, sum(each.rows for each in store.batches())
     added = {each.id: each.rows for each in found.added}
     rows = sum(added.values())

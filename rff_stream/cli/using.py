@@ -105,7 +105,7 @@ def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -
     loaded = opening.load_model(model, Machine(None, None, None), None, storage_options)
     facts, lines = report.of_model(loaded)
     if hasattr(loaded, "moments_"):
-        kept, more = contents.of_store(model, loaded, storage_options)
+        kept, more = contents.of_store(model, storage_options)
         facts, lines = facts | kept, [*lines, *more]
     facts = {"command": "inspect", "model": redacted(model), **facts}
     show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)

@@ -8,8 +8,8 @@ from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
 from rff_stream.estimators.kernel_features import KernelFeatures
 from rff_stream.estimators.kernel_pca import KernelPCA
 from rff_stream.estimators.kernel_ridge import KernelRidge
+from rff_stream.estimators.loading import load
 from rff_stream.estimators.novelty import NoveltyDetector
-from rff_stream.estimators.persistence import load
 
 __all__ = [
     "GaussianProcessRegressor",

@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.classify import (
     Linear,
-    Sampled,
     almost_left_out,
     calibrated,
     sampled,
@@ -24,14 +28,41 @@ from rff_stream.answers.classify import (
 from rff_stream.answers.descent import Descent
 from rff_stream.answers.losses import LOSSES, Loss, SquaredHinge, loss_for
 from rff_stream.answers.penalised import Penalised, penalised
-from rff_stream.estimators.classfit import ClassData, FittingClassifier
-from rff_stream.estimators.mapping import FeatureChoice, LengthScale
+from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.estimators.base import Estimator
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.checkpoints import remember_passes
+from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
-from rff_stream.moments import AugmentedRow
+from rff_stream.model.decoding import Decoder
+from rff_stream.model.fit import fit as fit_rows
+from rff_stream.model.fitted import Data, Draft, Fitted
+from rff_stream.model.inputs import in_memory
+from rff_stream.model.maps import (
+    FeatureChoice,
+    LengthScale,
+    check_choices,
+    check_n_components,
+    find_kernel,
+    length_scale_of,
+    make_features,
+    scale_of_map,
+    seed_of,
+)
+from rff_stream.model.opening import Opened, open_labels, open_later
+from rff_stream.model.plain import draft_in, draft_of
+from rff_stream.model.predict import score_rows, values_of_rows
+from rff_stream.model.recipe import Pass, Recipe
+from rff_stream.model.update import partial_fit
+from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
-from rff_stream.moments.classes import ClassMoments
-from rff_stream.pilot import Pilot
+from rff_stream.moments.classes import ClassMoments, class_row, sorted_labels
+from rff_stream.pilot import Pilot, augmented_row
+from rff_stream.planning import Plan
+from rff_stream.predictor import ClassPredictor, LinearPredictor, ProbabilityPredictor
+from rff_stream.sources import Columns
+from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows, descents
 from rff_stream.statistics.loss_penalty import choose_alpha
 from rff_stream.store import Checkpoint
@@ -42,8 +73,20 @@ logger = logging.getLogger("rff_stream")
 
 LOSS_NAMES = ("squared", *LOSSES)
 
+SEED = "seed"
+"""Of the pilot, in the header of a checkpoint."""
 
-class KernelClassifier(FittingClassifier):
+
+def _takes_batches(estimator: Any) -> bool:
+    """Whether moments alone are the model: then batches add."""
+    return bool(
+        estimator.loss == "squared"
+        and estimator.class_weight != "balanced"
+        and estimator.alpha != "cv"
+    )
+
+
+class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """Kernel classifier on random features: least squares in one read, or a loss in a few passes.
 
     Minimises Σ w ℓ(f(x), y) + (α/2) βᵀ diag(1/s) β with f(x) = μ + z(x)β, one score for two
@@ -159,34 +202,293 @@ class KernelClassifier(FittingClassifier):
         self.progress = progress
         self.random_state = random_state
 
-    def _check(self) -> None:
-        if self.loss not in LOSS_NAMES:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        classes: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Fit from one read of the data, or one for each step of a loss that needs more.
+
+        Parameters
+        ----------
+        X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
+        y : array-like, or a name in X
+            Labels: numbers or strings.
+        sample_weight : array-like or name in X, optional
+            Broadcast by name for labelled data; weight 0 leaves a row out. A row of weight 3
+            counts as three.
+        inputs, dim, where, storage_options
+            As in :meth:`rff_stream.KernelRidge.fit`.
+        classes : array-like, optional
+            Labels to expect, of which the data need not hold any yet; others are then an
+            error. A model in a store takes no class later that it was not saved with.
+        checkpoint : path or URL, optional
+            Where finished sums, and every pass of a loss that makes several, are kept while a
+            long fit runs; the same fit goes on from there, with the same bits. Remove it when
+            the model is saved.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError, ValueError
+            Naming store, array, chunk, rows or parameter, or the only class there is; the
+            model stays as it was.
+        PlanError
+            If the pass cannot fit in memory; nothing was read.
+        """
+        data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        with self._lock():
+            before = self._fitted if self.warm_start else None
+            return self._now(fit_rows(self._recipe(classes), data, checkpoint, before))
+
+    @available_if(_takes_batches)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        batch: str | None = None,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Add a batch: the model is then that of all rows so far, exactly.
+
+        The first batch sets map, scales and length-scale. For ``loss="squared"`` without
+        "balanced" weights or "cv", where the moments are the model.
+
+        Parameters
+        ----------
+        X, y, sample_weight, inputs, dim, where, storage_options : as in fit
+        classes : array-like, optional
+            Labels to expect, in the first call: others are then an error. Without it a new
+            label is a new class, and a warning names it.
+        batch : str, optional
+            Its name: a batch that was counted is not counted again, whoever replays it.
+        """
+        data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        plain = in_memory(X) and not (inputs or dim or where)
+        with self._lock():
+            fitted = self._fitted
+            if fitted is None or plain:
+                return self._now(partial_fit(self._recipe(classes), fitted, data, batch))
+            if batch is not None or fitted.home is not None:
+                raise ModelError(
+                    f"A {type(X).__name__} with inputs={inputs!r} and where={where!r} is no batch "
+                    "of rows in memory, which a name, or the store of this model, asks for. Use "
+                    "update()."
+                )
+            return self._now(partial_fit(self._recipe(), fitted, data, None))
+
+    def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+        """The most probable label of every row, in the container of X: lazy for lazy.
+
+        Returns
+        -------
+        (n,) array or DataArray; a Series where ``set_output`` asks for it
+            In the dtype of the labels; NaN ("" for strings) where an input is missing, for
+            which numbers are float64 in lazy containers.
+        """
+        check_is_fitted(self)
+        numbers = values_of_rows(
+            self, X, ClassPredictor(linear_of(self)), self.columns_.targets[:1], flat=True,
+            storage_options=storage_options,
+        )  # fmt: skip
+        return Decoder(self.classes_).of(numbers)
+
+    def predict_proba(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+        """Probabilities (n, C) of the classes, in the order of ``classes_``.
+
+        A labelled X gives a Dataset of one variable a class: "probability[y=spam]".
+        """
+        check_is_fitted(self)
+        function, names = ProbabilityPredictor(linear_of(self)), names_of(self, "probability")
+        return values_of_rows(self, X, function, names, flat=False, storage_options=storage_options)
+
+    def predict_log_proba(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+        """Natural logarithm of :meth:`predict_proba`."""
+        return np.log(self.predict_proba(X, storage_options=storage_options))
+
+    def decision_function(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+        """Log-odds: (n,) of the second of two classes, else (n, C) up to a constant a row."""
+        check_is_fitted(self)
+        linear = linear_of(self)
+        one = linear.width == 1
+        names = self.columns_.targets[:1] if one else names_of(self, "score")
+        return values_of_rows(self, X, linear, names, flat=one, storage_options=storage_options)
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> float:
+        """Accuracy; lazy data in one streamed pass.
+
+        Parameters
+        ----------
+        X, y, sample_weight, dim, where, storage_options : as in fit
+            y may be left out where the data hold it under its name.
+        """
+        check_is_fitted(self)
+        if in_memory(X) and y is not None and not isinstance(y, str):
+            return float(super().score(X, y, sample_weight))
+        found: ClassScores = self.scores(
+            X, y, sample_weight, dim=dim, where=where, storage_options=storage_options
+        )
+        return found.accuracy()
+
+    def scores(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        by: Any = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Sums of one streamed pass: accuracy, log-loss, Brier score, AUROC, calibration.
+
+        Parameters
+        ----------
+        X, y, sample_weight, dim, where, storage_options : as in fit
+            y may be left out where the data hold it under its name.
+        by : name or array-like, optional
+            A group for each row.
+
+        Returns
+        -------
+        ClassScores, or dict of group -> ClassScores if ``by`` is given.
+        """
+        check_is_fitted(self)
+        if in_memory(X) and getattr(getattr(y, "dtype", None), "kind", "") == "O":
+            y = np.array(list(y))  # numbers that came as objects are numbers
+        y = self.columns_.targets[0] if y is None else y
+        data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+        labels = tuple(self.classes_.tolist())
+        statistic = ClassScoreStatistic(ProbabilityPredictor(linear_of(self)), labels)
+        return score_rows(self, data, statistic, labels=True)
+
+    def _recipe(self, classes: Any = None) -> ClassRecipe:
+        announced = None if classes is None else tuple(np.unique(classes).tolist())
+        return ClassRecipe(self, announced)
+
+
+def linear_of(model: Any) -> LinearPredictor:
+    """x ↦ log-odds."""
+    coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
+    return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))
+
+
+def names_of(model: KernelClassifier, what: str) -> tuple[str, ...]:
+    """ "probability[kind=warm]": a name for each class."""
+    return tuple(f"{what}[{model.columns_.targets[0]}={label}]" for label in model.classes_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassAnswer:
+    """A linear classifier, and how it was found.
+
+    Parameters
+    ----------
+    linear : Linear
+    classes : tuple
+        Labels, sorted.
+    class_weight : dict of label to float
+    n_passes : int
+    converged : bool
+    objective : tuple of float
+    last : (coef, intercept) or None
+        Before calibration: where a warm start goes on from.
+    """
+
+    linear: Linear
+    classes: tuple[Any, ...]
+    class_weight: dict[Any, float]
+    n_passes: int = 1
+    converged: bool = True
+    objective: tuple[float, ...] = ()
+    last: tuple[Array, Array] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassPass(Pass):
+    """What one read of labelled rows gave.
+
+    Parameters
+    ----------
+    pilot : Pilot
+        The penalty of a loss is chosen on its rows.
+    class_weight : dict of label to float
+        As it was given, or found for "balanced".
+    start : ClassAnswer or None
+        Where a warm start goes on from.
+    """
+
+    pilot: Pilot
+    class_weight: dict[Any, float]
+    start: ClassAnswer | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRecipe(Recipe):
+    """Moments of classes by fold, and least squares or the descent of a loss."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset(
+        {"alpha", "cv", "loss", "max_passes", "tol", "warm_start"}
+    )
+
+    def check(self) -> None:
+        asked = self.asked
+        check_n_components(asked.n_components, asked.features)
+        if asked.loss not in LOSS_NAMES:
             known = ", ".join(map(repr, LOSS_NAMES))
-            raise ValueError(f"loss={self.loss!r} but it is one of {known}.")
-        choices = ("sample", "cv") if self.loss == "squared" else ("sample",)
-        if isinstance(self.alpha, str) and self.alpha not in choices:
+            raise ValueError(f"loss={asked.loss!r} but it is one of {known}.")
+        choices = ("sample", "cv") if asked.loss == "squared" else ("sample",)
+        if isinstance(asked.alpha, str) and asked.alpha not in choices:
             raise ValueError(
-                f"alpha={self.alpha!r} but for loss={self.loss!r} it is a number > 0 or "
+                f"alpha={asked.alpha!r} but for loss={asked.loss!r} it is a number > 0 or "
                 f"{' or '.join(map(repr, choices))}."
             )
-        if not isinstance(self.alpha, str) and not 0 < self.alpha < np.inf:
-            raise ValueError(f"alpha={self.alpha!r} but a penalty is finite and > 0.")
-        if self.alpha == "cv" and self.cv < 2:
-            raise ValueError(f"cv={self.cv!r} but cross-validation needs at least 2 folds.")
-        if self.loss != "logistic" and not self.sample_rows:
+        if not isinstance(asked.alpha, str) and not 0 < asked.alpha < np.inf:
+            raise ValueError(f"alpha={asked.alpha!r} but a penalty is finite and > 0.")
+        if asked.alpha == "cv" and asked.cv < 2:
+            raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
+        if asked.loss != "logistic" and not asked.sample_rows:
             raise ValueError(
-                f"sample_rows=0 but loss={self.loss!r} is calibrated on the row sample. Use "
+                f"sample_rows=0 but loss={asked.loss!r} is calibrated on the row sample. Use "
                 "sample_rows=2000, or loss='logistic'."
             )
-        if not (self.max_passes >= 1 and 0 < self.tol < np.inf):
+        if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
             raise ValueError(
-                f"max_passes={self.max_passes!r} and tol={self.tol!r} but at least one pass is "
+                f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
                 "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
             )
-        self._check_class_weight()
+        self.check_class_weight()
 
-    def _check_class_weight(self) -> None:
-        given = self.class_weight
+    def check_class_weight(self) -> None:
+        """Refuse what is no weight of classes."""
+        given = self.asked.class_weight
         if given is None or (isinstance(given, str) and given == "balanced"):
             return
         if not isinstance(given, Mapping):
@@ -200,164 +502,431 @@ class KernelClassifier(FittingClassifier):
                     f"class_weight has {weight!r} for {label!r} but weights are finite and ≥ 0."
                 )
 
-    def _answer(
-        self,
-        data: ClassData,
-        pilot: Pilot,
-        row: AugmentedRow,
-        classes: ClassMoments,
-        folds: Mapping[Any, ClassMoments],
-        kept: Checkpoint | None,
-    ) -> None:
-        if self.loss == "squared":
-            self._solve_classes(classes, folds)
+    def check_columns(self, columns: Columns) -> None:
+        asked, d = self.asked, len(columns.inputs)
+        check_choices(asked.kernel, asked.length_scale, self.choice(columns), asked.sample_rows, d)
+
+    def check_grows(self) -> None:
+        loss, weight = self.asked.loss, self.asked.class_weight
+        if loss != "squared" or weight == "balanced":
+            what = f"loss={loss!r}" if loss != "squared" else "class_weight='balanced'"
+            raise ModelError(
+                f"{what} looks at every row again when rows are added or left out, so moments do "
+                "not answer for it. Fit all rows again (warm_start=True is faster), or use "
+                "loss='squared' without 'balanced'."
+            )
+
+    def open(self, data: Data) -> Opened:
+        return open_labels(self.asked, data)
+
+    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+        if data.by is not None:
+            raise ValueError(
+                "by= names the batch of each row, but rows of a classifier carry their class "
+                "alone. Give one batch at a time: batch=…."
+            )
+        if data.inputs or data.dim or data.where:
+            return open_labels(self.asked, data, fitted)
+        return open_later(self.asked, fitted, data, labels=True)
+
+    # -------------------------------------------------------------------------------- map
+
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+        seed = seed_of(self.asked.random_state)
+        return self.drawn(reading.class_pilot(seed)[0], columns, seed, before)
+
+    def drawn(self, pilot: Pilot, columns: Columns, seed: int, before: Fitted | None) -> Draft:
+        """The map, drawn for the pilot or that of the fit before, and the row without classes."""
+        if before is not None and before.features.n_inputs == pilot.x.shape[1]:
+            features, scales = before.features, before.scales
         else:
-            self._descend(data, pilot, row, classes, kept)
+            features, scales = self.new_map(pilot, columns, seed)
+        bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
+        units = columns.units[: len(columns.inputs)]
+        with single_threaded_blas():
+            row = augmented_row(features, bare, columns.inputs, (), units)
+        return Draft(features, row, scales)
 
-    def _solve_classes(self, classes: ClassMoments, folds: Mapping[Any, ClassMoments]) -> None:
-        self.n_passes_, self.converged_ = 1, True
-        self.objective_: tuple[float, ...] = ()
-        if self.alpha == "cv":
-            samples = {fold: self._sampled(part) for fold, part in folds.items()}
-            self._set(squared_by_folds(classes, folds, samples))
-            return
-        alpha = None if isinstance(self.alpha, str) else float(self.alpha)
-        self._set(squared(classes, self._sampled(classes), alpha))
+    def new_map(
+        self, pilot: Pilot, columns: Columns, seed: int
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        """A map for a kernel found on the pilot; two classes are one target."""
+        asked, two = self.asked, pilot.y.shape[1] == 2
+        targets = replace(pilot, y=pilot.y[:, 1:]) if two else pilot
+        kernel = find_kernel(asked.kernel, asked.length_scale, targets, seed, asked.progress)
+        with single_threaded_blas():
+            features = make_features(
+                self.choice(columns), kernel, asked.n_components, pilot, seed=seed,
+                dtype=asked.dtype,
+            )  # fmt: skip
+        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
-    def _sampled(self, classes: ClassMoments) -> Sampled:
-        return sampled(classes, self.features_, self.class_weight_)
+    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
+        return {"length_scale": scale_of_map(features)}
 
-    def _descend(
+    # ------------------------------------------------------------------------------- sums
+
+    def n_folds(self, n_targets: int) -> int:
+        return self.asked.cv if self.asked.alpha == "cv" else 0
+
+    def read(
         self,
-        data: ClassData,
-        pilot: Pilot,
-        row: AugmentedRow,
-        classes: ClassMoments,
-        kept: Checkpoint | None,
-    ) -> None:
+        opened: Opened,
+        reading: Reading,
+        plan: Plan,
+        grouped: bool,
+        checkpoint: Checkpoint | None,
+        before: Fitted | None,
+    ) -> ClassPass:
+        """Pilot, map and class moments by fold, under the labels that were given."""
+        draft = None if checkpoint is None else draft_in(checkpoint)
+        seed = seed_of(self.asked.random_state)
+        if draft is not None and checkpoint is not None and checkpoint.store is not None:
+            draft = replace(draft, row=class_row(draft.row, ()))
+            seed = int(checkpoint.store.header[SEED])
+        pilot, labels = reading.class_pilot(seed)
+        folds = self.n_folds(1)
+        if self.asked.class_weight == "balanced":
+            n_groups = max(folds, 1) * len(labels)
+            plan = self.plan(reading, opened.columns, n_groups=n_groups)
+        if draft is None:
+            draft = self.drawn(pilot, opened.columns, seed, before)
+        if checkpoint is not None:
+            header, arrays = draft_of(draft)
+            checkpoint.begin(draft.row, plan.order, header | {SEED: seed}, arrays)
+        parts, weights, seen = class_moments(
+            self, opened, reading, draft.features, draft.row, plan, labels, checkpoint
+        )
+        every = {label for part in parts.values() for label in part.labels}
+        labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
+        parts = {fold: part.over(labels) for fold, part in parts.items()}
+        start = None if before is None else before.answer
+        return ClassPass(
+            opened, reading, draft, plan, parts, seen, checkpoint, pilot, weights, start
+        )
+
+    def read_more(
+        self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
+    ) -> tuple[dict[Any, ClassMoments], int]:
+        known = labels_in(row, known_classes(fitted))
+        reading = Reading(opened.source, progress=self.asked.progress)
+        plan = self.plan(reading, fitted.columns, fitted.features)
+        bare, written = class_row(row, ()), known if opened.table is None else ()
+        parts, _, seen = class_moments(
+            self, opened, reading, fitted.features, bare, plan, written, None
+        )
+        new = {label for part in parts.values() for label in part.labels} - {*known}
+        self.admit(new, known, fitted)
+        labels = sorted_labels([*known, *new])
+        return {fold: part.over(labels) for fold, part in parts.items()}, seen
+
+    def admit(self, new: set[Any], known: tuple[Any, ...], fitted: Fitted) -> None:
+        """A label that was not met before: an error where others were announced or stored."""
+        if not new:
+            return
+        announced = fitted.announced
+        label = sorted_labels(new)[0]
+        if announced is not None:
+            raise ValueError(
+                f"Label {label!r} is not among the classes that were announced or stored with this "
+                f"model ({', '.join(map(repr, known))}). Fit again and announce it (classes=…), "
+                "or leave classes= out: in memory, a new label is then a new class."
+            )
+        warnings.warn(
+            f"Label {label!r} is new in this batch ({len(new)} new in all): it is a class from "
+            "now on, and rows before it count as not of it.",
+            NumericalWarning,
+            stacklevel=5,
+        )
+
+    def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, ClassMoments]:
+        every = [*groups.values(), *more.values()]
+        labels = sorted_labels(label for part in every for label in part.labels)
+        found = Recipe.merge(self, groups, more)
+        return {fold: part.over(labels) for fold, part in found.items()}
+
+    def packed(self, groups: Mapping[Any, Any]) -> dict[Any, Moments]:
+        return {fold: part.moments for fold, part in groups.items()}
+
+    def unpacked(
+        self, groups: Mapping[Any, Moments], facts: Mapping[str, Any]
+    ) -> dict[Any, ClassMoments]:
+        known = classes_in(facts)
+        return {fold: ClassMoments(labels_in(m.row, known), m) for fold, m in groups.items()}
+
+    # ------------------------------------------------------------------------------ answer
+
+    def answer(self, fitted: Fitted) -> ClassAnswer:
+        self.check_grows()
+        given = self.asked.class_weight
+        return self.least_squares(fitted, dict(given) if given else {})
+
+    def answer_of_pass(self, fitted: Fitted, done: Pass) -> ClassAnswer:
+        assert isinstance(done, ClassPass)
+        if self.asked.loss == "squared":
+            return self.least_squares(fitted, done.class_weight)
+        return self.least_loss(fitted, done)
+
+    def least_squares(self, fitted: Fitted, class_weight: dict[Any, float]) -> ClassAnswer:
+        """Least squares on one-hot classes, its scores calibrated on the row sample."""
+        whole, alpha = classes_of(fitted), self.asked.alpha
+        assert fitted.groups is not None
+        if alpha == "cv":
+            samples = {
+                fold: sampled(part, fitted.features, class_weight)
+                for fold, part in fitted.groups.items()
+            }
+            linear = squared_by_folds(whole, fitted.groups, samples)
+        else:
+            given = None if isinstance(alpha, str) else float(alpha)
+            linear = squared(whole, sampled(whole, fitted.features, class_weight), given)
+        return ClassAnswer(linear, whole.labels, class_weight)
+
+    def least_loss(self, fitted: Fitted, done: ClassPass) -> ClassAnswer:
         """Passes over the rows until the loss is least."""
-        loss = loss_for(self.loss, len(classes.labels))
-        written = tuple(data.written(label) for label in classes.labels)
-        weights = {data.written(label): w for label, w in self.class_weight_.items()}
-        alpha, selection = self._penalty(pilot, row, loss, classes)
+        asked, classes, opened = self.asked, classes_of(fitted), done.opened
+        class_weight = done.class_weight
+        loss = loss_for(asked.loss, len(classes.labels))
+        written = tuple(as_written(opened, label) for label in classes.labels)
+        weights = {as_written(opened, label): w for label, w in class_weight.items()}
+        alpha, selection = self.penalty(done, loss, classes, class_weight)
         problem = penalised(classes, loss, alpha)
-        nothing = np.empty((self.features_.n_components, 0))
-        newton = row if loss.n_classes == 2 else None
-        sums: Any = self.plan_.sums
+        nothing = np.empty((fitted.features.n_components, 0))
+        newton = done.draft.row if loss.n_classes == 2 else None
+        sums: Any = done.plan.sums
         statistic = LossStatistic(
-            self.features_, loss, written, nothing, np.empty(0), (), weights, newton, sums
+            fitted.features, loss, written, nothing, np.empty(0), (), weights, newton, sums
         )
         state: Descent | None = None
         for state in descents(
-            self._passes(data, kept),
+            passes_of(done),
             statistic,
             problem,
-            self._start(classes),
-            tol=self.tol,
-            max_passes=self.max_passes,
+            start_of(done, classes),
+            tol=asked.tol,
+            max_passes=asked.max_passes,
         ):
-            self._tell(state, problem)
+            self.tell(state, problem)
         assert state is not None
         coef, intercept = problem.linear(state.point.theta)
-        self._last = (classes.labels, coef, intercept)
         linear = Linear(coef, intercept, alpha, np.nan, selection)
         if isinstance(loss, SquaredHinge):
-            sample = self._sampled(classes)
+            sample = sampled(classes, fitted.features, class_weight)
             held_out = almost_left_out(problem, loss, state.point, sample)
             linear = calibrated(linear, held_out, sample)
-        self._set(linear)
-        self._finish(state, problem)
+        self.warn_of_slow(state, problem)
+        return ClassAnswer(
+            linear,
+            classes.labels,
+            class_weight,
+            n_passes=1 + state.passes,
+            converged=state.converged,
+            objective=tuple(value / problem.system.weight for value in state.history),
+            last=(coef, intercept),
+        )
 
-    def _passes(self, data: ClassData, kept: Checkpoint | None) -> SumOfRows:
-        """A statistic -> its sum over all rows, or what an earlier run kept of it."""
-
-        def read(asked: LossStatistic) -> LossSums:
-            found: LossSums = data.reading.sums(asked, self.plan_.layout, "fitting").value
-            return found
-
-        return read if kept is None else remember_passes(read, kept)
-
-    def _penalty(
-        self, pilot: Pilot, row: AugmentedRow, loss: Loss, classes: ClassMoments
+    def penalty(
+        self,
+        done: ClassPass,
+        loss: Loss,
+        classes: ClassMoments,
+        class_weight: Mapping[Any, float],
     ) -> tuple[float, Selection | None]:
         """The penalty given, or the best on pilot rows."""
-        if not isinstance(self.alpha, str):
-            return float(self.alpha), None
-        weights = {i: self.class_weight_.get(c, 1.0) for i, c in enumerate(classes.labels)}
-        found = choose_alpha(self.features_, row, pilot, loss, weights)
+        if not isinstance(self.asked.alpha, str):
+            return float(self.asked.alpha), None
+        weights = {i: class_weight.get(label, 1.0) for i, label in enumerate(classes.labels)}
+        found = choose_alpha(done.draft.features, done.draft.row, done.pilot, loss, weights)
         return found.best.alpha, found
 
-    def _start(self, classes: ClassMoments) -> tuple[Array, Array] | None:
-        """Coefficients of the fit before, where it goes on and knew these classes."""
-        last: tuple[Any, Any, Any] = getattr(self, "_last", (None, None, None))
-        return last[1:] if self.warm_start and last[0] == classes.labels else None
-
-    def _tell(self, state: Descent, problem: Penalised) -> None:
-        if self.progress:
+    def tell(self, state: Descent, problem: Penalised) -> None:
+        """Say how far the descent is."""
+        if self.asked.progress:
             weight = problem.system.weight
             logger.info(
                 "pass %d: mean loss %.6f, decrement %.2g (stops at %.2g)",
-                state.passes, state.point.value / weight, state.decrement / weight**0.5, self.tol,
+                state.passes, state.point.value / weight, state.decrement / weight**0.5,
+                self.asked.tol,
             )  # fmt: skip
 
-    def _finish(self, state: Descent, problem: Penalised) -> None:
-        self.n_passes_, self.converged_ = 1 + state.passes, state.converged
-        self.objective_ = tuple(value / problem.system.weight for value in state.history)
-        if not state.converged:
-            share = state.decrement / problem.system.weight**0.5
-            warnings.warn(
-                f"After max_passes={self.max_passes} the decrement is {share:.2g}, above "
-                f"tol={self.tol:.2g}. Go on with warm_start=True and fit again, raise "
-                "max_passes, or raise alpha.",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
+    def warn_of_slow(self, state: Descent, problem: Penalised) -> None:
+        """Warn where the passes ended before the descent did."""
+        if state.converged:
+            return
+        asked, share = self.asked, state.decrement / problem.system.weight**0.5
+        warnings.warn(
+            f"After max_passes={asked.max_passes} the decrement is {share:.2g}, above "
+            f"tol={asked.tol:.2g}. Go on with warm_start=True and fit again, raise "
+            "max_passes, or raise alpha.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
 
-    def _set(self, found: Linear) -> None:
-        """The attributes of a linear classifier, without the axis of a single score."""
-        one = found.coef.shape[1] == 1
-        self.coef_ = found.coef[:, 0] if one else found.coef
-        self.intercept_ = float(found.intercept[0]) if one else found.intercept
-        self.alpha_, self.df_ = found.alpha, found.df
-        if found.selection is not None:
-            self.selection_ = found.selection
-        elif hasattr(self, "selection_"):
-            del self.selection_
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        answer: ClassAnswer = fitted.answer
+        linear = answer.linear
+        one = linear.coef.shape[1] == 1
+        found = {
+            "classes_": np.asarray(answer.classes),
+            "class_weight_": answer.class_weight,
+            "coef_": linear.coef[:, 0] if one else linear.coef,
+            "intercept_": float(linear.intercept[0]) if one else linear.intercept,
+            "alpha_": linear.alpha,
+            "df_": linear.df,
+            "length_scale_": fitted.length_scale,
+            "n_passes_": answer.n_passes,
+            "converged_": answer.converged,
+            "objective_": answer.objective,
+        }
+        return found if linear.selection is None else found | {"selection_": linear.selection}
 
-    def _arrays(self) -> dict[str, Array]:
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        linear: Linear = fitted.answer.linear
         return {
-            "coef": np.asarray(self.coef_).reshape(self.features_.n_components, -1),
-            "intercept": np.atleast_1d(np.asarray(self.intercept_, np.float64)),
-            "alpha": np.array([self.alpha_]),
-            "df": np.array([self.df_]),
-            "length_scale": np.asarray(self.length_scale_, np.float64),
+            "coef": linear.coef,
+            "intercept": np.asarray(linear.intercept, np.float64),
+            "alpha": np.array([linear.alpha]),
+            "df": np.array([linear.df]),
+            "length_scale": np.asarray(fitted.length_scale, np.float64),
         }
 
-    def _restore(self, arrays: Mapping[str, Array]) -> None:
+    def facts(self, fitted: Fitted) -> dict[str, Any]:
+        answer: ClassAnswer = fitted.answer
+        classes = np.asarray(answer.classes)
+        return {
+            "classes": classes.tolist(),
+            "class_dtype": classes.dtype.str,
+            "class_weight": [[label, weight] for label, weight in answer.class_weight.items()],
+            "n_passes": answer.n_passes,
+            "converged": answer.converged,
+        }
+
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> ClassAnswer:
         alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
-        self._set(Linear(arrays["coef"], arrays["intercept"], alpha, df))
-        scale = arrays["length_scale"]
-        self.length_scale_ = float(scale) if scale.ndim == 0 else scale
+        linear = Linear(arrays["coef"], arrays["intercept"], alpha, df)
+        classes, weight = tuple(classes_in(facts).tolist()), dict(facts["class_weight"])
+        return ClassAnswer(linear, classes, weight, facts["n_passes"], facts["converged"])
 
-    def _facts(self) -> dict[str, Any]:
-        weights = [[label, weight] for label, weight in self.class_weight_.items()]
-        return {
-            "classes": self.classes_.tolist(),
-            "class_dtype": self.classes_.dtype.str,
-            "class_weight": weights,
-            "n_passes": self.n_passes_,
-            "converged": self.converged_,
-        }
 
-    def _take_facts(self, facts: Mapping[str, Any]) -> None:
-        self.classes_ = np.array(facts["classes"], dtype=facts["class_dtype"])
-        self._expected = tuple(self.classes_.tolist())
-        self.class_weight_ = dict(facts["class_weight"])
-        self.n_passes_, self.converged_ = facts["n_passes"], facts["converged"]
-        self.objective_ = ()
+def classes_of(fitted: Fitted) -> ClassMoments:
+    """The class moments of all rows; refuses a single class."""
+    whole: ClassMoments = fitted.whole
+    if len(whole.labels) < 2:
+        raise ValueError(
+            f"The data hold 1 class ({whole.labels[0]!r}), but a classifier tells two or more "
+            "apart. Give rows of another class."
+        )
+    return whole
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        own = str(super().__repr__(N_CHAR_MAX))
-        if not hasattr(self, "df_") or np.isnan(self.df_):
-            return own
-        return f"{own}  # df/R = {self.df_:.0f}/{self.features_.n_components}"
+
+def class_moments(
+    recipe: ClassRecipe,
+    opened: Opened,
+    reading: Reading,
+    features: FeatureMap,
+    row: AugmentedRow,
+    plan: Plan,
+    labels: tuple[Any, ...],
+    checkpoint: Checkpoint | None,
+) -> tuple[dict[Any, ClassMoments], dict[Any, float], int]:
+    """Class moments of each fold (or of all rows, under None), class weights, rows looked at."""
+    asked = recipe.asked
+    balanced = asked.class_weight == "balanced"
+    given = dict(asked.class_weight) if isinstance(asked.class_weight, Mapping) else {}
+    weights = {as_written(opened, label): float(w) for label, w in given.items()}
+    groups, seen = reading.classes(
+        features,
+        row,
+        plan,
+        labels=tuple(label for label in labels if weights.get(label, 1.0) > 0),
+        sample_rows=asked.sample_rows,
+        class_weight=weights,
+        folds=recipe.n_folds(1),
+        apart=balanced,
+        checkpoint=checkpoint,
+    )
+    if balanced:
+        groups, factors = balance(groups)
+        given = {as_label(opened, label): factor for label, factor in factors.items()}
+    named = {key: under_labels(opened, part) for key, part in groups.items()}
+    every = sorted_labels(label for part in named.values() for label in part.labels)
+    found: dict[Any, ClassMoments] = {}
+    for (fold, _), part in sorted(named.items(), key=lambda item: str(item[0])):
+        whole = part.over(every)
+        found[fold] = found[fold] + whole if fold in found else whole
+    return found, given, seen
+
+
+def balance(
+    groups: Mapping[tuple[Any, Any], ClassMoments],
+) -> tuple[dict[tuple[Any, Any], ClassMoments], dict[Any, float]]:
+    """Sums of every label scaled so that all classes weigh the same, and the factors."""
+    totals: dict[Any, float] = {}
+    for (_, label), part in groups.items():
+        totals[label] = totals.get(label, 0.0) + part.moments.weight
+    mean = sum(totals.values()) / max(len(totals), 1)
+    factors = {label: mean / weight for label, weight in totals.items()}
+    return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
+
+
+def passes_of(done: ClassPass) -> SumOfRows:
+    """A statistic -> its sum over all rows, or what an earlier run kept of it."""
+
+    def read(asked: LossStatistic) -> LossSums:
+        found: LossSums = done.reading.sums(asked, done.plan.layout, "fitting").value
+        return found
+
+    return read if done.checkpoint is None else remember_passes(read, done.checkpoint)
+
+
+def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | None:
+    """Coefficients of the fit before, where it goes on and knew these classes."""
+    start = done.start
+    return start.last if start is not None and start.classes == classes.labels else None
+
+
+def as_written(opened: Opened, label: Any) -> Any:
+    """A label as rows carry it; None where no row does."""
+    if opened.table is None:
+        return label
+    found = np.flatnonzero(opened.table == label)
+    return int(found[0]) if len(found) else None
+
+
+def as_label(opened: Opened, written: Any) -> Any:
+    """The label that rows carry so."""
+    return written if opened.table is None else opened.table.tolist()[int(written)]
+
+
+def under_labels(opened: Opened, part: ClassMoments) -> ClassMoments:
+    """Class moments under the labels that were given."""
+    if opened.table is None:
+        return part
+    return part.renamed(tuple(as_label(opened, code) for code in part.labels))
+
+
+def classes_in(facts: Mapping[str, Any]) -> Array:
+    """The classes that a store knows; none for moments that were collected."""
+    return np.array(facts.get("classes", []), dtype=facts.get("class_dtype", "U1"))
+
+
+def known_classes(fitted: Fitted) -> Array:
+    """The classes that were met, or that a store knows."""
+    return np.asarray(fitted.classes if fitted.total is None else fitted.total.labels)
+
+
+def labels_in(row: AugmentedRow, classes: Array) -> tuple[Any, ...]:
+    """The labels that are the targets of a row, in the kind of those that are known."""
+    known, kind = {str(label): label for label in classes.tolist()}, classes.dtype.kind
+    return tuple(known[name] if name in known else label_of(name, kind) for name in row.targets)
+
+
+def label_of(name: str, kind: str) -> Any:
+    """A label of a row's target, in the kind of those that are known."""
+    if kind == "U":
+        return name
+    if name in ("True", "False"):
+        return name == "True"
+    return int(name) if name.lstrip("-").isdigit() else float(name)

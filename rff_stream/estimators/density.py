@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -23,20 +24,25 @@ from rff_stream.answers.bandwidth import (
 )
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
 from rff_stream.errors import NumericalWarning
-from rff_stream.estimators.mapping import (
+from rff_stream.estimators import rows
+from rff_stream.estimators.base import Estimator
+from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.features import FeatureMap, FourierFeatures
+from rff_stream.kernels import Kernel
+from rff_stream.kernels.spectral import log_integral
+from rff_stream.model.fitted import Fitted
+from rff_stream.model.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
     length_scale_of,
     make_features,
+    scale_of_map,
 )
-from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
-from rff_stream.features import FeatureMap, FourierFeatures
-from rff_stream.kernels import Kernel
-from rff_stream.kernels.spectral import log_integral
-from rff_stream.moments import Moments
+from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor
+from rff_stream.sources import Columns
 
 __all__ = ["KernelDensity"]
 
@@ -48,7 +54,7 @@ EXACT_ROWS, EXACT_CANDIDATES = 1000, np.geomspace(0.2, 2.0, 24)
 """The same for many inputs, where every candidate costs a million kernel values."""
 
 
-class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
+class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     """Kernel density on random features: rows are read once, and never kept.
 
     p̂(x) = z(x)ᵀ diag(s) z̄ / ∫κ: as R grows this tends to ``sklearn.neighbors.KernelDensity``,
@@ -134,6 +140,8 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         self.progress = progress
         self.random_state = random_state
 
+    fit = rows.fit
+
     def score_samples(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Log density of every row, in the container of X: lazy for lazy.
 
@@ -145,8 +153,8 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.density_.log_density)
-        return self._values(
-            X, function, ("log_density",), ("",), flat=True, storage_options=storage_options
+        return values_of_rows(
+            self, X, function, ("log_density",), flat=True, storage_options=storage_options
         )
 
     def density(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -159,10 +167,12 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
             whether the density is below its own error, which then stands in its place.
         """
         check_is_fitted(self)
-        names, unit = DensityEstimate._fields, self._unit()
+        names, unit = DensityEstimate._fields, unit_of_density(self.columns_)
         function = AnswerPredictor(self.features_, self.density_.columns, len(names))
         units = (unit, unit, unit, unit, "")
-        found = self._values(X, function, names, units, flat=False, storage_options=storage_options)
+        found = values_of_rows(
+            self, X, function, names, units, flat=False, storage_options=storage_options
+        )
         if hasattr(found, "columns") or hasattr(found, "data_vars"):
             return found
         density, features, data, both = (found[:, i] for i in range(4))
@@ -175,150 +185,198 @@ class KernelDensity(DensityMixin, StreamedMean):  # type: ignore[misc]
         total = plain.map_blocks(np.nan_to_num).sum() if hasattr(plain, "map_blocks") else plain
         return float(np.nansum(np.asarray(total, np.float64)))
 
-    def _check(self, d: int) -> None:
-        kernel = kernel_of(self.kernel)
+    def _recipe(self) -> DensityRecipe:
+        return DensityRecipe(self)
+
+
+def unit_of_density(columns: Columns) -> str:
+    """1/(units of the inputs), where all are known."""
+    units = columns.units[: len(columns.inputs)]
+    return f"1/({' '.join(units)})" if units and all(units) else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DensityAnswer:
+    """A density, and the bandwidth that it was chosen with.
+
+    Parameters
+    ----------
+    density : Density
+    bandwidth : float or (d,) float64
+    scores : (2, F) float64 or None
+        Candidate bandwidths and their scores, where they were compared after the pass.
+    """
+
+    density: Density
+    bandwidth: Any
+    scores: Float64 | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DensityRecipe(RowsRecipe):
+    """The mean feature vector over a known integral; its bandwidth by a rule, or chosen."""
+
+    @property
+    def order(self) -> Literal[1, 2]:
+        return 1
+
+    def check_columns(self, columns: Columns) -> None:
+        asked, d = self.asked, len(columns.inputs)
+        kernel = kernel_of(asked.kernel)
         log_integral(kernel, d)
-        check_n_components(self.n_components, self.features)
+        check_n_components(asked.n_components, asked.features)
         own = getattr(kernel, "length_scale", None) is not None
-        check_choices(self.kernel, "median", self._chosen, self.sample_rows, d)
-        if not (isinstance(self.features, str) or own) and isinstance(self.bandwidth, str):
+        check_choices(asked.kernel, "median", self.choice(columns), asked.sample_rows, d)
+        if not (isinstance(asked.features, str) or own) and isinstance(asked.bandwidth, str):
             raise ValueError(
-                f"bandwidth={self.bandwidth!r} but features is a map, which was made for one "
+                f"bandwidth={asked.bandwidth!r} but features is a map, which was made for one "
                 "bandwidth already. Give that as a number, or as the kernel's length-scale."
             )
-        positive_numbers("bandwidth", self.bandwidth, d, *RULES, "cv")
-        if getattr(kernel, "length_scale", None) is not None and not _is(self.bandwidth, "scott"):
+        positive_numbers("bandwidth", asked.bandwidth, d, *RULES, "cv")
+        if own and not _is(asked.bandwidth, "scott"):
             raise ValueError(
-                f"bandwidth={self.bandwidth!r} but the kernel {kernel!r} brings its own. "
+                f"bandwidth={asked.bandwidth!r} but the kernel {kernel!r} brings its own. "
                 "Give one of the two."
             )
-        if _is(self.bandwidth, "cv") and d > MOST_INPUTS:
+        if _is(asked.bandwidth, "cv") and d > MOST_INPUTS:
             kernel.self_convolution(d)
 
-    def _make_features(self, pilot: Pilot, n_rows: int, seed: int) -> FeatureMap:
-        self._several: MultiScale | None = None
-        kernel, d = kernel_of(self.kernel), pilot.x.shape[1]
-        if not isinstance(self.bandwidth, str):
-            kernel = kernel.with_length_scale(self.bandwidth)
+    def drawn(
+        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        asked, bandwidth = self.asked, self.asked.bandwidth
+        kernel, d = kernel_of(asked.kernel), pilot.x.shape[1]
+        scales: dict[str, Array] = {}
+        if not isinstance(bandwidth, str):
+            kernel = kernel.with_length_scale(bandwidth)
         elif kernel.length_scale is None:
-            _require_spread(pilot, self.bandwidth)
+            _require_spread(pilot, bandwidth)
             pilot.warn_of_outliers()
             n = effective_size(pilot.w, n_rows)
-            if self.bandwidth == "cv" and d <= MOST_INPUTS and _is(self.features, "auto"):
-                return self._several_bandwidths(kernel, pilot, n, seed)
-            spread = pilot.smaller_scale if self.bandwidth == "silverman" else pilot.scale
-            kernel = kernel.with_length_scale(spread * self._factor(kernel, pilot, n))
-        self._fitted_kernel = kernel
-        return make_features(
-            self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+            if bandwidth == "cv" and d <= MOST_INPUTS and _is(asked.features, "auto"):
+                return self.several_bandwidths(kernel, pilot, n, seed)
+            spread = pilot.smaller_scale if bandwidth == "silverman" else pilot.scale
+            factor, scales = self.factor(kernel, pilot, n)
+            kernel = kernel.with_length_scale(spread * factor)
+        features = make_features(
+            self.choice(columns), kernel, asked.n_components, pilot, seed=seed, dtype=asked.dtype
         )
+        return features, {"length_scale": np.asarray(length_scale_of(kernel)), **scales}
 
-    def _several_bandwidths(
+    def several_bandwidths(
         self, kernel: Kernel, pilot: Pilot, n: float, seed: int
-    ) -> FourierFeatures:
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map that serves every candidate; one is chosen after the pass."""
-        d = pilot.x.shape[1]
-        self._several = MultiScale(kernel, scott_factor(n, d) * CANDIDATES, d)
-        return self._several.features(
-            pilot.scale, self.n_components, pilot.origin, seed, self.dtype
+        d, asked = pilot.x.shape[1], self.asked
+        several = MultiScale(kernel, scott_factor(n, d) * CANDIDATES, d)
+        features = several.features(
+            pilot.scale, asked.n_components, pilot.origin, seed, asked.dtype
         )
+        return features, {"length_scale": np.array(1.0), "factors": several.factors}
 
-    def _factor(self, kernel: Kernel, pilot: Pilot, n: float) -> float:
-        """Bandwidth as a share of the inputs' standard deviations."""
-        d = pilot.x.shape[1]
-        if self.bandwidth != "cv":
-            return RULES[str(self.bandwidth)](n, d)
+    def factor(self, kernel: Kernel, pilot: Pilot, n: float) -> tuple[float, dict[str, Array]]:
+        """Bandwidth as a share of the inputs' standard deviations; scores of the candidates."""
+        d, rule = pilot.x.shape[1], self.asked.bandwidth
+        if rule != "cv":
+            return RULES[str(rule)](n, d), {}
         step = -(-len(pilot.x) // EXACT_ROWS)
         x, w = pilot.x[::step] / pilot.scale, pilot.w[::step]
         m = effective_size(w, len(x))
         candidates = scott_factor(m, d) * EXACT_CANDIDATES
         scores = exact_scores(x - x.mean(axis=0), w, kernel, candidates.tolist())
-        return self._best(candidates, scores) * float((m / max(n, m)) ** (1 / (d + 4)))
+        rate = float((m / max(n, m)) ** (1 / (d + 4)))
+        return best(candidates, scores) * rate, {"scores": np.stack([candidates, scores])}
 
-    def _best(self, candidates: Float64, scores: Float64) -> float:
-        self.scores_ = np.stack([candidates, scores])
-        factor, inside = best_factor(candidates, scores)
-        if not inside:
-            warnings.warn(
-                f"Cross-validation has no minimum between bandwidths of {candidates[0]:.3g} and "
-                f"{candidates[-1]:.3g} standard deviations and took {factor:.3g}: rows that repeat "
-                "draw it down, few rows up. Give bandwidth as a number, or use 'scott'.",
-                NumericalWarning,
-                stacklevel=2,
-            )
-        return factor
+    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
+        own = getattr(kernel_of(self.asked.kernel), "length_scale", None)
+        return {"length_scale": scale_of_map(features) if own is None else np.asarray(own)}
 
-    def _state(self) -> dict[str, Array]:
-        kernel = getattr(self, "_fitted_kernel", None)
-        known = getattr(self, "bandwidth_", 1.0) if kernel is None else length_scale_of(kernel)
-        scale = np.asarray(known, np.float64)
-        several = getattr(self, "_several", None)
-        return {"length_scale": scale} | ({} if several is None else {"factors": several.factors})
-
-    def _take_state(self, arrays: Mapping[str, Array]) -> None:
-        kernel, scale = kernel_of(self.kernel), np.asarray(arrays["length_scale"])
-        self._several = None
-        if "factors" in arrays:
-            self._several = MultiScale(kernel, arrays["factors"], self.features_.n_inputs)
-        own = getattr(kernel, "length_scale", None) is not None
-        self._fitted_kernel = kernel if own else kernel.with_length_scale(scale)
-
-    def _solve(self, folds: Mapping[Any, Moments]) -> None:
-        several, importance = self._several, None
-        if several is not None:
-            assert isinstance(self.features_, FourierFeatures)
-            scores = several.scores(self.features_, self.moments_)
-            factor = self._best(several.factors, scores)
-            importance = several.importance(self.features_, factor)
-            self._fitted_kernel = several.kernel.with_length_scale(self.features_.scale * factor)
-        self.bandwidth_ = length_scale_of(self._fitted_kernel)
-        self.density_ = density(
-            self.moments_, self.features_, self._fitted_kernel, importance=importance
+    def answer(self, fitted: Fitted) -> DensityAnswer:
+        moments, kernel = fitted.whole, self.fitted_kernel(fitted)
+        scores, importance = fitted.scales.get("scores"), None
+        if "factors" in fitted.scales:
+            assert isinstance(fitted.features, FourierFeatures)
+            plain = kernel_of(self.asked.kernel)
+            several = MultiScale(plain, fitted.scales["factors"], fitted.features.n_inputs)
+            found = several.scores(fitted.features, moments)
+            scores = np.stack([several.factors, found])
+            factor = best(several.factors, found)
+            importance = several.importance(fitted.features, factor)
+            kernel = plain.with_length_scale(fitted.features.scale * factor)
+        answer = DensityAnswer(
+            density(moments, fitted.features, kernel, importance=importance),
+            length_scale_of(kernel),
+            scores,
         )
-        self._warn_unresolved()
+        warn_unresolved(answer, fitted)
+        return answer
 
-    def _warn_unresolved(self) -> None:
-        """Warn where R cannot resolve the bandwidth at the rows themselves."""
-        x = self.moments_.sample.rows[:256, : self.n_features_in_]
-        if not len(x):
-            return
-        needed = components_needed(self.density_, self.features_(x))
-        if needed <= self.features_.n_components:
-            return
-        more = f"n_components={2 * int(np.ceil(needed / 2))} or " if needed < 1e9 else ""
-        warnings.warn(
-            f"bandwidth_={np.round(self.bandwidth_, 6)} is too small for "
-            f"{self.features_.n_components} components: at half of the rows the density is below "
-            "twice its own error. "
-            f"Use {more}a larger bandwidth.",
-            NumericalWarning,
-            stacklevel=2,
-        )
+    def fitted_kernel(self, fitted: Fitted) -> Kernel:
+        """The kernel with the bandwidth that the map was drawn for."""
+        kernel = kernel_of(self.asked.kernel)
+        if getattr(kernel, "length_scale", None) is not None:
+            return kernel
+        return kernel.with_length_scale(fitted.scales["length_scale"])
 
-    def _unit(self) -> str:
-        """Of a density: 1/(units of the inputs), where all are known."""
-        units = self.columns_.units[: len(self.columns_.inputs)]
-        return f"1/({' '.join(units)})" if units and all(units) else ""
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        answer: DensityAnswer = fitted.answer
+        found = {"density_": answer.density, "bandwidth_": answer.bandwidth}
+        return found if answer.scores is None else found | {"scores_": answer.scores}
 
-    def _arrays(self) -> dict[str, Array]:
-        found = self.density_
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        found: Density = fitted.answer.density
         return {
             "coef": found.coef,
             "deviations": found.deviations,
             "block": np.array([found.block]),
             "log_integral": np.array([found.log_integral]),
-            "bandwidth": np.asarray(self.bandwidth_, np.float64),
+            "bandwidth": np.asarray(fitted.answer.bandwidth, np.float64),
         }
 
-    def _restore(self, arrays: Mapping[str, Array]) -> None:
-        scale = arrays["bandwidth"]
-        self.bandwidth_ = float(scale) if scale.ndim == 0 else scale
-        self.density_ = Density(
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> DensityAnswer:
+        found = Density(
             coef=arrays["coef"],
             deviations=arrays["deviations"],
             block=int(arrays["block"][0]),
             log_integral=float(arrays["log_integral"][0]),
         )
+        scale = arrays["bandwidth"]
+        return DensityAnswer(found, float(scale) if scale.ndim == 0 else scale)
+
+
+def best(candidates: Float64, scores: Float64) -> float:
+    """The candidate of least score; warns where that is the first or the last."""
+    factor, inside = best_factor(candidates, scores)
+    if not inside:
+        warnings.warn(
+            f"Cross-validation has no minimum between bandwidths of {candidates[0]:.3g} and "
+            f"{candidates[-1]:.3g} standard deviations and took {factor:.3g}: rows that repeat "
+            "draw it down, few rows up. Give bandwidth as a number, or use 'scott'.",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return factor
+
+
+def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
+    """Warn where R cannot resolve the bandwidth at the rows themselves."""
+    x = fitted.whole.sample.rows[:256, : fitted.n_inputs]
+    if not len(x):
+        return
+    needed = components_needed(answer.density, fitted.features(x))
+    if needed <= fitted.features.n_components:
+        return
+    more = f"n_components={2 * int(np.ceil(needed / 2))} or " if needed < 1e9 else ""
+    warnings.warn(
+        f"bandwidth_={np.round(answer.bandwidth, 6)} is too small for "
+        f"{fitted.features.n_components} components: at half of the rows the density is below "
+        "twice its own error. "
+        f"Use {more}a larger bandwidth.",
+        NumericalWarning,
+        stacklevel=2,
+    )
 
 
 def _is(bandwidth: Any, rule: str) -> bool:

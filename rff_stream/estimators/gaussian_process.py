@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.floor import alpha_of_targets
-from rff_stream.answers.local import LocalPosterior, leave_one_out
+from rff_stream.answers.local import leave_one_out
 from rff_stream.answers.posterior import Posterior, conformal_quantile
-from rff_stream.estimators.local import answer_locally, is_local
-from rff_stream.estimators.mapping import FeatureChoice, LengthScale, seed_of
-from rff_stream.estimators.streamed import StreamedRegressor
+from rff_stream.estimators import regression
+from rff_stream.estimators.base import Estimator
+from rff_stream.estimators.local import is_local
+from rff_stream.estimators.regression import (
+    LinearAnswer,
+    LocalAnswer,
+    RegressionRecipe,
+    number_or_array,
+    values_of_targets,
+)
 from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments
+from rff_stream.model.fitted import Fitted
+from rff_stream.model.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.moments.accumulate import Sums
 from rff_stream.predictor import (
     FunctionPredictor,
@@ -29,7 +39,7 @@ from rff_stream.predictor import (
 __all__ = ["GaussianProcessRegressor"]
 
 
-class GaussianProcessRegressor(StreamedRegressor):
+class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Gaussian process in the space of random features: rows are read once, in any amount.
 
     y ~ N(μ1, σ_f² Z diag(s) Zᵀ + σₙ² W⁻¹) with σₙ² and σ_f² by maximal marginal likelihood;
@@ -114,6 +124,11 @@ n_missing_, plan_
         self.progress = progress
         self.random_state = random_state
 
+    fit = regression.fit
+    stream = regression.stream
+    score = regression.score
+    residuals = regression.residuals
+
     def predict(
         self,
         X: Any,
@@ -137,14 +152,14 @@ n_missing_, plan_
         mean, or (mean, std)
             In units of y, in the container of X; NaN where an input is missing.
         """
-        mean = super().predict(X, storage_options=storage_options)
+        mean = regression.predict(self, X, storage_options=storage_options)
         if not return_std:
             return mean
         function: RowFunction = PosteriorPredictor(self.features_, self.posterior_, noise)
         if is_local(self.features_):
             function = LocalStdPredictor(self.posterior_, noise)
         names = tuple(f"{name}_std" for name in self.columns_.targets)
-        return mean, self._rowwise(X, function, names, storage_options)
+        return mean, values_of_targets(self, X, function, names, storage_options)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[Any, Any]:
         """Conformal interval (lower, upper): covers whatever the model gets wrong.
@@ -153,9 +168,9 @@ n_missing_, plan_
         (Lei et al. 2018); it needs exchangeable rows and ``sample_rows`` > 0.
         """
         check_is_fitted(self)
-        half = self._conformal_half_width(coverage)
-        half = half[0] if self._flat else half
-        mean = super().predict(X)
+        half = conformal_half_width(self, coverage)
+        half = half[0] if np.ndim(self.alpha_) == 0 else half
+        mean = regression.predict(self, X)
         return mean - half, mean + half
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
@@ -174,96 +189,142 @@ n_missing_, plan_
             )
         rng = np.random.default_rng(seed_of(random_state))
         draws = self.posterior_.functions(n_samples, rng)
-        found = self._rowwise_of_draws(X, FunctionPredictor(self.features_, draws))
-        return found[:, 0] if self._flat else found
-
-    def _rowwise_of_draws(self, X: Any, function: FunctionPredictor) -> Float64:
+        function = FunctionPredictor(self.features_, draws)
         names = tuple(f"draw{i}" for i in range(function.width))
-        found = np.asarray(self._rowwise(X, function, names))
-        return found.reshape(len(found), self._width, -1)
+        found = np.asarray(values_of_targets(self, X, function, names))
+        found = found.reshape(len(found), len(self.columns_.targets), -1)
+        return found[:, 0] if np.ndim(self.alpha_) == 0 else found
 
-    def _conformal_half_width(self, coverage: float) -> Float64:
-        sample = self.moments_.sample.rows
-        if not len(sample):
-            raise ValueError(
-                "This model has no row sample (sample_rows=0, or saved without moments), and "
-                "a conformal interval needs one. Fit with sample_rows=2000."
-            )
-        d = self.n_features_in_
-        if is_local(self.features_):
-            return conformal_quantile(leave_one_out(self.posterior_, sample), coverage)
-        x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1]
-        Z = self.features_(x).astype(np.float64)
-        return conformal_quantile(self.posterior_.leave_one_out(Z, y, w), coverage)
+    def _recipe(self) -> ProcessRecipe:
+        return ProcessRecipe(self)
 
-    def _n_folds(self, n_targets: int) -> int:
-        if isinstance(self.noise, str) and self.noise != "evidence":
+
+def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
+    """Half the width (T,) of an interval with this coverage, from the row sample."""
+    moments = getattr(model, "moments_", None)
+    sample = np.empty((0, 0)) if moments is None else moments.sample.rows
+    if not len(sample):
+        raise ValueError(
+            "This model has no row sample (sample_rows=0, or saved without moments), and "
+            "a conformal interval needs one. Fit with sample_rows=2000."
+        )
+    d = model.n_features_in_
+    if is_local(model.features_):
+        return conformal_quantile(leave_one_out(model.posterior_, sample), coverage)
+    x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1]
+    Z = model.features_(x).astype(np.float64)
+    return conformal_quantile(model.posterior_.leave_one_out(Z, y, w), coverage)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessAnswer:
+    """A Gaussian process in the space of the features.
+
+    Parameters
+    ----------
+    linear : LinearAnswer
+        Its mean.
+    posterior : Posterior
+    noise_variance, signal_variance, log_marginal_likelihood : (T,) float64
+    """
+
+    linear: LinearAnswer
+    posterior: Posterior
+    noise_variance: Float64
+    signal_variance: Float64
+    log_marginal_likelihood: Float64
+
+    @property
+    def coef(self) -> Float64:
+        """(R, T)."""
+        return self.linear.coef
+
+    @property
+    def intercept(self) -> Float64:
+        """(T,)."""
+        return self.linear.intercept
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return self.linear.target_origin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessRecipe(RegressionRecipe):
+    """Noise and signal by evidence, or their ratio given."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset({"fit_intercept", "noise"})
+
+    def n_folds(self, n_targets: int) -> int:
+        noise = self.asked.noise
+        if isinstance(noise, str) and noise != "evidence":
             raise ValueError(
-                f"noise={self.noise!r} but it is a number > 0, one number per target, or "
-                "'evidence'."
+                f"noise={noise!r} but it is a number > 0, one number per target, or 'evidence'."
             )
-        if not isinstance(self.noise, str):
-            alpha_of_targets(self.noise, n_targets)  # refused before rows are read
+        if not isinstance(noise, str):
+            alpha_of_targets(noise, n_targets)  # refused before rows are read
         return 0
 
-    def _solve(self, folds: Mapping[Any, Moments]) -> None:
-        if is_local(self.features_):
-            self._solve_locally()
-            return
-        if isinstance(self.noise, str):
-            found = evidence(self.moments_, fit_intercept=self.fit_intercept)
+    def answer(self, fitted: Fitted) -> ProcessAnswer | LocalAnswer:
+        if is_local(fitted.features):
+            noise = self.asked.noise
+            return self.local_answer(fitted, None if isinstance(noise, str) else noise)
+        asked, moments = self.asked, fitted.whole
+        if isinstance(asked.noise, str):
+            found = evidence(moments, fit_intercept=asked.fit_intercept)
         else:
-            found = evidence_at(self.moments_, self.noise, fit_intercept=self.fit_intercept)
-        one = self._flat
-        self.posterior_ = found.posterior()
-        self.noise_variance_ = _one(found.noise_variance, one)
-        self.signal_variance_ = _one(found.signal_variance, one)
-        self.log_marginal_likelihood_ = _one(found.log_evidence, one)
-        self._set_linear(self.posterior_.coef, self.posterior_.intercept, found.alpha, found.df)
-
-    def _solve_locally(self) -> None:
-        alpha = None if isinstance(self.noise, str) else self.noise
-        features: Any = self.features_
-        moments: Any = self.moments_
-        posterior, value = answer_locally(
-            features, moments, alpha, fit_intercept=self.fit_intercept
+            found = evidence_at(moments, asked.noise, fit_intercept=asked.fit_intercept)
+        posterior = found.posterior()
+        origin = moments.row.target_origin
+        return ProcessAnswer(
+            LinearAnswer(posterior.coef, posterior.intercept, found.alpha, found.df, origin),
+            posterior,
+            found.noise_variance,
+            found.signal_variance,
+            found.log_evidence,
         )
-        self._set_local(posterior)
-        self.log_marginal_likelihood_ = _one(value, self._flat)
 
-    def _set_local(self, posterior: LocalPosterior) -> None:
-        super()._set_local(posterior)
-        noise, one = posterior.noise(), self._flat
-        signal = (posterior.noise_variance / posterior.alpha).mean(axis=0)
-        self.noise_variance_ = _one(noise, one)
-        self.signal_variance_ = _one(signal, one)
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        answer, one = fitted.answer, fitted.flat
+        if isinstance(answer, LocalAnswer):
+            posterior = answer.posterior
+            signal = (posterior.noise_variance / posterior.alpha).mean(axis=0)
+            return self.local_attributes(fitted, answer) | {
+                "noise_variance_": number_or_array(posterior.noise(), one),
+                "signal_variance_": number_or_array(signal, one),
+                "log_marginal_likelihood_": number_or_array(answer.log_evidence, one),
+            }
+        return self.linear_attributes(fitted, answer.linear) | {
+            "posterior_": answer.posterior,
+            "noise_variance_": number_or_array(answer.noise_variance, one),
+            "signal_variance_": number_or_array(answer.signal_variance, one),
+            "log_marginal_likelihood_": number_or_array(answer.log_marginal_likelihood, one),
+        }
 
-    def _arrays(self) -> dict[str, Array]:
-        posterior = self.posterior_
-        if is_local(self.features_):
-            value = np.atleast_1d(self.log_marginal_likelihood_)
-            return super()._arrays() | {"log_marginal_likelihood": value}
-        return super()._arrays() | {
-            "noise_variance": np.atleast_1d(self.noise_variance_),
-            "signal_variance": np.atleast_1d(self.signal_variance_),
-            "log_marginal_likelihood": np.atleast_1d(self.log_marginal_likelihood_),
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        answer: ProcessAnswer | LocalAnswer = fitted.answer
+        if isinstance(answer, LocalAnswer):
+            evidence = {"log_marginal_likelihood": answer.log_evidence}
+            return self.local_arrays(fitted, answer) | evidence
+        posterior = answer.posterior
+        return self.linear_arrays(fitted, answer.linear) | {
+            "noise_variance": answer.noise_variance,
+            "signal_variance": answer.signal_variance,
+            "log_marginal_likelihood": answer.log_marginal_likelihood,
             "rotation": posterior.rotation,
             "eigenvalues": posterior.eigenvalues,
             "feature_mean": posterior.feature_mean,
             "inverse_weight": np.array([1 / posterior.weight]),
         }
 
-    def _restore(self, arrays: Mapping[str, Array]) -> None:
-        super()._restore(arrays)
-        one = self._flat
-        if is_local(self.features_):
-            self.log_marginal_likelihood_ = _one(arrays["log_marginal_likelihood"], one)
-            return
-        self.noise_variance_ = _one(arrays["noise_variance"], one)
-        self.signal_variance_ = _one(arrays["signal_variance"], one)
-        self.log_marginal_likelihood_ = _one(arrays["log_marginal_likelihood"], one)
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> ProcessAnswer | LocalAnswer:
+        if is_local(fitted.features):
+            return self.local_in(fitted, arrays)
         inverse = float(arrays["inverse_weight"][0])
-        self.posterior_ = Posterior(
+        posterior = Posterior(
             coef=arrays["coef"],
             intercept=arrays["intercept"],
             alpha=arrays["alpha"],
@@ -273,8 +334,5 @@ n_missing_, plan_
             feature_mean=arrays["feature_mean"],
             weight=1 / inverse if inverse else np.inf,
         )
-
-
-def _one(values: Float64, one: bool) -> Any:
-    """A number for a single y."""
-    return float(values[0]) if one else values
+        names = ("noise_variance", "signal_variance", "log_marginal_likelihood")
+        return ProcessAnswer(self.linear_in(arrays), posterior, *(arrays[name] for name in names))

@@ -13,7 +13,11 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rff_stream._array import Array
-from rff_stream.estimators.mapping import (
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.prediction import map_rows
+from rff_stream.features import FeatureMap
+from rff_stream.model.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
@@ -23,10 +27,6 @@ from rff_stream.estimators.mapping import (
     make_features,
     seed_of,
 )
-from rff_stream.execution import Reading
-from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.prediction import map_rows
-from rff_stream.features import FeatureMap
 from rff_stream.sources import kind_of, open_source
 
 __all__ = ["KernelFeatures"]

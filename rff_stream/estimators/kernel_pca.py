@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.components import Components, components
-from rff_stream.estimators.mapping import (
+from rff_stream.estimators import rows
+from rff_stream.estimators.base import Estimator
+from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.features import FeatureMap
+from rff_stream.kernels import Kernel
+from rff_stream.model.fitted import Fitted
+from rff_stream.model.maps import (
     FeatureChoice,
     check_n_components,
     find_kernel,
@@ -20,17 +27,15 @@ from rff_stream.estimators.mapping import (
     make_features,
     n_columns,
 )
-from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
-from rff_stream.features import FeatureMap
-from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments
+from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor
+from rff_stream.sources import Columns
 
 __all__ = ["KernelPCA"]
 
 
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean):  # type: ignore[misc]
+class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """Principal components in feature space: rows are read once, in any amount.
 
     Eigenvectors of the centred ZᵀZ: equal, up to signs, to ``sklearn.decomposition.KernelPCA``
@@ -107,6 +112,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean)
         self.progress = progress
         self.random_state = random_state
 
+    fit = rows.fit
+
     def transform(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Coordinates (n, q) of rows along the components; lazy for lazy.
 
@@ -118,63 +125,77 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StreamedMean)
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.components_, self._n_features_out)
         names = tuple(self.get_feature_names_out())
-        units = ("",) * len(names)
-        return self._values(X, function, names, units, flat=False, storage_options=storage_options)
+        return values_of_rows(self, X, function, names, flat=False, storage_options=storage_options)
 
     @property
     def _n_features_out(self) -> int:
         return len(self.explained_variance_)
 
-    def _order(self) -> int:
-        return 2
+    def _recipe(self) -> ComponentsRecipe:
+        return ComponentsRecipe(self)
 
-    def _n_map(self) -> int:
-        return n_columns(self._chosen, self.n_map_components)
 
-    def _check(self, d: int) -> None:
-        check_n_components(self.n_map_components, self.features)
-        if self.n_components > self._n_map():
+@dataclass(frozen=True, slots=True, eq=False)
+class ComponentsRecipe(RowsRecipe):
+    """Eigenvectors of the centred second moments."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def n_components(self) -> int:
+        return int(self.asked.n_map_components)
+
+    def check_columns(self, columns: Columns) -> None:
+        asked, d = self.asked, len(columns.inputs)
+        check_n_components(asked.n_map_components, asked.features)
+        most = n_columns(self.choice(columns), asked.n_map_components)
+        if asked.n_components > most:
             raise ValueError(
-                f"n_components={self.n_components} but the map has {self._n_map()} columns. Ask "
+                f"n_components={asked.n_components} but the map has {most} columns. Ask "
                 "for fewer components, or raise n_map_components."
             )
-        kernel = kernel_of(self.kernel)
+        kernel = kernel_of(asked.kernel)
         if getattr(kernel, "length_scale", None) is None:
-            positive_numbers("length_scale", self.length_scale, d, "median")
+            positive_numbers("length_scale", asked.length_scale, d, "median")
 
-    def _make_features(self, pilot: Pilot, n_rows: int, seed: int) -> FeatureMap:
-        scale: Any = self.length_scale
-        kernel = find_kernel(kernel_of(self.kernel), scale, pilot, seed, self.progress)
-        self.length_scale_ = length_scale_of(kernel)
-        return make_features(
-            self._chosen, kernel, self.n_map_components, pilot, seed=seed, dtype=self.dtype
+    def drawn(
+        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        asked = self.asked
+        scale, shown = asked.length_scale, asked.progress
+        kernel = find_kernel(kernel_of(asked.kernel), scale, pilot, seed, shown)
+        features = make_features(
+            self.choice(columns), kernel, self.n_components, pilot, seed=seed, dtype=asked.dtype
         )
+        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
-    def _solve(self, folds: Mapping[Any, Moments]) -> None:
-        self._set(components(self.moments_, self.n_components))
+    def answer(self, fitted: Fitted) -> Components:
+        return components(fitted.whole, self.asked.n_components)
 
-    def _set(self, found: Components) -> None:
-        self.components_ = found
-        self.explained_variance_ = found.variance
-        self.explained_variance_ratio_ = found.variance_ratio
-        self.eigenvalues_ = found.variance * found.weight
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        found: Components = fitted.answer
+        return {
+            "components_": found,
+            "explained_variance_": found.variance,
+            "explained_variance_ratio_": found.variance_ratio,
+            "eigenvalues_": found.variance * found.weight,
+            "length_scale_": fitted.length_scale,
+        }
 
-    def _arrays(self) -> dict[str, Array]:
-        found = self.components_
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        found: Components = fitted.answer
         return {
             "rotation": np.ascontiguousarray(found.rotation),
             "feature_mean": found.feature_mean,
             "variance": found.variance,
             "totals": np.array([found.total_variance, found.weight]),
-            "length_scale": np.asarray(self.length_scale_, np.float64),
+            "length_scale": np.asarray(fitted.length_scale, np.float64),
         }
 
-    def _restore(self, arrays: Mapping[str, Array]) -> None:
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> Components:
         total, weight = arrays["totals"].tolist()
-        self._set(
-            Components(
-                arrays["rotation"], arrays["feature_mean"], arrays["variance"], total, weight
-            )
+        return Components(
+            arrays["rotation"], arrays["feature_mean"], arrays["variance"], total, weight
         )
-        scale = arrays["length_scale"]
-        self.length_scale_ = float(scale) if scale.ndim == 0 else scale

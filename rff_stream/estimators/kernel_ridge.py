@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.choice import Selection
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.floor import Floor, alpha_of_targets
 from rff_stream.answers.refine import refined
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.selection import cross_validate, gcv
 from rff_stream.answers.spectrum import spectrum
-from rff_stream.estimators.local import answer_locally, is_local, penalty_by_folds
-from rff_stream.estimators.mapping import FeatureChoice, LengthScale
-from rff_stream.estimators.streamed import StreamedRegressor
-from rff_stream.execution import Reading
+from rff_stream.estimators import regression
+from rff_stream.estimators.base import Estimator
+from rff_stream.estimators.local import is_local, penalty_by_folds
+from rff_stream.estimators.regression import LinearAnswer, LocalAnswer, RegressionRecipe
+from rff_stream.features import LocalFeatures
 from rff_stream.kernels import Kernel
+from rff_stream.model.fitted import Fitted
+from rff_stream.model.maps import FeatureChoice, LengthScale
+from rff_stream.model.recipe import Pass
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import Sums
+from rff_stream.predictor import LinearPredictor
 from rff_stream.statistics.normal import NormalStatistic, NormalSums
 
 __all__ = ["KernelRidge"]
@@ -28,7 +36,7 @@ __all__ = ["KernelRidge"]
 CRITERIA = ("evidence", "cv", "gcv")
 
 
-class KernelRidge(StreamedRegressor):
+class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Kernel ridge regression on random features: rows are read once, in any amount.
 
     Minimises Σ w (y − μ − z(x)β)² + α βᵀ diag(1/s) β over the R feature columns; as R
@@ -154,95 +162,144 @@ class KernelRidge(StreamedRegressor):
         self.progress = progress
         self.random_state = random_state
 
-    def _n_folds(self, n_targets: int) -> int:
-        if self.refine < 0:
-            raise ValueError(f"refine={self.refine} but a number of steps is ≥ 0.")
-        if not isinstance(self.alpha, str):
-            alpha_of_targets(self.alpha, n_targets)  # refused before rows are read
-        elif self.alpha not in CRITERIA:
+    fit = regression.fit
+    stream = regression.stream
+    predict = regression.predict
+    score = regression.score
+    residuals = regression.residuals
+
+    def _recipe(self) -> RidgeRecipe:
+        return RidgeRecipe(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgeRecipe(RegressionRecipe):
+    """Ridge regression: a penalty given, or chosen from the same moments."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "cv", "fit_intercept", "refine"})
+
+    def n_folds(self, n_targets: int) -> int:
+        asked = self.asked
+        if asked.refine < 0:
+            raise ValueError(f"refine={asked.refine} but a number of steps is ≥ 0.")
+        if not isinstance(asked.alpha, str):
+            alpha_of_targets(asked.alpha, n_targets)  # refused before rows are read
+        elif asked.alpha not in CRITERIA:
             raise ValueError(
-                f"alpha={self.alpha!r} but it is a number ≥ 0, one number per target, or one "
+                f"alpha={asked.alpha!r} but it is a number ≥ 0, one number per target, or one "
                 f"of {', '.join(map(repr, CRITERIA))}."
             )
-        if not _is(self.alpha, "cv"):
+        if not _is(asked.alpha, "cv"):
             return 0
-        if self.cv < 2:
-            raise ValueError(f"cv={self.cv!r} but cross-validation needs at least 2 folds.")
-        return int(self.cv)
+        if asked.cv < 2:
+            raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
+        return int(asked.cv)
 
-    def _solve(self, folds: Mapping[Any, Moments]) -> None:
-        moments = self.moments_
-        if is_local(self.features_):
-            self._solve_locally(folds)
-            return
-        if _is(self.alpha, "evidence"):
-            found = evidence(moments, fit_intercept=self.fit_intercept)
-            answer = ridge_at(found.spectrum, found.alpha)
-        else:
-            alpha = self._chosen_alpha(folds)
-            floor: Floor = "raise_silently" if self.refine else "raise_alpha"
-            answer = ridge(moments, alpha, fit_intercept=self.fit_intercept, floor=floor)
-        self._set_linear(answer.coef, answer.intercept, answer.alpha, answer.df)
+    def answer(self, fitted: Fitted) -> LinearAnswer | LocalAnswer:
+        if is_local(fitted.features):
+            return self.local_answer(fitted, self.local_penalty(fitted))
+        return self.linear_answer(fitted)
 
-    def _solve_locally(self, folds: Mapping[Any, Any]) -> None:
-        if _is(self.alpha, "gcv") or self.refine:
+    def local_penalty(self, fitted: Fitted) -> Any:
+        """The penalty given or of least held-out error in cells; None: by evidence."""
+        asked, features = self.asked, fitted.features
+        if _is(asked.alpha, "gcv") or asked.refine:
             raise ValueError(
-                f"alpha={self.alpha!r} and refine={self.refine} but the penalty of local features "
-                "is a number, 'evidence' or 'cv', without refine. Choose one of them."
+                f"alpha={asked.alpha!r} and refine={asked.refine} but the penalty of local "
+                "features is a number, 'evidence' or 'cv', without refine. Choose one of them."
             )
-        features: Any = self.features_
-        alpha: Any = None if _is(self.alpha, "evidence") else self.alpha
-        if _is(self.alpha, "cv"):
-            alpha = penalty_by_folds(features, folds, fit_intercept=self.fit_intercept)
-        moments: Any = self.moments_
-        posterior, _ = answer_locally(features, moments, alpha, fit_intercept=self.fit_intercept)
-        self._set_local(posterior)
+        if _is(asked.alpha, "cv"):
+            assert fitted.groups is not None
+            assert isinstance(features, LocalFeatures)
+            return penalty_by_folds(features, fitted.groups, fit_intercept=asked.fit_intercept)
+        return None if _is(asked.alpha, "evidence") else asked.alpha
 
-    def _polish(self, reading: Reading) -> None:
-        """Conjugate-gradient steps on the exact system; each reads the rows once."""
-        if not self.refine:
-            return
-        asked = self.alpha_ if isinstance(self.alpha, str) else self.alpha
-        alpha = alpha_of_targets(asked, self.moments_.row.n_targets)
-        found = spectrum(self.moments_, fit_intercept=self.fit_intercept)
-        linear = self._predictor()
-        first = self._normal(reading, linear.coef, linear.intercept, residuals=True)
+    def linear_answer(self, fitted: Fitted) -> LinearAnswer:
+        """Ridge regression in the columns of one map."""
+        asked, moments, selection = self.asked, fitted.whole, None
+        if _is(asked.alpha, "evidence"):
+            found = evidence(moments, fit_intercept=asked.fit_intercept)
+            solved = ridge_at(found.spectrum, found.alpha)
+        else:
+            alpha, selection = self.penalty(fitted)
+            floor: Floor = "raise_silently" if asked.refine else "raise_alpha"
+            solved = ridge(moments, alpha, fit_intercept=asked.fit_intercept, floor=floor)
+        origin = moments.row.target_origin
+        return LinearAnswer(
+            solved.coef, solved.intercept, solved.alpha, solved.df, origin, selection
+        )
+
+    def penalty(self, fitted: Fitted) -> tuple[Float64 | float, Selection | None]:
+        """The penalty given, or the best of each target by the criterion named."""
+        asked, moments = self.asked, fitted.whole
+        if not isinstance(asked.alpha, str):
+            return asked.alpha, None
+        assert fitted.groups is not None
+        sizes = [moments.row.n_features]
+        if asked.alpha == "gcv":
+            found = gcv(moments, sizes=sizes, fit_intercept=asked.fit_intercept)
+        else:
+            found = cross_validate(fitted.groups, sizes=sizes, fit_intercept=asked.fit_intercept)
+        targets = range(moments.row.n_targets)
+        return np.array([found.of_target(t).best.alpha for t in targets]), found
+
+    def answer_of_pass(self, fitted: Fitted, done: Pass) -> LinearAnswer | LocalAnswer:
+        """With conjugate-gradient steps on the exact system; each reads the rows once."""
+        asked = self.asked
+        if not asked.refine or is_local(fitted.features):
+            return self.answer(fitted)
+        answer = self.linear_answer(fitted)
+        moments: Moments = fitted.whole
+        given = answer.alpha if isinstance(asked.alpha, str) else asked.alpha
+        alpha = alpha_of_targets(given, moments.row.n_targets)
+        found = spectrum(moments, fit_intercept=asked.fit_intercept)
+        linear = LinearPredictor(fitted.features, answer.coef, answer.intercept)
+        first = normal_sums(done, linear.coef, linear.intercept, residuals=True)
         coef = refined(
             found,
             alpha,
             linear.coef,
-            first.centred() if self.fit_intercept else first.raw(),
-            lambda direction: self._product(reading, direction, first.feature_mean),
-            self.refine,
+            first.centred() if asked.fit_intercept else first.raw(),
+            lambda direction: self.product(done, direction, first.feature_mean),
+            asked.refine,
         )
         moved = first.mean - first.feature_mean @ (coef - linear.coef)
-        intercept = linear.intercept + (moved if self.fit_intercept else 0.0)
-        self._set_linear(coef, intercept, alpha, np.atleast_1d(found.df(alpha)))
+        intercept = linear.intercept + (moved if asked.fit_intercept else 0.0)
+        df = np.atleast_1d(found.df(alpha))
+        origin = answer.target_origin
+        return LinearAnswer(coef, intercept, alpha, df, origin, answer.selection)
 
-    def _product(self, reading: Reading, direction: Float64, mean: Float64) -> Float64:
+    def product(self, done: Pass, direction: Float64, mean: Float64) -> Float64:
         """Z̃ᵀWZ̃ v (R, T) by one pass."""
-        if not self.fit_intercept:
-            return self._normal(reading, direction, np.zeros(direction.shape[1])).raw()
-        return self._normal(reading, direction, -(mean @ direction)).centred()
+        if not self.asked.fit_intercept:
+            return normal_sums(done, direction, np.zeros(direction.shape[1])).raw()
+        return normal_sums(done, direction, -(mean @ direction)).centred()
 
-    def _normal(
-        self, reading: Reading, coef: Float64, intercept: Float64, *, residuals: bool = False
-    ) -> NormalSums:
-        statistic = NormalStatistic(self.features_, coef, intercept, residuals)
-        sums: NormalSums = reading.sums(statistic, self.plan_.layout, "refining").value
-        return sums
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        if is_local(fitted.features):
+            return self.local_attributes(fitted, fitted.answer)
+        return self.linear_attributes(fitted, fitted.answer)
 
-    def _chosen_alpha(self, folds: Mapping[Any, Moments]) -> Float64 | float:
-        """The penalty given, or the best of each target by the criterion named."""
-        if not isinstance(self.alpha, str):
-            return self.alpha
-        sizes = [self.moments_.row.n_features]
-        if self.alpha == "gcv":
-            self.selection_ = gcv(self.moments_, sizes=sizes, fit_intercept=self.fit_intercept)
-        else:
-            self.selection_ = cross_validate(folds, sizes=sizes, fit_intercept=self.fit_intercept)
-        targets = range(self.moments_.row.n_targets)
-        return np.array([self.selection_.of_target(t).best.alpha for t in targets])
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        if is_local(fitted.features):
+            return self.local_arrays(fitted, fitted.answer)
+        return self.linear_arrays(fitted, fitted.answer)
+
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> LinearAnswer | LocalAnswer:
+        if is_local(fitted.features):
+            return self.local_in(fitted, arrays)
+        return self.linear_in(arrays)
+
+
+def normal_sums(
+    done: Pass, coef: Float64, intercept: Float64, *, residuals: bool = False
+) -> NormalSums:
+    """Σ w z̃ (y − ŷ) and what else refinement needs, by one more pass."""
+    statistic = NormalStatistic(done.draft.features, coef, intercept, residuals)
+    sums: NormalSums = done.reading.sums(statistic, done.plan.layout, "refining").value
+    return sums
 
 
 def _is(alpha: Any, name: str) -> bool:

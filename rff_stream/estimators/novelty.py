@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import OutlierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.novelty import Whitened, threshold, whitened
-from rff_stream.estimators.mapping import (
+from rff_stream.estimators import rows
+from rff_stream.estimators.base import Estimator
+from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.features import FeatureMap
+from rff_stream.kernels import Kernel
+from rff_stream.model.fitted import Fitted
+from rff_stream.model.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
     length_scale_of,
     make_features,
 )
-from rff_stream.estimators.unsupervised import StreamedMean, kernel_of, positive_numbers
-from rff_stream.execution import Reading
-from rff_stream.features import FeatureMap
-from rff_stream.kernels import Kernel
-from rff_stream.moments import Moments
+from rff_stream.model.predict import values_of_rows
+from rff_stream.model.recipe import Pass
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor, RowFunction, ScorePredictor
+from rff_stream.sources import Columns
 from rff_stream.statistics.quantile import HistogramStatistic
 
 __all__ = ["NoveltyDetector"]
@@ -34,7 +38,7 @@ MOST_PASSES = 8
 SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}
 
 
-class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
+class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     """Novelty by the mean kernel value: how much of the data is near a row.
 
     score(x) = z(x)ᵀ diag(s) z̄ ≈ E κ(x − X): from one read, at a cost for each new row that
@@ -126,6 +130,8 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         self.progress = progress
         self.random_state = random_state
 
+    fit = rows.fit
+
     def score_samples(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Score of every row, larger for rows like the others; lazy for lazy X.
 
@@ -135,9 +141,9 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
             E κ(x − X) in units of κ(0), or minus the squared distance if whitened. NaN where
             an input is missing.
         """
-        check_is_fitted(self)
-        return self._values(
-            X, self._scorer(), ("score",), ("",), flat=True, storage_options=storage_options
+        scorer = scorer_of(self._held())
+        return values_of_rows(
+            self, X, scorer, ("score",), flat=True, storage_options=storage_options
         )
 
     def decision_function(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -151,89 +157,131 @@ class NoveltyDetector(OutlierMixin, StreamedMean):  # type: ignore[misc]
         whole = isinstance(decision, np.ndarray) and not np.isnan(decision).any()
         return labels if whole else labels + 0 * decision
 
-    def _order(self) -> int:
-        return 2 if self.whitened else 1
+    def _recipe(self) -> NoveltyRecipe:
+        return NoveltyRecipe(self)
 
-    def _check(self, d: int) -> None:
-        kernel_of(self.kernel)
-        check_n_components(self.n_components, self.features)
-        check_choices(self.kernel, "median", self._chosen, self.sample_rows, d)
-        share: Any = self.contamination
-        ridge: Any = self.ridge
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoveltyAnswer:
+    """Scores of rows, and the threshold below which they are novel.
+
+    Parameters
+    ----------
+    coef : (R,) float64
+        score(x) = z(x)ᵀ coef, where it is not whitened.
+    offset : float
+        The threshold.
+    whitened : Whitened or None
+    """
+
+    coef: Float64
+    offset: float
+    whitened: Whitened | None
+
+
+def scorer_of(fitted: Fitted) -> RowFunction:
+    """x ↦ score, as a small picklable function."""
+    answer: NoveltyAnswer = fitted.answer
+    if answer.whitened is not None:
+        return AnswerPredictor(fitted.features, answer.whitened)
+    return ScorePredictor(fitted.features, answer.coef)
+
+
+def sample_scores(fitted: Fitted) -> tuple[Float64, Float64]:
+    """Scores and weights of the row sample."""
+    sample = fitted.whole.sample.rows
+    return scorer_of(fitted)(sample[:, : fitted.n_inputs])[:, 0], sample[:, -1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoveltyRecipe(RowsRecipe):
+    """The mean feature vector, and a quantile of the scores of the rows."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset({"contamination", "ridge", "threshold"})
+
+    @property
+    def order(self) -> Literal[1, 2]:
+        return 2 if self.asked.whitened else 1
+
+    def check_columns(self, columns: Columns) -> None:
+        asked, d = self.asked, len(columns.inputs)
+        kernel_of(asked.kernel)
+        check_n_components(asked.n_components, asked.features)
+        check_choices(asked.kernel, "median", self.choice(columns), asked.sample_rows, d)
+        share: Any = asked.contamination
+        ridge: Any = asked.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
             raise ValueError(f"contamination={share!r} but it is a number in (0, 0.5].")
-        positive_numbers("length_scale", self.length_scale, d, *SHARE_OF_MEDIAN)
+        positive_numbers("length_scale", asked.length_scale, d, *SHARE_OF_MEDIAN)
         if not (isinstance(ridge, (int, float, np.number)) and 0 < ridge < np.inf):
-            raise ValueError(f"ridge={self.ridge!r} but it is a finite number > 0. Use 0.1.")
-        if self.threshold not in ("sample", "exact"):
-            raise ValueError(f"threshold={self.threshold!r} but it is 'sample' or 'exact'.")
-        if not self.sample_rows:
+            raise ValueError(f"ridge={ridge!r} but it is a finite number > 0. Use 0.1.")
+        if asked.threshold not in ("sample", "exact"):
+            raise ValueError(f"threshold={asked.threshold!r} but it is 'sample' or 'exact'.")
+        if not asked.sample_rows:
             raise ValueError(
                 "sample_rows=0 but the threshold is looked for in the row sample. "
                 "Use sample_rows=2000."
             )
 
-    def _make_features(self, pilot: Pilot, n_rows: int, seed: int) -> FeatureMap:
-        scale: Any = self.length_scale
+    def drawn(
+        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        asked, scale = self.asked, self.asked.length_scale
         if isinstance(scale, str):
             pilot.warn_of_outliers()
             scale = SHARE_OF_MEDIAN[scale] * pilot.median_length_scale()
-        kernel = kernel_of(self.kernel).with_length_scale(scale)
-        self.length_scale_ = length_scale_of(kernel)
-        return make_features(
-            self._chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
+        kernel = kernel_of(asked.kernel).with_length_scale(scale)
+        features = make_features(
+            self.choice(columns), kernel, asked.n_components, pilot, seed=seed, dtype=asked.dtype
         )
+        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
-    def _solve(self, folds: Mapping[Any, Moments]) -> None:
-        moments = self.moments_
-        self._whitened = whitened(moments, self.ridge) if self.whitened else None
-        self._coef = moments.row.prior * moments.feature_mean()
-        scores, weights = self._sample_scores()
-        self.offset_ = threshold(scores, weights, self.contamination)
+    def answer(self, fitted: Fitted) -> NoveltyAnswer:
+        moments, asked = fitted.whole, self.asked
+        coef = moments.row.prior * moments.feature_mean()
+        answer = NoveltyAnswer(
+            coef, np.nan, whitened(moments, asked.ridge) if asked.whitened else None
+        )
+        scores, weights = sample_scores(replace(fitted, answer=answer))
+        return replace(answer, offset=threshold(scores, weights, asked.contamination))
 
-    def _polish(self, reading: Reading) -> None:
-        """The exact threshold, where it is asked for and the sample is not all rows."""
-        scores, _ = self._sample_scores()
-        if self.threshold == "sample" or len(scores) == self.n_rows_:
-            return
-        share, size = float(self.contamination), len(scores)
+    def answer_of_pass(self, fitted: Fitted, done: Pass) -> NoveltyAnswer:
+        """With the exact threshold, where it is asked for and the sample is not all rows."""
+        answer = self.answer(fitted)
+        solved = replace(fitted, answer=answer)
+        scores, _ = sample_scores(solved)
+        if self.asked.threshold == "sample" or len(scores) == fitted.n_rows:
+            return answer
+        share, size = float(self.asked.contamination), len(scores)
         near = 5 * np.sqrt(share * (1 - share) / size) + 5 / size
         low, high = np.quantile(scores, np.clip([share - near, share + near], 0, 1))
         for _ in range(MOST_PASSES):
             width = max(high - low, 1e-9)
-            statistic = HistogramStatistic(self._scorer(), low, low + width)
-            tally = reading.sums(statistic, self.plan_.layout, "threshold")
+            statistic = HistogramStatistic(scorer_of(solved), low, low + width)
+            tally = done.reading.sums(statistic, done.plan.layout, "threshold")
             found = tally.value.quantile(share)
             if np.isfinite(found):
-                self.offset_ = float(found)
-                return
+                return replace(answer, offset=float(found))
             low, high = (low - 9 * width, low) if found < 0 else (high, high + 9 * width)
+        return answer
 
-    def _sample_scores(self) -> tuple[Float64, Float64]:
-        """Scores and weights of the row sample."""
-        rows = self.moments_.sample.rows
-        return self._scorer()(rows[:, : self.n_features_in_])[:, 0], rows[:, -1]
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        return {"offset_": fitted.answer.offset, "length_scale_": fitted.length_scale}
 
-    def _scorer(self) -> RowFunction:
-        """x ↦ score, as a small picklable function."""
-        if self._whitened is not None:
-            return AnswerPredictor(self.features_, self._whitened)
-        return ScorePredictor(self.features_, self._coef)
-
-    def _arrays(self) -> dict[str, Array]:
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        answer: NoveltyAnswer = fitted.answer
         plain = {
-            "coef": self._coef,
-            "offset": np.array([self.offset_]),
-            "length_scale": np.asarray(self.length_scale_, np.float64),
+            "coef": answer.coef,
+            "offset": np.array([answer.offset]),
+            "length_scale": np.asarray(fitted.length_scale, np.float64),
         }
-        if self._whitened is None:
+        if answer.whitened is None:
             return plain
-        return plain | {"mean": self._whitened.mean, "rotation": self._whitened.rotation}
+        return plain | {"mean": answer.whitened.mean, "rotation": answer.whitened.rotation}
 
-    def _restore(self, arrays: Mapping[str, Array]) -> None:
-        scale = arrays["length_scale"]
-        self.length_scale_ = float(scale) if scale.ndim == 0 else scale
-        self._coef, self.offset_ = arrays["coef"], float(arrays["offset"][0])
-        self._whitened = (
-            Whitened(arrays["mean"], arrays["rotation"]) if "rotation" in arrays else None
-        )
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> NoveltyAnswer:
+        there = "rotation" in arrays
+        white = Whitened(arrays["mean"], arrays["rotation"]) if there else None
+        return NoveltyAnswer(arrays["coef"], float(arrays["offset"][0]), white)

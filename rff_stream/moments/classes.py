@@ -66,6 +66,16 @@ class ClassMoments:
         return replace(self, moments=self.moments.scale(factor))
 
     @property
+    def n(self) -> int:
+        """Rows."""
+        return self.moments.n
+
+    @property
+    def row(self) -> AugmentedRow:
+        """What the numbers mean."""
+        return self.moments.row
+
+    @property
     def weights(self) -> Float64:
         """Σw of each class (C,): the diagonal of YᵀWY, exact where weights are whole."""
         row = self.moments.row

@@ -8,6 +8,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.density import DensityEstimate
+from rff_stream.estimators.density import unit_of_density
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -65,7 +66,7 @@ def density(
     d = require_inputs(model, 1, 2)
     box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
     rows, _, _ = sample_of(model)
-    unit = model._unit()
+    unit = unit_of_density(model.columns_)
     label = axis_label("density", unit)
     ax = axes(ax)
     if d == 1:
@@ -108,14 +109,14 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
     require_inputs(model, 2)
     box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
     x, y, places = grid_of(box, GRID)
-    scores = model._scorer()(places)[:, 0].reshape(len(y), len(x))
+    scores = model.score_samples(places).reshape(len(y), len(x))
     ax = axes(ax)
     drawn = ax.contourf(x, y, scores, levels=14, cmap="cividis")
     ax.contour(x, y, scores, levels=[model.offset_], colors=COLOURS[1], linewidths=2)
     ax.plot([], [], color=COLOURS[1], lw=2, label="threshold")
     rows, _, _ = sample_of(model)
     if len(rows):
-        novel = model._scorer()(rows)[:, 0] < model.offset_
+        novel = model.score_samples(rows) < model.offset_
         for chosen, mark, colour, label in (
             (~novel, ".", "white", "like the others"),
             (novel, "X", COLOURS[4], f"novel: {novel.mean():.1%}"),

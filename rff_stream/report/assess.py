@@ -11,6 +11,8 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.execution import Reading
+from rff_stream.model.fitted import Data
+from rff_stream.model.predict import scored_source
 from rff_stream.statistics.class_scores import ClassScores
 from rff_stream.statistics.residuals import Residuals
 
@@ -85,7 +87,8 @@ def assess(
         residuals = model.residuals(data, target, weights, **choices)
         seconds = time.monotonic() - started
     y = (list(targets) if target is None else target) if targets else None
-    source = model._source(data, y=y, weight=weights, **choices)
+    rows = Data(data, y, weights, None, dim, tuple(where), None, storage_options)
+    source = scored_source(model, rows)
     pilot = Reading(source, progress=False).pilot()
     step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
     x = np.asarray(pilot.x[::step], np.float64)

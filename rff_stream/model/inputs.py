@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,18 +21,9 @@ __all__ = [
     "framed_like",
     "in_memory",
     "in_storage",
-    "kept_on_error",
-    "lock_of",
     "names_of",
     "target_names",
-    "unchanged_on_error",
 ]
-
-LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-ALL_LOCKS = threading.Lock()
-
-P = ParamSpec("P")
-Result = TypeVar("Result")
 
 
 def in_memory(X: Any) -> bool:
@@ -78,38 +66,6 @@ def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> 
             return polars.Series(names[0], values)
         return polars.DataFrame(values, schema=list(names))
     return values
-
-
-def unchanged_on_error(method: Callable[P, Result]) -> Callable[P, Result]:
-    """A method that leaves the estimator as it was when it raises; one at a time of an estimator.
-
-    Several threads may call such methods of one estimator: each waits for the one before.
-    """
-
-    @functools.wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> Result:
-        with lock_of(args[0]):
-            return kept_on_error(args[0], lambda: method(*args, **kwargs))
-
-    return guarded
-
-
-def kept_on_error(estimator: Any, act: Callable[[], Result]) -> Result:
-    """What ``act()`` gives; where it raises, the attributes are those of before."""
-    state = vars(estimator)
-    before = dict(state)
-    try:
-        return act()
-    except BaseException:
-        state.clear()
-        state.update(before)
-        raise
-
-
-def lock_of(estimator: Any) -> threading.RLock:
-    """The lock of an estimator; not an attribute, so that it is neither copied nor pickled."""
-    with ALL_LOCKS:
-        return LOCKS.setdefault(estimator, threading.RLock())
 
 
 def checked_fit(

@@ -27,6 +27,7 @@ __all__ = [
     "make_features",
     "n_columns",
     "n_entries",
+    "scale_of_map",
     "seed_of",
 ]
 
@@ -228,6 +229,11 @@ def seed_of(random_state: Any) -> int:
         f"random_state={random_state!r} but it is None, an integer ≥ 0, a Generator or a "
         "RandomState."
     )
+
+
+def scale_of_map(features: Any) -> Float64:
+    """The length-scale that a map was drawn with; 1 where it does not say."""
+    return np.asarray(getattr(features, "scale", 1.0), np.float64)
 
 
 def length_scale_of(kernel: Kernel) -> Float64 | float:

@@ -1,0 +1,271 @@
+"""The one class above every estimator: it holds a fit, and takes the next one in its place."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
+from sklearn.utils.validation import check_is_fitted
+
+from rff_stream.features import FeatureMap
+from rff_stream.model.facts import model_card
+from rff_stream.model.fit import fit_moments
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.recipe import Recipe
+from rff_stream.model.stored import keep_answer, restore, save, unsolved
+from rff_stream.model.update import Later, Update, ingest, partial_fit, update
+from rff_stream.moments import Moments
+from rff_stream.planning import Plan
+from rff_stream.sources import Columns
+from rff_stream.store import Batch, MomentStore, StoredModel
+
+__all__ = ["Estimator"]
+
+LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+"""A lock for each estimator: no attribute, so that it is neither copied nor pickled."""
+
+ALL_LOCKS = threading.Lock()
+
+
+class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """Parameters, and at most one fit: all methods that change it do so at their end, at once.
+
+    So a call that is refused or interrupted changes nothing. Several threads may change one
+    estimator: each waits for the one before. A subclass gives its :meth:`_recipe`.
+    """
+
+    missing_rows: Literal["error", "drop"]
+    missing_chunks: Literal["auto", "error", "fill"]
+    memory: int | None
+    progress: bool
+
+    features_: FeatureMap
+    moments_: Moments
+    columns_: Columns
+    n_features_in_: int
+    n_rows_: int
+    n_missing_: int
+    fraction_seen_: float
+    plan_: Plan
+
+    _fitted: Fitted | None = None
+
+    @abstractmethod
+    def _recipe(self) -> Recipe:
+        """How this estimator reads and answers, with its parameters of now."""
+
+    def update(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        batch: str | None = None,
+        by: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Count the rows that came since, exactly once, and answer from all.
+
+        Growing data (a Zarr store, or xarray opened without chunks) are read from the row on
+        that was not there before. What was counted must be as it was; rows whose chunks are
+        not written yet wait for the next update. A model that was loaded from a store commits
+        to it, once, and takes what others committed; any other model changes in memory only.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as in fit
+            Names of the fit by default; inputs, conditions and dimensions are those of the fit.
+        batch : str, optional
+            Count all rows of X under this name. The same rows again are nothing new; other
+            rows under a known name are refused. Default for rows in memory: a hash of them.
+        by : str, optional
+            Label of each row: every label is a batch, and those that are known are not
+            counted again. Reads X twice.
+
+            The growing data of the fit need neither: their rows are known by their place, and
+            only those that came since are counted, with or without a name or labels.
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            When rows that were counted have changed: it names them. Nothing is counted.
+        ModelError
+            When the columns are not those of the fit, the batch has other content, or the
+            model was saved without moments.
+
+        Notes
+        -----
+        Equal to a fit of all rows with the same map and origins, to rounding. ``refine`` and
+        exact thresholds need the old rows and are not repeated.
+        """
+        later = Later(Data(X, y, sample_weight, storage_options=storage_options), batch, by)
+        with self._lock():
+            return self._now(update(self._recipe(), self._held(), later))
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, batch: str | None = None
+    ) -> Self:
+        """Count one more batch of rows; the first one makes the map, unless one was given.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as in fit
+            The first batch should look like those to come: length-scales, origins and (for
+            densities) the bandwidth are its own.
+        batch : str, optional
+            Its name: a batch that was counted is not counted again, whoever replays it.
+            Without a name every call counts.
+
+        Returns
+        -------
+        self
+            Unchanged where the batch is refused.
+        """
+        with self._lock():
+            data = Data(X, y, sample_weight)
+            return self._now(partial_fit(self._recipe(), self._fitted, data, batch))
+
+    def fit_moments(
+        self, features: Any, moments: Moments | Mapping[Any, Moments], *, flat: bool = True
+    ) -> Self:
+        """A fitted model from moments that were collected: nothing is read.
+
+        Parameters
+        ----------
+        features : FeatureMap
+            The map they were collected with.
+        moments : Moments, or mapping of label to Moments
+            Of one store or one pass: ``store.total(groups=…)``. Groups serve as folds.
+        flat : bool
+            A single target predicts (n,) in place of (n, 1).
+
+        Returns
+        -------
+        self
+        """
+        with self._lock():
+            return self._now(fit_moments(self._recipe(), features, moments, flat))
+
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        moments: bool = False,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the model as a Zarr v3 group: data with checksums, no pickle.
+
+        Parameters
+        ----------
+        path : str or path
+        moments : bool
+            Keep the moments too, for other choices of alpha and R without a read.
+        overwrite : bool
+            Replace a model that stands there; the old one is kept until the new is whole.
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
+        """
+        save(
+            self._recipe(),
+            self._held(),
+            path,
+            moments=moments,
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
+        """What values of rows in memory come in: NumPy by default, or pandas or polars.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            None leaves it as it is.
+        """
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        own = str(super().__repr__(N_CHAR_MAX))
+        most = np.max(getattr(self, "df_", np.nan))
+        if np.isnan(most):
+            return own
+        if not hasattr(self, "coef_"):
+            return f"{own}  # {self.features_!r}"
+        return f"{own}  # df/R = {most:.0f}/{self.features_.n_components}"
+
+    def _repr_html_(self) -> str:
+        return str(estimator_html_repr(self)) + model_card(self).html()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing_rows == "drop"
+        return tags
+
+    def _restored(self, stored: StoredModel, *, chosen: bool) -> Self:
+        """With the fit that a store keeps."""
+        return self._now(restore(self._recipe(), stored, chosen=chosen))
+
+    def _added(self, store: MomentStore, later: Later) -> Update:
+        """What is new, counted in a store that this estimator is not loaded from nor solved for."""
+        fitted = unsolved(store.header, store.arrays)
+        return ingest(self._recipe(), fitted, store, later)
+
+    def _keep_answer(self, batches: Collection[Batch]) -> None:
+        """Write the answer of these batches beside them in the store."""
+        keep_answer(self._recipe(), self._held(), batches)
+
+    def _held(self) -> Fitted:
+        """The fit; refuses an estimator without one."""
+        check_is_fitted(self)
+        assert self._fitted is not None
+        return self._fitted
+
+    def _now(self, fitted: Fitted) -> Self:
+        """Take a fit in place of the one before: the only place that changes it."""
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        self.__dict__ = {**kept, **_attributes(fitted, self._recipe()), "_fitted": fitted}
+        return self
+
+    def _lock(self) -> threading.RLock:
+        """Held while the fit is changed."""
+        with ALL_LOCKS:
+            return LOCKS.setdefault(self, threading.RLock())
+
+
+def _attributes(fitted: Fitted, recipe: Recipe) -> dict[str, Any]:
+    """What is public of a fit, by the names of the attributes."""
+    names: Sequence[str] = fitted.feature_names
+    found: dict[str, Any] = {
+        "features_": fitted.features,
+        "columns_": fitted.columns,
+        "n_features_in_": fitted.n_inputs,
+        "n_rows_": fitted.n_rows,
+        "n_missing_": fitted.n_missing,
+        "feature_names_in_": np.array(names, dtype=object) if names else None,
+        "moments_": None if fitted.total is None else recipe.packed({None: fitted.total})[None],
+        "fraction_seen_": fitted.fraction,
+        "plan_": fitted.plan,
+        "history_": list(fitted.history) or None,
+    }
+    if fitted.answer is not None:
+        found |= recipe.attributes(fitted)
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,143 @@
+"""What estimators of the rows themselves share: their rows, their map, and fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.estimators.base import Estimator
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.features import FeatureMap
+from rff_stream.kernels import Kernel, as_kernel
+from rff_stream.layout import rows_of
+from rff_stream.model.fit import fit as fit_rows
+from rff_stream.model.fitted import Data, Draft, Fitted
+from rff_stream.model.maps import check_n_components, scale_of_map, seed_of
+from rff_stream.model.opening import Opened, open_inputs, open_later
+from rff_stream.model.recipe import Recipe
+from rff_stream.pilot import Pilot, augmented_row
+from rff_stream.sources import Columns
+
+__all__ = ["RowsRecipe", "fit", "kernel_of", "positive_numbers"]
+
+Model = TypeVar("Model", bound=Estimator)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsRecipe(Recipe):
+    """Rows without targets; a map drawn for the pilot's scales.
+
+    A subclass answers, and makes the map by ``drawn``.
+    """
+
+    def drawn(
+        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        """The map, and what it was drawn for."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        check_n_components(self.n_components, "auto")
+        size: Any = self.asked.sample_rows
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise ValueError(f"sample_rows={size!r} but it is a whole number ≥ 0.")
+
+    def open(self, data: Data) -> Opened:
+        return open_inputs(self.asked, data)
+
+    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+        return open_later(self.asked, fitted, data)
+
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+        seed = seed_of(self.asked.random_state)
+        with single_threaded_blas():
+            pilot = reading.pilot(seed)
+            features, scales = self.drawn(pilot, columns, rows_of(reading.source), seed)
+            row = augmented_row(features, pilot, columns.inputs, (), columns.units)
+        return Draft(features, row, scales)
+
+    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
+        return {"length_scale": scale_of_map(features)}
+
+
+def fit(
+    self: Model,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    inputs: Sequence[str] | None = None,
+    dim: str | Sequence[str] | None = None,
+    where: Sequence[Any] = (),
+    by: Any = None,
+    checkpoint: str | PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Model:
+    """Fit from one read of the data.
+
+    Parameters
+    ----------
+    X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
+    y : None
+        Not looked at; scikit-learn passes one.
+    sample_weight : array-like or name in X, optional
+        Broadcast by name for labelled data; weight 0 leaves a row out.
+    inputs : sequence of str, optional
+        Variables, coordinates or virtual names ("time.dayofyear"); default all data
+        variables except the weight.
+    dim : str or sequence of str, optional
+        Sample dimensions; others become columns u[level=500].
+    where : sequence of (name, op, value) or HoldOut
+        Rows that do not meet all of them are left out.
+    by : name(s) or array, optional
+        Label of each row: a saved model answers for any union (``load(path, groups=…)``).
+    checkpoint : path or URL, optional
+        Where a long fit is kept while it runs, and goes on with the same bits.
+    storage_options : mapping, optional
+        For URLs, as fsspec takes them.
+
+    Returns
+    -------
+    self
+
+    Raises
+    ------
+    DataError, ValueError
+        Naming store, array, chunk, rows or parameter; the model stays as it was.
+    PlanError
+        If the pass cannot fit in memory; nothing was read.
+    """
+    data = Data(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
+    with self._lock():
+        return self._now(fit_rows(self._recipe(), data, checkpoint))
+
+
+def kernel_of(kernel: Kernel | str) -> Kernel:
+    """A kernel by name or as a value; refuses one without frequencies."""
+    found: Kernel = as_kernel(kernel)
+    if not found.stationary:
+        raise ValueError(
+            f"kernel={kernel!r} is no function of x − x', and a density needs one. Use "
+            "'gaussian', 'laplacian', 'cauchy', 'matern' or a kernel like them."
+        )
+    return found
+
+
+def positive_numbers(name: str, value: Any, d: int, *rules: str) -> None:
+    """Refuse what is neither one of the rules nor one number > 0, or one for each input."""
+    known = [*map(repr, rules), "a number > 0", "one number > 0 per input"]
+    try:
+        values = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        values = np.array(np.nan)
+    fine = values.shape in ((), (d,)) and bool((np.isfinite(values) & (values > 0)).all())
+    if not (isinstance(value, str) and value in rules) and not fine:
+        raise ValueError(
+            f"{name}={value!r} but it is {', '.join(known[:-1])} or {known[-1]} (here {d})."
+        )

@@ -1,0 +1,162 @@
+"""From rows, or from moments that were collected, to a :class:`Fitted`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike, fspath
+from typing import Any
+
+from rff_stream.errors import ModelError
+from rff_stream.execution import Reading, no_rows
+from rff_stream.execution.blas_threads import few_features_blas
+from rff_stream.execution.checkpoints import facts_of
+from rff_stream.features import FeatureMap
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.ledger import Ledger
+from rff_stream.model.opening import Opened
+from rff_stream.model.plain import plain_selection, plain_value
+from rff_stream.model.recipe import Pass, Recipe
+from rff_stream.moments import Moments
+from rff_stream.planning import Plan
+from rff_stream.sources import Columns, Source
+from rff_stream.sources.growth import can_grow, record_of
+from rff_stream.store import Checkpoint
+
+__all__ = ["checkpoint_at", "fit", "fit_moments", "read_rows", "solve", "started"]
+
+Place = str | PathLike[str]
+
+ANY_TIME = {"memory", "progress"}
+"""Parameters of every estimator that no sum depends on."""
+
+
+def fit(
+    recipe: Recipe,
+    data: Data,
+    checkpoint: Place | None = None,
+    before: Fitted | None = None,
+) -> Fitted:
+    """What one read of the rows gives, and a recipe's answer from it.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    data : Data
+    checkpoint : path, optional
+        Where finished sums and the map are kept, or were by an earlier run.
+    before : Fitted, optional
+        The fit that a warm start goes on from.
+
+    Returns
+    -------
+    Fitted
+    """
+    opened = started(recipe, data)
+    reading = Reading(opened.source, progress=recipe.asked.progress)
+    counted = ledger_of(opened.source)
+    done = read_rows(recipe, opened, reading, data, checkpoint, before)
+    fitted = Fitted(
+        columns=opened.columns,
+        features=done.draft.features,
+        scales=done.draft.scales,
+        flat=opened.flat,
+        feature_names=opened.feature_names,
+        ledger=counted,
+        selection=data.selection,
+        token="" if done.checkpoint is None else done.checkpoint.token,
+        fraction=1.0,
+        plan=done.plan,
+        announced=recipe.announced,
+    ).with_groups(done.groups)
+    if not fitted.n_rows:
+        raise no_rows(opened.source)
+    fitted = replace(fitted, n_missing=done.seen - fitted.n_rows)
+    with few_features_blas(fitted.features.n_components):
+        return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
+
+
+def started(recipe: Recipe, data: Data) -> Opened:
+    """The rows to read, and parameters that fit them."""
+    recipe.check()
+    opened = recipe.open(data)
+    recipe.check_columns(opened.columns)
+    return opened
+
+
+def read_rows(
+    recipe: Recipe,
+    opened: Opened,
+    reading: Reading,
+    data: Data,
+    checkpoint: Place | None,
+    before: Fitted | None,
+) -> Pass:
+    """Plan, map and pass; with a checkpoint map and finished sums are kept, or taken, there."""
+    plan = recipe.plan(reading, opened.columns)
+    kept = checkpoint_at(recipe, opened, data, plan, checkpoint)
+    return recipe.read(opened, reading, plan, data.by is not None, kept, before)
+
+
+def checkpoint_at(
+    recipe: Recipe, opened: Opened, data: Data, plan: Plan, path: Place | None
+) -> Checkpoint | None:
+    """The checkpoint of this very fit, there or to be; refuses that of another."""
+    if path is None:
+        return None
+    later = recipe.after_the_pass | ANY_TIME
+    parameters = recipe.asked.get_params(deep=False).items()
+    chosen = {name: plain_value(value) for name, value in parameters if name not in later}
+    chosen |= plain_selection(data.selection)
+    source = opened.source
+    facts = facts_of(source, plan, model=type(recipe.asked).__name__, **chosen)
+    facts["folds"] = recipe.n_folds(len(source.columns.targets))
+    return Checkpoint(fspath(path), facts)
+
+
+def solve(recipe: Recipe, fitted: Fitted) -> Fitted:
+    """The same with the answer of its sums.
+
+    Raises
+    ------
+    ModelError
+        Where they are of no rows.
+    """
+    if not fitted.n_rows:
+        raise ModelError(
+            "0 rows are left to answer from: the batches and groups that were chosen hold "
+            "none. Choose others."
+        )
+    with few_features_blas(fitted.features.n_components):
+        return replace(fitted, answer=recipe.answer(fitted))
+
+
+def fit_moments(
+    recipe: Recipe,
+    features: FeatureMap,
+    moments: Moments | Mapping[Any, Moments],
+    flat: bool,
+) -> Fitted:
+    """A model from moments that were collected: nothing is read."""
+    groups = moments if isinstance(moments, Mapping) else {None: moments}
+    row = next(iter(groups.values())).row
+    if row.map_fingerprint != features.fingerprint:
+        raise ModelError(
+            f"The moments are of the map {row.map_fingerprint[:12]}…, but the one given is "
+            f"{features.fingerprint[:12]}…. Give the map that they were collected with."
+        )
+    fitted = Fitted(
+        columns=Columns(row.inputs, row.targets, row.units),
+        features=features,
+        scales=recipe.scales_in(features),
+        flat=flat and row.n_targets <= 1,
+    )
+    return solve(recipe, fitted.with_groups(recipe.unpacked(groups, {})))
+
+
+def ledger_of(source: Source) -> Ledger:
+    """What a fit of a source counts."""
+    if not can_grow(source):
+        return Ledger()
+    size = source.shape[0]
+    return Ledger((record_of(source, source.dims[0], 0, size),)) if size else Ledger()

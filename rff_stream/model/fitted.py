@@ -1,0 +1,194 @@
+"""All that a fit knows, as one frozen value."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.answers.early_stopping import State
+from rff_stream.errors import ModelError
+from rff_stream.features import FeatureMap
+from rff_stream.model.ledger import Ledger
+from rff_stream.moments import AugmentedRow
+from rff_stream.planning import Plan
+from rff_stream.sources import Columns
+
+if TYPE_CHECKING:
+    from rff_stream.store import Home
+
+__all__ = ["Data", "Draft", "Fitted", "Sums"]
+
+
+class Sums(Protocol):
+    """What a pass added up: moments, class moments, or any value that adds and has a row.
+
+    An estimator chooses it in :meth:`rff_stream.model.Recipe.add_up`, and answers from it.
+    """
+
+    @property
+    def n(self) -> int:
+        """Rows that were added."""
+        ...
+
+    @property
+    def row(self) -> AugmentedRow:
+        """What the numbers mean; sums of one meaning may be added."""
+        ...
+
+    def __add__(self, other: Self) -> Self: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """Rows as a caller gives them; see :meth:`rff_stream.KernelRidge.fit`."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    inputs: Any = None
+    dim: Any = None
+    where: tuple[Any, ...] = ()
+    by: Any = None
+    storage_options: Mapping[str, Any] | None = None
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """Which rows were asked for: later rows are chosen alike."""
+        return {"dim": self.dim, "where": self.where, "by": self.by}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """What is decided from pilot rows, before the pass.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    row : AugmentedRow
+        What a row of the sums means.
+    scales : mapping of str to array
+        What the map was drawn for, ``length_scale`` above all: kept beside it.
+    """
+
+    features: FeatureMap
+    row: AugmentedRow
+    scales: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """All that a fit knows. Fitting, updating, saving and loading make the next one of it.
+
+    Parameters
+    ----------
+    columns : Columns
+        Names and units of inputs and targets.
+    features : FeatureMap
+    scales : mapping of str to array
+        As in :class:`Draft`.
+    answer : frozen value
+        What was solved from the sums; its class is the estimator's. None: not solved yet.
+    groups : mapping of label to Sums, or None
+        By label or fold, else one under None. None for a model that was saved without.
+    n_rows, n_missing : int
+        Rows that count; rows that were looked at and do not.
+    flat : bool
+        A single target is (n,), not (n, 1).
+    feature_names : tuple of str
+        Of a DataFrame that was fitted; scikit-learn compares them later.
+    ledger : Ledger
+        Which rows were counted.
+    selection : mapping
+        Which rows were asked for; see :attr:`Data.selection`.
+    home : Home or None
+        The store that it was loaded from, and commits to.
+    answer_name : str
+        Of the batches in that store which the answer is of.
+    token : str
+        Of the checkpoint of the pass; "" without one.
+    fraction : float or None
+        Share of the rows that were read.
+    plan : Plan or None
+        Of the pass; None for a model that was loaded.
+    history : tuple of State
+        Errors on held-out leaves, where a fit stopped early.
+    classes : tuple
+        Labels of a classifier, as they were stored.
+    announced : tuple or None
+        The only labels that later rows may have. None: a new label is a new class.
+    """
+
+    columns: Columns
+    features: FeatureMap
+    scales: Mapping[str, Array]
+    answer: Any = None
+    groups: Mapping[Any, Any] | None = None
+    n_rows: int = 0
+    n_missing: int = 0
+    flat: bool = True
+    feature_names: tuple[str, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    home: Home | None = None
+    answer_name: str = ""
+    token: str = ""
+    fraction: float | None = None
+    plan: Plan | None = None
+    history: tuple[State, ...] = ()
+    classes: tuple[Any, ...] = ()
+    announced: tuple[Any, ...] | None = None
+    total: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        groups = None if self.groups is None else self.groups.values()
+        whole = functools.reduce(operator.add, groups) if groups else None
+        object.__setattr__(self, "total", whole)
+
+    @property
+    def row(self) -> AugmentedRow:
+        """What the numbers of the sums mean."""
+        row: AugmentedRow = self.whole.row
+        return row
+
+    @property
+    def whole(self) -> Any:
+        """The sum over all groups; refuses a model that has none."""
+        if self.total is None:
+            raise ModelError(
+                "This model has no moments, so nothing can be added to them. Fit it, or load one "
+                "that was saved with moments=True."
+            )
+        return self.total
+
+    @property
+    def n_inputs(self) -> int:
+        """d."""
+        return len(self.columns.inputs)
+
+    @property
+    def labels_by(self) -> Any:
+        """Name(s) of the column(s) that label the rows; None where there are none, or an array."""
+        by = self.selection.get("by")
+        return by if isinstance(by, str) or is_names(by) else None
+
+    @property
+    def length_scale(self) -> Any:
+        """In input units: a number, or one for each input."""
+        scale = np.asarray(self.scales.get("length_scale", 1.0))
+        return float(scale) if scale.ndim == 0 else scale
+
+    def with_groups(self, groups: Mapping[Any, Any]) -> Self:
+        """The same with other sums, and no answer of them yet."""
+        n_rows = sum(part.n for part in groups.values())
+        return replace(self, groups=dict(groups), n_rows=n_rows, answer=None)
+
+
+def is_names(by: Any) -> bool:
+    """Whether it is a list of names."""
+    return isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)

@@ -1,0 +1,133 @@
+"""Parameters, columns and maps as plain JSON and arrays, and back: no pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.features import Cells, FeatureMap, map_from_spec
+from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
+from rff_stream.kernels.scikit_learn import is_scikit_learn
+from rff_stream.model.fitted import Draft, is_names
+from rff_stream.sources import Columns, HoldOut
+from rff_stream.store import Checkpoint
+
+__all__ = [
+    "columns_from_plain",
+    "draft_in",
+    "draft_of",
+    "map_in",
+    "named_arrays",
+    "plain_columns",
+    "plain_selection",
+    "plain_value",
+    "scales_in",
+    "value_of",
+]
+
+MAP = "map/"
+SCALES = "fitted/"
+
+
+def named_arrays(
+    features: FeatureMap, scales: Mapping[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A map, and what it was drawn for, as plain values and arrays of a store."""
+    plain, arrays = features.spec()
+    named = {MAP + name: values for name, values in arrays.items()}
+    return dict(plain), named | {SCALES + name: values for name, values in scales.items()}
+
+
+def draft_of(draft: Draft) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What is decided before the pass as the header and arrays of a checkpoint."""
+    plain, arrays = named_arrays(draft.features, draft.scales)
+    return {"map": plain}, arrays
+
+
+def draft_in(checkpoint: Checkpoint) -> Draft | None:
+    """What an earlier run of the same fit decided; None where there was none."""
+    store = checkpoint.store
+    if store is None:
+        return None
+    return Draft(map_in(store.header, store.arrays), store.row, scales_in(store.arrays))
+
+
+def map_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
+    """The feature map that a store keeps."""
+    maps = {name.removeprefix(MAP): a for name, a in arrays.items() if name.startswith(MAP)}
+    return map_from_spec(header["map"], maps)
+
+
+def scales_in(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """What the map of a store was drawn for."""
+    return {name.removeprefix(SCALES): a for name, a in arrays.items() if name.startswith(SCALES)}
+
+
+def plain_selection(selection: Mapping[str, Any]) -> dict[str, Any]:
+    """Conditions and dimensions of a fit, as JSON; arrays of labels are not kept."""
+    chosen = dict(selection)
+    by = chosen.pop("by", None)
+    chosen["by"] = by if isinstance(by, str) or is_names(by) else None
+    return {name: plain_value(value) for name, value in chosen.items()}
+
+
+def plain_columns(columns: Columns) -> dict[str, Any]:
+    """Names and units of columns, as JSON."""
+    fields = asdict(columns).items()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
+
+
+def columns_from_plain(plain: Mapping[str, Any]) -> Columns:
+    """Columns from JSON."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
+    }
+    return Columns(**fields)
+
+
+def plain_value(value: Any) -> Any:
+    """A parameter as JSON; what cannot be written is told apart by its kind."""
+    if isinstance(value, ExactKernel) or is_scikit_learn(value):
+        return {"kernel": as_kernel(value).spec()}
+    if isinstance(value, HoldOut):
+        return {"holdout": [value.fraction, value.seed, value.part, value.by]}
+    if isinstance(value, Cells):
+        return {"cells": asdict(value)}
+    if hasattr(value, "fingerprint"):
+        return {"map": value.fingerprint}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+        return None
+    if isinstance(value, Mapping) and any(hasattr(v, "fingerprint") for v in value.values()):
+        # Columns that chose their own: one map when it is read.
+        marks = [[plain_value(key), getattr(v, "fingerprint", None)] for key, v in value.items()]
+        return {"map": marks}
+    if isinstance(value, Mapping):
+        return {"mapping": [[plain_value(key), plain_value(item)] for key, item in value.items()]}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return {"sequence": [plain_value(item) for item in value]}
+    return value
+
+
+def value_of(plain: Any, features: Any) -> Any:
+    """A parameter from JSON."""
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, content),) = plain.items()
+    builders: dict[str, Callable[[], Any]] = {
+        "kernel": lambda: kernel_from_spec(content),
+        "cells": lambda: Cells(**content),
+        "map": lambda: features,
+        "holdout": lambda: HoldOut(*content),
+        "array": lambda: np.array(content),
+        "sequence": lambda: [value_of(item, features) for item in content],
+        "mapping": lambda: {value_of(k, features): value_of(v, features) for k, v in content},
+    }
+    return builders[kind]()

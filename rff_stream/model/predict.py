@@ -1,0 +1,107 @@
+"""Functions of rows over rows of any container: values in the same container, and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.base import is_dask_collection
+
+from rff_stream._array import Array, Float64
+from rff_stream.execution import Reading, no_rows
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.prediction import map_rows
+from rff_stream.model.fitted import Data
+from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_storage
+from rff_stream.pilot import warn_where_left_out_vary
+from rff_stream.predictor import RowFunction
+from rff_stream.sources import Columns, Source, open_source
+from rff_stream.statistics.groups import ByGroup
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["score_rows", "scored_source", "values_of_rows"]
+
+DIRECT_ROWS = 65_536
+"""Rows in memory up to which values are computed without a scheduler."""
+
+
+def values_of_rows(
+    model: Any,
+    X: Any,
+    function: RowFunction,
+    names: Sequence[str],
+    units: Sequence[str] = (),
+    *,
+    flat: bool,
+    storage_options: Any = None,
+) -> Any:
+    """Values of a function of rows in the container of X, (n,) if ``flat``.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Its public parameters say what missing values mean, its columns what the inputs are.
+    X : as in fit
+    function : RowFunction
+        Of the inputs of the fit.
+    names, units : sequence of str
+        Of the values; no units where none are given.
+    flat : bool
+        A single value is (n,), not (n, 1).
+    storage_options : mapping, optional
+    """
+    names, units = tuple(names), tuple(units) or ("",) * len(names)
+    if in_memory(X):
+        rows = checked_rows(model, X, model.missing_rows)
+        scale = np.asarray(getattr(model, "length_scale_", 1.0))
+        warn_where_left_out_vary(rows, scale, model.columns_.inputs)
+        found = of_array(rows, function, model.columns_)
+        return framed_like(model, X, found[:, 0] if flat else found, names)
+    source = scored_source(model, Data(X, storage_options=storage_options))
+    values = map_rows(source, function)
+    values = values[..., 0] if flat else values
+    if not (source.is_lazy or in_storage(X) or is_dask_collection(X)):
+        values = values.compute()
+    return source.wrap(values, names, units)
+
+
+def scored_source(model: Any, data: Data, *, labels: bool = False) -> Source:
+    """Rows with the fitted inputs: to predict (no y) or to score."""
+    return open_source(
+        data.X,
+        data.y,
+        data.sample_weight,
+        dim=data.dim,
+        where=data.where,
+        by=data.by,
+        y_labels=labels,
+        missing_rows="drop" if data.y is None else model.missing_rows,
+        missing_chunks=model.missing_chunks,
+        storage_options=data.storage_options,
+        columns=replace(model.columns_, weight=""),
+    )
+
+
+def score_rows(model: Any, data: Data, statistic: Statistic, *, labels: bool = False) -> Any:
+    """Sum of a statistic over rows; for each group where groups are asked for."""
+    source = scored_source(model, data, labels=labels)
+    reading = Reading(source, progress=model.progress)
+    layout = reading.plan(1, order=1, memory=model.memory).layout
+    if data.by is not None:
+        return dict(reading.sums(ByGroup(statistic), layout, "scoring").value.by_label)
+    found = reading.sums(statistic, layout, "scoring").value
+    if not found.n:
+        raise no_rows(source)
+    return found
+
+
+def of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
+    """Values (n, width) for an array in memory: at once, or in threads if it is long."""
+    if len(rows) <= DIRECT_ROWS:
+        with single_threaded_blas():
+            return function(rows)
+    source = open_source(rows, columns=columns, missing_rows="drop")
+    lazy = map_rows(source, function)
+    return np.asarray(lazy.compute())

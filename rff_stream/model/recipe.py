@@ -1,0 +1,239 @@
+"""How an estimator reads, draws its map and answers: what differs between the estimators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rff_stream._array import Array
+from rff_stream.execution import Reading
+from rff_stream.features import FeatureMap
+from rff_stream.model.fitted import Data, Draft, Fitted
+from rff_stream.model.maps import chosen_map, n_columns, n_entries
+from rff_stream.model.opening import Opened
+from rff_stream.model.plain import draft_in, draft_of
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.planning import Plan
+from rff_stream.sources import Columns
+from rff_stream.store import Checkpoint
+
+__all__ = ["Pass", "Recipe"]
+
+Groups = dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """What one read of the rows gave.
+
+    Parameters
+    ----------
+    opened : Opened
+    reading : Reading
+        For estimators that read the rows again.
+    draft : Draft
+    plan : Plan
+    groups : dict of label to Sums
+    seen : int
+        Rows that were looked at.
+    checkpoint : Checkpoint or None
+    """
+
+    opened: Opened
+    reading: Reading
+    draft: Draft
+    plan: Plan
+    groups: Groups
+    seen: int
+    checkpoint: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe(ABC):
+    """What an estimator's parameters mean: how it reads, draws its map and answers.
+
+    A subclass writes the abstract methods; the functions of this room call them.
+
+    Parameters
+    ----------
+    asked : estimator
+        Only its public parameters are looked at.
+    announced : tuple or None
+        Labels that a classifier was told to expect.
+    """
+
+    asked: Any
+    announced: tuple[Any, ...] | None = None
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that the sums do not depend on, besides ``memory`` and ``progress``."""
+
+    # ------------------------------------------------------------------------------- rows
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse parameters before anything is opened."""
+
+    @abstractmethod
+    def open(self, data: Data) -> Opened:
+        """The rows of a fit."""
+
+    @abstractmethod
+    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+        """Rows that come later, by the columns and conditions of the fit."""
+
+    @abstractmethod
+    def check_columns(self, columns: Columns) -> None:
+        """Refuse parameters that do not fit these inputs and targets, before a row is read."""
+
+    def check_grows(self) -> None:  # noqa: B027 - most answers need nothing but the sums
+        """Refuse more rows where the sums are not all that the answer needs."""
+
+    def check_streams(self, columns: Columns) -> None:  # noqa: B027 - as above
+        """Refuse to look at a part of the rows where the answer needs all of them."""
+
+    # -------------------------------------------------------------------------------- map
+
+    @property
+    def n_components(self) -> int:
+        """R of a map that is to be drawn."""
+        return int(self.asked.n_components)
+
+    def choice(self, columns: Columns) -> FeatureMap | str:
+        """``features``, where columns that choose their own are one map of the inputs."""
+        return chosen_map(self.asked.features, columns.inputs)
+
+    @abstractmethod
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+        """The map, drawn for the pilot, and what a row of the sums means."""
+
+    @abstractmethod
+    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
+        """What a map that was given was drawn for."""
+
+    # ------------------------------------------------------------------------------- sums
+
+    @property
+    def order(self) -> Literal[1, 2]:
+        """Of the moments that the answer needs."""
+        return 2
+
+    def n_folds(self, n_targets: int) -> int:
+        """Folds to keep apart in the pass, 0 for none."""
+        return 0
+
+    def plan(
+        self, reading: Reading, columns: Columns, features: FeatureMap | None = None, **more: Any
+    ) -> Plan:
+        """The plan of a pass: of the map to come, or of one that is drawn."""
+        chosen = self.choice(columns) if features is None else features
+        size, folds = n_columns(chosen, self.n_components), self.n_folds(len(columns.targets))
+        asked: dict[str, Any] = {
+            "n_entries": n_entries(chosen, size),
+            "n_groups": max(folds, 1),
+            "order": self.order,
+            "memory": self.asked.memory,
+            "sums": getattr(self.asked, "sums", "auto"),
+            "dtype": self.asked.dtype,
+        }
+        return reading.plan(size, **asked | more)
+
+    def add_up(
+        self,
+        reading: Reading,
+        features: FeatureMap,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        grouped: bool,
+        checkpoint: Checkpoint | None = None,
+    ) -> tuple[Groups, int]:
+        """The sums of all rows by label or fold, and how many rows were looked at.
+
+        This is the one place that chooses what a pass adds up.
+        """
+        return reading.moments(
+            features,
+            row,
+            plan,
+            sample_rows=self.asked.sample_rows,
+            grouped=grouped,
+            folds=0 if grouped else self.n_folds(row.n_targets),
+            checkpoint=checkpoint,
+        )
+
+    def read(
+        self,
+        opened: Opened,
+        reading: Reading,
+        plan: Plan,
+        grouped: bool,
+        checkpoint: Checkpoint | None,
+        before: Fitted | None,
+    ) -> Pass:
+        """Draw the map, or take it from the checkpoint, and add up all rows."""
+        draft = None if checkpoint is None else draft_in(checkpoint)
+        if draft is None:
+            draft = self.draw(reading, opened.columns, before)
+        if checkpoint is not None:
+            checkpoint.begin(draft.row, plan.order, *draft_of(draft))
+        groups, seen = self.add_up(
+            reading, draft.features, draft.row, plan, grouped=grouped, checkpoint=checkpoint
+        )
+        return Pass(opened, reading, draft, plan, groups, seen, checkpoint)
+
+    def read_more(
+        self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
+    ) -> tuple[Groups, int]:
+        """The sums of later rows with the map of the fit, and how many were looked at."""
+        reading = Reading(opened.source, progress=self.asked.progress)
+        plan = self.plan(reading, fitted.columns, fitted.features)
+        groups, seen = self.add_up(reading, fitted.features, row, plan, grouped=grouped)
+        return groups or {None: self.nothing(fitted, row)}, seen
+
+    def nothing(self, fitted: Fitted, row: AugmentedRow) -> Any:
+        """The sums of no rows."""
+        return Moments.zero(row, self.order)
+
+    def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> Groups:
+        """Sums by group with those of one more batch."""
+        found = dict(groups)
+        for label, part in more.items():
+            found[label] = found[label] + part if label in found else part
+        return found
+
+    def packed(self, groups: Mapping[Any, Any]) -> dict[Any, Moments]:
+        """Sums as a store keeps them."""
+        return dict(groups)
+
+    def unpacked(self, groups: Mapping[Any, Moments], facts: Mapping[str, Any]) -> Groups:
+        """Sums from what a store kept."""
+        return dict(groups)
+
+    # ------------------------------------------------------------------------------ answer
+
+    @abstractmethod
+    def answer(self, fitted: Fitted) -> Any:
+        """A frozen result of the sums alone."""
+
+    def answer_of_pass(self, fitted: Fitted, done: Pass) -> Any:
+        """The result of a fit, which may read the rows again."""
+        return self.answer(fitted)
+
+    @abstractmethod
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        """The result as public attributes, by their names."""
+
+    @abstractmethod
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        """The result as named arrays, for the store."""
+
+    def facts(self, fitted: Fitted) -> dict[str, Any]:
+        """What else the result is, as plain JSON, for the store."""
+        return {}
+
+    @abstractmethod
+    def restore(self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
+        """The result from what a store kept."""

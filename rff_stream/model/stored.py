@@ -1,0 +1,152 @@
+"""A fit to and from the store: what it knows as a header, arrays, answers and moments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rff_stream import __version__
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.model.fit import solve
+from rff_stream.model.fitted import Fitted
+from rff_stream.model.ledger import Ledger
+from rff_stream.model.plain import (
+    columns_from_plain,
+    map_in,
+    named_arrays,
+    plain_columns,
+    plain_selection,
+    plain_value,
+    scales_in,
+    value_of,
+)
+from rff_stream.model.recipe import Recipe
+from rff_stream.store import Batch, StoredModel, save_answer, save_model
+
+__all__ = ["keep_answer", "parameters_in", "restore", "save", "unsolved"]
+
+OF_READING = {"memory", "missing_chunks", "missing_rows", "progress"}
+"""Parameters of every estimator that no answer from given sums depends on."""
+
+
+def save(
+    recipe: Recipe,
+    fitted: Fitted,
+    path: str | os.PathLike[str],
+    *,
+    moments: bool,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Write a fit with the parameters of its estimator as a Zarr v3 group."""
+    if moments and fitted.groups is None:
+        raise ModelError(
+            "moments=True but this model was loaded without moments. Save it with moments=False."
+        )
+    plain, arrays = named_arrays(fitted.features, fitted.scales)
+    parameters = recipe.asked.get_params(deep=False).items()
+    header = {
+        "model": type(recipe.asked).__name__,
+        "version": __version__,
+        "parameters": {name: plain_value(value) for name, value in parameters},
+        "columns": plain_columns(fitted.columns),
+        "map": plain,
+        "fitted": _facts_of(recipe, fitted),
+    }
+    seen = fitted.n_rows + fitted.n_missing
+    save_model(
+        path,
+        header,
+        arrays,
+        recipe.arrays(fitted),
+        recipe.packed(fitted.groups) if moments and fitted.groups is not None else None,
+        labels={**fitted.ledger.labels(), "seen": seen} if moments else None,
+        overwrite=overwrite,
+        storage_options=storage_options,
+    )
+
+
+def keep_answer(recipe: Recipe, fitted: Fitted, batches: Collection[Batch]) -> None:
+    """Write what a stored model answers from exactly these batches, so that loading does not.
+
+    Nothing is written where parameters were set since: what is kept there is everyone's.
+    """
+    assert fitted.home is not None
+    saved = fitted.home.open().header["parameters"]
+    mine = recipe.asked.get_params(deep=False)
+    if all(plain_value(mine[name]) == saved.get(name) for name in mine.keys() - OF_READING):
+        header = {"fitted": _facts_of(recipe, fitted)}
+        save_answer(fitted.home, batches, header, recipe.arrays(fitted))
+
+
+def parameters_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """The parameters that a model was saved with."""
+    features = map_in(header, arrays)
+    return {name: value_of(value, features) for name, value in header["parameters"].items()}
+
+
+def unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fitted:
+    """What a store knows of a fit besides sums and answer."""
+    facts = header["fitted"]
+    chosen, classes = facts.get("selection", {}), tuple(facts.get("classes", ()))
+    return Fitted(
+        columns=columns_from_plain(header["columns"]),
+        features=map_in(header, arrays),
+        scales=scales_in(arrays),
+        n_rows=facts["n_rows"],
+        n_missing=facts["n_missing"],
+        flat=facts["flat"],
+        feature_names=tuple(facts["feature_names"]),
+        selection={name: value_of(value, None) for name, value in chosen.items()},
+        fraction=facts.get("fraction_seen"),
+        classes=classes,
+        announced=classes or None,
+    )
+
+
+def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
+    """The fit that a store keeps; solved again where it keeps no answer.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Of the estimator with the parameters of the store.
+    stored : StoredModel
+    chosen : bool
+        Some batches or groups were chosen: the fit does not commit to the store then.
+    """
+    facts, fitted = stored.header["fitted"], unsolved(stored.header, stored.arrays)
+    scales = stored.answers.get("length_scale")
+    if scales is not None and not fitted.scales:
+        fitted = replace(fitted, scales={"length_scale": scales})
+    if stored.moments is not None:
+        groups = recipe.unpacked(stored.moments, facts)
+        if stored.answers:
+            fitted = replace(fitted, groups=groups)
+        else:
+            fitted = solve(recipe, fitted.with_groups(groups))
+            if stored.seen is not None:
+                fitted = replace(fitted, n_missing=stored.seen - fitted.n_rows)
+    if stored.answers:
+        fitted = replace(fitted, answer=recipe.restore(fitted, stored.answers, facts))
+    if stored.moments is None or chosen:
+        return fitted
+    ledger = Ledger.of(stored.known.values())
+    return replace(fitted, home=stored.home, answer_name=stored.answer, ledger=ledger)
+
+
+def _facts_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:
+    """What a fit left behind besides arrays, as plain JSON."""
+    return {
+        "flat": fitted.flat,
+        "n_rows": fitted.n_rows,
+        "n_missing": fitted.n_missing,
+        "feature_names": [str(name) for name in fitted.feature_names],
+        "selection": plain_selection(fitted.selection),
+        "pass": fitted.token,
+        "fraction_seen": fitted.fraction,
+        **recipe.facts(fitted),
+    }

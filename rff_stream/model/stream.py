@@ -1,0 +1,183 @@
+"""Fits of more and more rows: each with its error on leaves that none of them has seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rff_stream.answers.early_stopping import State, has_settled, state_of
+from rff_stream.errors import PlanError
+from rff_stream.execution import Reading, leaves_of
+from rff_stream.execution.leaf import Leaf, Tally
+from rff_stream.execution.progress import Progress
+from rff_stream.model.fit import solve, started
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.recipe import Recipe
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.statistics.groups import ByFold, Groups
+from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["fit_until", "stream"]
+
+STEP = 1.4
+"""Rows grow by this factor between two looks of ``fit(until=…)``: a solve for each."""
+
+MOST_HELD, FEWEST_HELD = 24, 6
+"""Leaves that are kept apart to measure the error on; few are too few for a standard error."""
+
+HELD_SHARE = 0.1
+
+
+def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, State]]:
+    """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Of a regression: its answer has ``coef`` and ``intercept``.
+    data : Data
+    every : float
+        Share of the leaves in a step, or the factor by which they grow.
+
+    Yields
+    ------
+    Fitted, State
+    """
+    opened = started(recipe, data)
+    recipe.check_streams(opened.columns)
+    if not (every > 0 and every != 1):
+        raise ValueError(
+            f"every={every!r}, but it is the share of a step in (0, 1), or a factor above 1."
+        )
+    reading = Reading(opened.source, progress=recipe.asked.progress)
+    plan = recipe.plan(reading, opened.columns)
+    leaves = leaves_of(opened.source, plan.layout)
+    held = held_out(len(leaves))
+    draft = recipe.draw(reading, opened.columns, None)
+    empty = Fitted(
+        columns=opened.columns,
+        features=draft.features,
+        scales=draft.scales,
+        flat=opened.flat,
+        feature_names=opened.feature_names,
+        selection=data.selection,
+        plan=plan,
+    )
+    with Progress("looking", rows_in(leaves), shown=recipe.asked.progress) as bar:
+        yield from steps(
+            recipe, empty, draft.row, reading, (leaves[:held], leaves[held:]), every, bar
+        )
+
+
+def fit_until(recipe: Recipe, data: Data, until: float, checkpoint: object) -> Fitted:
+    """A fit of more and more rows until the error stands still."""
+    if not 0 < until < 1 or checkpoint is not None or data.by is not None:
+        raise ValueError(
+            f"until={until!r} is a share of the error in (0, 1), and goes without checkpoint "
+            "and by: a fit that stops early is short. Use 0.01."
+        )
+    history: list[State] = []
+    last: Fitted | None = None
+    for fitted, state in stream(recipe, data, STEP):
+        history.append(state)
+        last = fitted
+        if has_settled(history, until):
+            break
+    assert last is not None
+    return replace(last, history=tuple(history))
+
+
+def steps(
+    recipe: Recipe,
+    empty: Fitted,
+    row: AugmentedRow,
+    reading: Reading,
+    parts: tuple[Sequence[Leaf], Sequence[Leaf]],
+    every: float,
+    bar: Progress,
+) -> Iterator[tuple[Fitted, State]]:
+    """Fits after each step through the second part of the leaves; the first is held out."""
+    held, train = parts
+    with bar.shared():
+        each = [sum_of(recipe, empty, row, reading, [leaf], apart=True).value for leaf in held]
+    tests, so_far = [moments for moments in each if moments.n], TreeSum[Tally]()
+    read, rows = rows_in(held), rows_in([*held, *train])
+    for step, (start, stop) in enumerate(ends(len(train), every)):
+        with bar.shared():
+            so_far.add(step, sum_of(recipe, empty, row, reading, train[start:stop]))
+        read += rows_in(train[start:stop])
+        current = so_far.total()
+        assert current is not None
+        value = current.value
+        groups = dict(value.by_label) if isinstance(value, Groups) else {None: value}
+        if not tests or not any(moments.n for moments in groups.values()):
+            continue
+        fitted = solve(recipe, empty.with_groups(groups))
+        fraction = read / rows
+        fitted = replace(fitted, n_missing=current.seen - fitted.n_rows, fraction=fraction)
+        coef, intercept = fitted.answer.coef, fitted.answer.intercept
+        state = state_of(tests, coef, intercept, fitted.n_rows, fraction)
+        bar.say(state.error)
+        yield fitted, state
+
+
+def held_out(n_leaves: int) -> int:
+    """How many leaves are kept apart; refuses data of too few."""
+    held = min(MOST_HELD, max(FEWEST_HELD, round(HELD_SHARE * n_leaves)))
+    if n_leaves < 2 * FEWEST_HELD:
+        raise PlanError(
+            f"The data are read in {n_leaves} leaves, but at least {2 * FEWEST_HELD} are needed to "
+            "tell how sure the error of a part of them is. Use fit: they are few."
+        )
+    return held
+
+
+def ends(count: int, every: float) -> list[tuple[int, int]]:
+    """Leaves start:stop of each step: ``every`` as a share of all, or a factor above 1."""
+    if every > 1:
+        sizes = [math.ceil(count * every**-k) for k in range(64) if count * every**-k > 1]
+        stops = sorted({*sizes, count})
+    else:
+        stops = sorted(
+            {min(count, math.ceil(count * every * k)) for k in range(1, 1 + math.ceil(1 / every))}
+        )
+    return list(zip([0, *stops[:-1]], stops, strict=True))
+
+
+def sum_of(
+    recipe: Recipe,
+    fitted: Fitted,
+    row: AugmentedRow,
+    reading: Reading,
+    leaves: Sequence[Leaf],
+    *,
+    apart: bool = False,
+) -> Tally:
+    """Moments of some leaves; those kept apart in float64, for their errors are small."""
+    places = reading.source.n_rows
+    if places is None:
+        raise PlanError(
+            "The data have blocks of unknown length, so no share of them can be told. Use fit, "
+            "or compute the lengths first: compute_chunk_sizes()."
+        )
+    assert fitted.plan is not None
+    statistic: Statistic = MomentStatistic(
+        fitted.features,
+        row,
+        2,
+        "float64" if apart else fitted.plan.sums,
+        recipe.asked.sample_rows,
+        places,
+    )
+    folds = 0 if apart else recipe.n_folds(row.n_targets)
+    if folds:
+        statistic = ByFold(statistic, folds, places)
+    return reading.add_up(statistic, leaves, words="looking")
+
+
+def rows_in(leaves: Sequence[Leaf]) -> int:
+    """Rows of some leaves, missing ones included."""
+    return sum(math.prod(hi - lo for lo, hi in leaf.box) for leaf in leaves)

@@ -1,0 +1,301 @@
+"""Counting later rows exactly once: what is new, its sums, one commit for each batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, digest
+from rff_stream.errors import DataError, ModelError
+from rff_stream.execution import Reading, no_rows
+from rff_stream.model.fit import fit, solve
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.inputs import in_memory
+from rff_stream.model.ledger import Ledger, content_of_arrays
+from rff_stream.model.opening import Opened
+from rff_stream.model.recipe import Recipe
+from rff_stream.model.stored import keep_answer
+from rff_stream.moments import AugmentedRow
+from rff_stream.sources import Source
+from rff_stream.sources.growth import PartSource, can_grow, check_unchanged, growth_of, record_of
+from rff_stream.statistics.content import ContentStatistic
+from rff_stream.statistics.groups import ByGroup
+from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
+
+__all__ = ["Added", "Later", "Update", "ingest", "partial_fit", "update"]
+
+Groups = dict[Any, Any]
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """One batch that was counted."""
+
+    id: str
+    groups: Groups
+    seen: int
+    ledger: Ledger
+
+    @property
+    def rows(self) -> int:
+        """Rows that count."""
+        return sum(part.n for part in self.groups.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update found: batches, and what is not written yet."""
+
+    added: tuple[Added, ...] = ()
+    waiting: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Later:
+    """Rows that may be new, and how they are named: all as a batch, or by labels."""
+
+    data: Data
+    batch: str | None = None
+    by: str | None = None
+
+
+def update(recipe: Recipe, fitted: Fitted, later: Later) -> Fitted:
+    """Count what is new and answer from all; see :meth:`rff_stream.KernelRidge.update`."""
+    row = fitted.row  # refuses a model without sums
+    recipe.check_grows()
+    if fitted.home is None:
+        return merged(recipe, fitted, look(recipe, fitted, fitted.ledger, row, later).added)
+    store = fitted.home.open()
+    ingest(recipe, fitted, store, later)
+    fitted, batches = as_stored(recipe, fitted, store)
+    if not is_answered(store.log):
+        keep_answer(recipe, fitted, batches)
+    return fitted
+
+
+def partial_fit(recipe: Recipe, fitted: Fitted | None, data: Data, batch: str | None) -> Fitted:
+    """One more batch of rows; the first one makes the map, unless one was given."""
+    content = content_of_arrays(*rows_of_batch(data)) if batch else ""
+    mine = Ledger(batches={batch: content}) if batch else Ledger()
+    if fitted is None:
+        first = fit(recipe, data)
+        return replace(first, ledger=mine) if batch else first
+    recipe.check_grows()
+    if fitted.home is not None:
+        return _to_store(recipe, fitted, data, batch, content)
+    if batch and fitted.ledger.knows(batch, content):
+        return fitted
+    opened = recipe.open_more(fitted, data)
+    groups, seen = recipe.read_more(fitted, opened, fitted.row, grouped=False)
+    if not any(part.n for part in groups.values()) and not in_memory(data.X):
+        raise no_rows(opened.source)
+    return merged(recipe, fitted, (Added(batch or "", groups, seen, mine),))
+
+
+def _to_store(
+    recipe: Recipe, fitted: Fitted, data: Data, batch: str | None, content: str
+) -> Fitted:
+    """A batch of rows in memory, committed to the store of the model."""
+    assert fitted.home is not None
+    store = fitted.home.open()
+    ledger = Ledger.of(store.ever().values())
+    if not (batch and ledger.knows(batch, content)):  # its own id, or within that of the fit
+        opened = recipe.open_more(fitted, data)
+        groups, seen = recipe.read_more(fitted, opened, store.row, grouped=False)
+        mine = Ledger(batches={batch: content}) if batch else Ledger()
+        labels = {**mine.labels(), "seen": seen}
+        store.append(batch or f"batch {uuid.uuid4().hex}", recipe.packed(groups), labels)
+    return as_stored(recipe, fitted, store)[0]
+
+
+def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: Later) -> Update:
+    """Count what is new in a store; the model need not be solved.
+
+    Whoever commits first wins; who comes second looks again at what is left.
+    """
+    added: list[Added] = []
+    for _ in range(ATTEMPTS):
+        ledger = Ledger.of(store.ever().values())
+        found = look(recipe, fitted, ledger, store.row, later)
+        try:
+            for each in found.added:
+                labels = {**each.ledger.labels(), "seen": each.seen}
+                groups = recipe.packed(each.groups)
+                if store.append(each.id, groups, labels, still=follows(each.ledger)):
+                    added.append(each)
+            return Update(tuple(added), found.waiting)
+        except Outdated:
+            continue
+    raise ModelError(f"{store!r} changed {ATTEMPTS} times during an update. Run it again.")
+
+
+def follows(mine: Ledger) -> Any:
+    """Truth of "these rows come right after those that were counted"."""
+
+    def still(ever: Mapping[str, Mapping[str, Any]]) -> bool:
+        known = Ledger.of(ever.values())
+        start = mine.records[0]["start"] if mine.records else None
+        stop = known.records[-1]["stop"] if known.records else 0
+        return start is None or start == stop
+
+    return still
+
+
+def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitted, list[Batch]]:
+    """The answer from what the store holds now, and from which batches it is."""
+    while True:
+        batches = store.batches()
+        home = None if fitted.home is None else fitted.home.at(store)
+        answer, ledger = answer_name(store.log, batches), Ledger.of(store.ever().values())
+        fitted = replace(fitted, home=home, ledger=ledger)
+        if answer == fitted.answer_name:
+            return fitted, batches
+        groups = store.groups()
+        if store.batches() == batches:  # else others committed meanwhile
+            break
+    groups = recipe.unpacked(groups, store.header["fitted"])
+    solved = solve(recipe, fitted.with_groups(groups))
+    missing = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
+    return replace(solved, answer_name=answer, n_missing=missing), batches
+
+
+def merged(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fitted:
+    """A model in memory with some batches more, and its answer."""
+    if not added:
+        return fitted
+    assert fitted.groups is not None
+    groups, ledger = fitted.groups, fitted.ledger
+    for each in added:
+        groups, ledger = recipe.merge(groups, each.groups), ledger + each.ledger
+    missing = fitted.n_missing + sum(each.seen - each.rows for each in added)
+    return replace(solve(recipe, fitted.with_groups(groups)), ledger=ledger, n_missing=missing)
+
+
+def look(recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, later: Later) -> Update:
+    """What is new against a ledger, with its sums."""
+    if later.batch is not None and later.by is not None:
+        raise ValueError("batch= and by= were both given: name all rows, or label each. Use one.")
+    if in_memory(later.data.X) and later.by is None:
+        return Update(tuple(new_arrays(recipe, fitted, ledger, row, later)))
+    by = later.by or fitted.labels_by
+    opened = recipe.open_more(fitted, replace(later.data, by=by))
+    grown = growing(recipe, fitted, ledger, later, opened)
+    if grown is not None:
+        return new_rows(recipe, fitted, ledger, row, grown)
+    if later.by is not None:
+        return Update(tuple(new_labels(recipe, fitted, ledger, row, opened, later.by)))
+    if later.batch is not None or not can_grow(opened.source):
+        return Update(tuple(new_batch(recipe, fitted, ledger, row, opened, later)))
+    raise ModelError(
+        "It is not known which rows this model has counted: it was not fitted on growing "
+        "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
+    )
+
+
+def growing(
+    recipe: Recipe, fitted: Fitted, ledger: Ledger, later: Later, opened: Opened
+) -> Opened | None:
+    """The growing data of the fit, whose rows are known by their place; None for other data.
+
+    Raises
+    ------
+    DataError
+        Where neither a batch nor labels are named and what was counted has changed.
+    """
+    if not (ledger.records and can_grow(opened.source)):
+        return None
+    if later.batch is None and later.by is None:
+        check_unchanged(opened.source, ledger.records)
+        return opened
+    try:
+        if later.by not in (None, fitted.labels_by):
+            opened = recipe.open_more(fitted, replace(later.data, by=fitted.labels_by))
+        check_unchanged(opened.source, ledger.records)
+    except DataError:
+        return None
+    return opened
+
+
+def new_rows(
+    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, opened: Opened
+) -> Update:
+    """Rows that growing data have after those counted."""
+    source = opened.source
+    growth = growth_of(source, ledger.records, recipe.asked.missing_chunks)
+    if growth.stop <= growth.start:
+        return Update(waiting=growth.waiting)
+    part: Source = PartSource(source, growth.dim, growth.start, growth.stop)
+    record = record_of(source, growth.dim, growth.start, growth.stop)
+    groups, seen = read(recipe, fitted, replace(opened, source=part), row)
+    id = f"{growth.dim} {growth.start}:{growth.stop}"
+    return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
+
+
+def new_batch(
+    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, opened: Opened, later: Later
+) -> Iterator[Added]:
+    """All rows of a source under one name."""
+    if later.batch is None:
+        raise ModelError(
+            f"It cannot be told which rows of a {type(later.data.X).__name__} are new. Open the "
+            "data without chunks (a Zarr path, chunks=None), or name the rows: batch=…."
+        )
+    source = opened.source
+    whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
+    content = source.generation() if whole is None else digest(record_of(source, *whole))
+    if not ledger.knows(later.batch, content):
+        groups, seen = read(recipe, fitted, opened, row)
+        yield Added(later.batch, groups, seen, Ledger(batches={later.batch: content}))
+
+
+def new_arrays(
+    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, later: Later
+) -> Iterator[Added]:
+    """Rows in memory, under their name or their hash."""
+    content = content_of_arrays(*rows_of_batch(later.data))
+    batch = later.batch or f"rows {content[:32]}"
+    if not ledger.knows(batch, content):
+        opened = recipe.open_more(fitted, later.data)
+        groups, seen = recipe.read_more(fitted, opened, row, grouped=False)
+        yield Added(batch, groups, seen, Ledger(batches={batch: content}))
+
+
+def new_labels(
+    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, opened: Opened, by: str
+) -> Iterator[Added]:
+    """Every label that is not known as a batch of its own."""
+    reading = Reading(opened.source, progress=recipe.asked.progress)
+    plan = recipe.plan(reading, fitted.columns, fitted.features)
+    asked = ByGroup(ContentStatistic())
+    contents = reading.sums(asked, plan.layout, "looking for what is new").value.by_label
+    texts = {label: str(content) for label, content in contents.items()}
+    names = {label: f"{by}={label}" for label in texts}
+    new = [label for label in sorted(texts) if not ledger.knows(names[label], texts[label])]
+    if not new:
+        return
+    groups, _ = recipe.add_up(reading, fitted.features, row, plan, grouped=True)
+    for label in new:
+        kept = {label if fitted.labels_by is not None else None: groups[label]}
+        mine = Ledger(batches={names[label]: texts[label]})
+        yield Added(names[label], kept, groups[label].n, mine)
+
+
+def read(recipe: Recipe, fitted: Fitted, opened: Opened, row: AugmentedRow) -> tuple[Groups, int]:
+    """Sums of all rows by the labels of the fit, and how many were looked at."""
+    return recipe.read_more(fitted, opened, row, grouped=fitted.labels_by is not None)
+
+
+def rows_of_batch(data: Data) -> tuple[Array | None, ...]:
+    """Rows in memory as arrays, for their hash."""
+    if not in_memory(data.X):
+        raise ModelError(
+            f"A batch by name needs rows in memory, but X is a {type(data.X).__name__}. Use "
+            "update()."
+        )
+    given = data.X, data.y, data.sample_weight
+    return tuple(None if each is None else np.asarray(each) for each in given)
