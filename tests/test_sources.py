@@ -430,3 +430,27 @@ def test_a_new_source_is_one_file_and_one_line(monkeypatch):
     source = open_source(Box3(np.arange(6.0).reshape(3, 2)), [1.0, 2, 3], where=[("x0", ">", 0)])
     np.testing.assert_array_equal(read(source).y[:, 0], [2, 3])
     assert kind_of(Box3(np.eye(2))) == "table"
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_rows_are_made_dense_by_slab(form, monkeypatch):
+    from scipy import sparse
+
+    X = sparse.random_array((20_000, 6), density=0.1, format=form, rng=np.random.default_rng(0))
+    dense, sizes, toarray = X.toarray(), [], sparse.csr_array.toarray
+
+    def seen(self: Any) -> Array:
+        sizes.append(self.shape[0])
+        return toarray(self)
+
+    monkeypatch.setattr(sparse.csr_array, "toarray", seen)
+    source = open_source(X, dense[:, 0], inputs=["x1", "x4"], where=[("x2", "==", 0)])
+    found = read(source)
+    kept = dense[:, 2] == 0
+    np.testing.assert_array_equal(found.x, dense[kept][:, [1, 4]])
+    np.testing.assert_array_equal(found.y[:, 0], dense[kept, 0])
+    assert 0 < max(sizes) <= SLAB_ROWS
+    again = open_source(X.copy(), dense[:, 0])
+    assert again.generation() == open_source(X, dense[:, 0]).generation()
+    with pytest.raises(DataError, match=r"y is a sparse .* Convert it: y.toarray\(\)"):
+        open_source(dense, X)

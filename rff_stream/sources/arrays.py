@@ -15,7 +15,7 @@ from rff_stream.sources.columns import Found, align
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import rechecked
-from rff_stream.sources.values import is_from, suggestion, unknown_container
+from rff_stream.sources.values import KindError, is_from, is_sparse, suggestion, unknown_container
 from rff_stream.sources.variable import Variable, variable_of
 
 __all__ = [
@@ -151,11 +151,13 @@ def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
         return rechecked(values, (), missing_chunks)
     if any(is_from(values, module) for module in ("dask.array", "numpy", "rff_stream")):
         return values
-    if is_from(values, "scipy.sparse"):
-        raise DataError(
-            f"X is a sparse {type(values).__name__} of shape {values.shape}, but rows are dense. "
-            f"Convert it with .toarray(), or map it in dense chunks with dask."
-        )
+    if is_sparse(values):
+        if role != "X":
+            raise KindError(
+                f"{role} is a sparse {type(values).__name__} of shape {values.shape}, but only X "
+                f"may be sparse. Convert it: {role}.toarray()."
+            )
+        return values.tocsr()
     if is_from(values, "xarray"):
         return values.data
     if any(is_from(values, module) for module in CONVERTED):

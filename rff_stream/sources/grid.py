@@ -20,6 +20,7 @@ from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows, Sel
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, Rules, Slab, Use, slab_slices
 from rff_stream.sources.trace import Traced, one_graph
+from rff_stream.sources.values import is_sparse
 from rff_stream.sources.variable import Part, Variable
 
 __all__ = ["GridReader", "GridSource", "Window", "Wrap"]
@@ -86,6 +87,8 @@ class GridReader:
                 f"{part.name!r} could not be read in {words}: {type(cause).__name__}: {cause}. "
                 f"Every value must be readable; look at the file or the code it comes from."
             ) from cause
+        if is_sparse(values):  # rows and columns, in this order
+            return values
         ordered: Array = values.transpose(axes(part.dims, self.dims))
         return ordered[spread(part.dims, self.dims)]  # type: ignore[no-any-return]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
-from rff_stream.sources.values import as_text, is_from
+from rff_stream.sources.values import as_text, is_from, is_sparse
 from rff_stream.sources.variable import Variable
 
 __all__ = ["generation_of", "names_of_chunks", "of_graph", "stamps_of"]
@@ -39,6 +39,9 @@ def identity(variable: Variable) -> Any:
 
 def of_memory(values: Array) -> str:
     """Shape, dtype and a strided sample of the values."""
+    if is_sparse(values):
+        stored = values.data, values.indices  # type: ignore[attr-defined]
+        return digest([list(values.shape), *(of_memory(np.asarray(each)) for each in stored)])
     sample = np.asarray(values.flat[:: max(1, values.size // SAMPLED)])
     kind = [values.dtype.str, list(values.shape)]
     if sample.dtype.kind in "biufc":

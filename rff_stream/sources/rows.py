@@ -18,7 +18,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
-from rff_stream.sources.values import Convert, Numbers
+from rff_stream.sources.values import Convert, Numbers, is_sparse
 
 __all__ = ["Filler", "Role", "Rules", "Slab", "Use", "slab_slices"]
 
@@ -60,7 +60,7 @@ class Use:
 
     def ready(self, values: Array) -> tuple[Use, Array]:
         """Small arrays (coordinates) are converted once a box, others once a slab."""
-        if values.size > SLAB_ROWS:
+        if is_sparse(values) or values.size > SLAB_ROWS:
             return self, values
         return replace(self, convert=Numbers()), self.convert(values)
 
@@ -112,7 +112,9 @@ class Filler:
 
 
 def part_of(array: Array, slices: Slices) -> Array:
-    """The part of an array that belongs to a slab; axes of length 1 stay."""
+    """The part of an array that belongs to a slab, dense; axes of length 1 stay."""
+    if is_sparse(array):
+        return array[slices].toarray()  # type: ignore[attr-defined, no-any-return]
     pairs = zip(array.shape, slices, strict=False)
     return array[tuple(slice(None) if size == 1 else part for size, part in pairs)]
 

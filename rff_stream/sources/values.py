@@ -39,6 +39,7 @@ __all__ = [
     "column_values",
     "is_from",
     "is_masked",
+    "is_sparse",
     "kind_in_words",
     "listed",
     "missing_extra",
@@ -414,6 +415,11 @@ def check_index(X: Any, **others: Any) -> None:
             f"place {first}. Rows are paired by place, so indexes must agree. Give "
             f"{role}.loc[X.index], or {role}.to_numpy() where the places are right."
         )
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether these are values of scipy.sparse: rows of them are made dense slab by slab."""
+    return is_from(values, "scipy.sparse")
 
 
 def is_masked(values: Any) -> bool:

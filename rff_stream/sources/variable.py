@@ -19,7 +19,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from, is_masked, plain_array, regular_edges
+from rff_stream.sources.values import is_from, is_masked, is_sparse, plain_array, regular_edges
 
 __all__ = [
     "Bounds",
@@ -174,7 +174,8 @@ class Part:
     def take(self, slices: Slices, values: Iterator[Any]) -> Array:
         """The slice as a numpy array; takes from ``values`` what its variable sent."""
         if self.kind == "memory":
-            return plain_array(next(values))
+            sent = next(values)
+            return sent if is_sparse(sent) else plain_array(sent)
         if self.kind == "graph":
             return self.placed(next(values), values)
         return plain_array(np.asarray(self.handle[slices]))
@@ -236,6 +237,9 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
         return Variable(name, tuple(dims), data, "graph", bounds, chunked=True, **more)
     if is_from(data, "rff_stream"):
         return Variable(name, tuple(dims), data, "lazy", data.bounds(), True, **more)
+    if is_sparse(data):
+        whole = tuple((0, size) for size in data.shape)
+        return Variable(name, tuple(dims), data, "memory", whole, **more)
     data = plain_array(data) if is_masked(data) else np.asarray(data)
     bounds = tuple((0, size) for size in data.shape)
     return Variable(name, tuple(dims), data, "memory", bounds, **more)
