@@ -159,6 +159,38 @@ def test_a_spec_gives_its_kernel_back(kernel):
     assert kernel_from_spec(json.loads(json.dumps(kernel.spec()))) == kernel
 
 
+def plain(name, length_scale=None, variance=1.0, **own):
+    return {"kernel": name, "length_scale": length_scale, "variance": variance, **own}
+
+
+@pytest.mark.parametrize(
+    ("spec", "kernel"),
+    [
+        (plain("gaussian", 0.5, 2.0), Gaussian(0.5, 2.0)),
+        (plain("laplacian", [1.0, 2.0]), Laplacian((1.0, 2.0))),
+        (plain("cauchy"), Cauchy()),
+        (plain("matern", nu=2.5), Matern(nu=2.5)),
+        (plain("rational_quadratic", mixture=0.3), RationalQuadratic(mixture=0.3)),
+        (plain("polynomial", degree=3, offset=2.0), Polynomial(degree=3, offset=2.0)),
+        (plain("arc_cosine", order=2), ArcCosine(order=2)),
+        (plain("chi2", 0.1), Chi2(0.1)),
+        (
+            {"kernel": "sum", "length_scale": None, "parts": [plain("gaussian"), plain("cauchy")]},
+            Gaussian() + Cauchy(),
+        ),
+        (
+            {"kernel": "product", "length_scale": 2.0, "parts": [plain("matern", nu=1.5)] * 2},
+            (Matern() * Matern()).with_length_scale(2.0),
+        ),
+    ],
+    ids=lambda value: value["kernel"] if isinstance(value, dict) else "",
+)
+def test_specs_of_format_1_are_read_and_written(spec, kernel):
+    """What models on disk hold, word for word: no name or field may change."""
+    assert kernel_from_spec(spec) == kernel
+    assert kernel.spec() == spec
+
+
 @pytest.mark.parametrize("spec", [{"kernel": "sum"}, {"kernel": "user", "name": "x"}])
 def test_a_spec_of_other_fields_is_refused(spec):
     with pytest.raises(ModelError, match=r"has fields .* but needs"):
