@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
-__all__ = ["USER", "format_bytes", "format_seconds", "redacted"]
+__all__ = ["USER", "format_bytes", "format_seconds", "printable", "redacted"]
 
 USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 """What stands before the @ of a URL. A secret may hold a slash, a path an @."""
@@ -24,6 +25,16 @@ def format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def printable(text: str) -> str:
+    """Text whose control characters are escaped: units, names and paths cannot steer a terminal."""
+    return "".join(
+        letter
+        if letter in "\n\t" or unicodedata.category(letter) != "Cc"
+        else f"\\x{ord(letter):02x}"
+        for letter in text
+    )
 
 
 def redacted(url: str) -> str:

@@ -152,7 +152,7 @@ def test_without_a_command_help_is_shown_and_the_exit_code_is_2(cli: Cli) -> Non
         (["fit", "DATA", *SMALL, "--storage-options", "[1]"], "not an object"),
         (["fit", "DATA", *SMALL, "--nu", "2.5"], "--kernel matern"),
         (["fit", "DATA", *SMALL, "--alpha", "-1"], "alpha=-1.0"),
-        (["fit", "DATA", *SMALL, "--alpha", "best"], "alpha='best'"),
+        (["fit", "DATA", *SMALL, "--alpha", "best"], "--alpha best"),
         (["fit", "DATA", *SMALL, "--length-scale", "0"], "positive"),
         (["fit", "DATA", *SMALL, "--length-scale", "1,2"], "2 values but there are 3 inputs"),
         (["predict", "DATA", "--output", "o.zarr"], "MODEL DATA, or DATA --model MODEL"),
@@ -201,7 +201,7 @@ def test_missing_values_exit_3_unless_they_are_dropped(cli: Cli, tmp_path: Path)
     gappy = cube()
     gappy["flux"][:, 1] = np.nan
     path = written(gappy, tmp_path / "gappy.zarr")
-    failed(cli("fit", path, *SMALL), 3, "NaN", "missing_rows")
+    failed(cli("fit", path, *SMALL), 3, "NaN", "--missing-rows drop")
     found = report(cli("fit", path, *SMALL, "--missing-rows", "drop", "--json"))
     assert (found["n_rows"], found["n_rows_seen"]) == (900, 1200)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rff_stream import __version__
+from rff_stream.cli.care import compact, verify
 from rff_stream.cli.demonstrating import demo
 from rff_stream.cli.density import density, drift, novelty
 from rff_stream.cli.fitting import fit, plan
@@ -31,5 +32,10 @@ def main() -> None:
     """
 
 
-for command in (demo, plan, fit, predict, score, density, novelty, drift, update, inspect, report):
+COMMANDS = (
+    demo, plan, fit, predict, score, density, novelty, drift, update, inspect, verify, compact,
+    report,
+)  # fmt: skip
+
+for command in COMMANDS:
     main.add_command(command)

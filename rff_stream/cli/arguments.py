@@ -65,6 +65,7 @@ class Learner:
     dtype: Literal["float32", "float64"]
     sums: Literal["auto", "float32", "float64"]
     classify: Literal["squared", "logistic", "squared_hinge"] | None = None
+    estimator: Literal["ridge", "gp"] = "ridge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,11 @@ learner = group(
     click.option(
         "--sums", type=click.Choice(["auto", "float32", "float64"]), default="auto",
         show_default=True, help="float64 if a warning says that alpha was raised.",
+    ),
+    click.option(
+        "--estimator", type=click.Choice(["ridge", "gp"]), default="ridge", show_default=True,
+        help="gp: a Gaussian process, whose predictions have a standard deviation "
+        "(predict --std).",
     ),
     click.option(
         "--classify", type=click.Choice(["squared", "logistic", "squared_hinge"]),

@@ -19,7 +19,7 @@ __all__ = ["demo"]
 CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream demo --days 30")
 @click.option("--output", metavar="DIR", help="Where to write; default a new folder in /tmp.")
 @click.option(
     "--days", type=click.IntRange(min=2), default=365, show_default=True,

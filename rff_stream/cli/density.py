@@ -48,7 +48,7 @@ def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
     )  # fmt: skip
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream density data.zarr --model density.zarr")
 @arguments.data_argument
 @rows
 @click.option(
@@ -100,7 +100,7 @@ def below_error(made: Any) -> float:
     return float(made.density_(made.features_(rows)).below_error.mean())
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream novelty data.zarr --output scores.zarr")
 @arguments.data_argument
 @rows
 @click.option(
@@ -158,7 +158,7 @@ def novelty(
     show({"command": "novelty", "data": redacted(data), **facts}, lines, as_json)
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream drift data.zarr --by time.year")
 @arguments.data_argument
 @rows
 @click.option("--by", metavar="NAME", help="Compare labels, such as time.year.")

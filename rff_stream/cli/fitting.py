@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ FOLDS = 5
 SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left out")
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream plan data.zarr --target y --memory 4GiB")
 @arguments.data_argument
 @arguments.selection
 @arguments.learner
@@ -52,7 +53,7 @@ def plan(
     show({"command": "plan", "data": redacted(data), **facts}, lines, as_json)
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream fit data.zarr --target y --model model.zarr")
 @arguments.data_argument
 @arguments.selection
 @arguments.learner
@@ -79,7 +80,7 @@ def fit(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Fit kernel ridge regression, or a classifier, from one read of DATA.
+    """Fit a regression, a Gaussian process or a classifier from one read of DATA.
 
     DATA is a Zarr group, by path or URL, or a netCDF file. With --holdout, a second streamed
     pass scores the model on exactly the rows that were left out.
@@ -91,6 +92,12 @@ def fit(
         show({"command": "fit", "model": redacted(model)}, [("saved", f"{model} before")], as_json)
         return
     opening.check_free(model, overwrite, data)
+    if model is None and not dry_run and sys.stderr.isatty():
+        click.echo(
+            "rff-stream: warning: no --model was given, so the fit is not kept when it is done. "
+            "Give --model M.zarr to keep it.",
+            err=True,
+        )
     with computing(machine):
         if dry_run:
             source = opening.source_of(data, selection, seed, labels=learner.classify is not None)
@@ -103,6 +110,8 @@ def fit(
                 fitted.save(model, moments=moments, overwrite=overwrite)
                 resuming.finish(model)
                 facts, lines = facts | {"model": redacted(model)}, [*lines, ("saved", model)]
+            else:
+                lines = [*lines, ("saved", "nowhere: no --model was given")]
             if selection.holdout is not None:
                 facts["held_out"], found = scores(fitted, data, selection, seed)
                 lines = [*lines, *[("held out", f"{name}: {text}") for name, text in found], SCORED]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from rff_stream.cli.arguments import Learner, Machine, Selection
+
+if TYPE_CHECKING:
+    from rff_stream.estimators import GaussianProcessRegressor
 
 __all__ = [
     "check_free",
@@ -55,6 +60,8 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
 
     alpha: Any = learner.alpha
     make: Any = rs.KernelRidge
+    if learner.estimator == "gp":
+        return gaussian_process(learner, selection, machine, seed)
     if learner.classify is not None:
         make = functools.partial(rs.KernelClassifier, learner.classify)
         alpha = "sample" if isinstance(alpha, str) and alpha == "evidence" else alpha
@@ -63,6 +70,32 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
         learner.length_scale,
         learner.n_components,
         alpha,
+        missing_rows=selection.missing_rows or "error",
+        missing_chunks=selection.missing_chunks or "auto",
+        dtype=learner.dtype,
+        sums=learner.sums,
+        memory=machine.memory,
+        random_state=seed,
+    )
+
+
+def gaussian_process(
+    learner: Learner, selection: Selection, machine: Machine, seed: int
+) -> GaussianProcessRegressor:
+    """A Gaussian process whose noise and signal are chosen by evidence."""
+    if learner.classify is not None:
+        raise click.UsageError("--classify and --estimator gp were both given. Give one of them.")
+    if not (isinstance(learner.alpha, str) and learner.alpha == "evidence"):
+        raise click.UsageError(
+            f"--alpha {learner.alpha} is a penalty, but a Gaussian process takes its noise by "
+            "evidence. Leave --alpha out, or give --estimator ridge."
+        )
+    import rff_stream as rs
+
+    return rs.GaussianProcessRegressor(
+        kernel_of(learner),
+        learner.length_scale,
+        learner.n_components,
         missing_rows=selection.missing_rows or "error",
         missing_chunks=selection.missing_chunks or "auto",
         dtype=learner.dtype,

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rff_stream.cli.redaction import redacted
+from rff_stream.words import printable
 
 __all__ = ["number", "numbers", "show"]
 
@@ -23,7 +24,7 @@ def show(facts: Mapping[str, Any], lines: Sequence[Line], as_json: bool) -> None
         return
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
-        click.echo(redacted(f"{name:<{width}}  {text}"))
+        click.echo(printable(redacted(f"{name:<{width}}  {text}")))
 
 
 def plain(value: Any) -> Any:

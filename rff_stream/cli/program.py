@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import logging
+import re
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ import click
 
 from rff_stream.cli.redaction import forget, redacted
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
+from rff_stream.words import printable
 
 __all__ = ["EXIT_CODES", "Program"]
 
@@ -38,6 +40,11 @@ CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], 
 
 
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # from click 8.2 on
+
+
+OPTIONS = ("alpha", "batch", "by", "dtype", "length_scale", "missing_chunks", "missing_rows",
+           "n_components", "sums")  # fmt: skip
+"""Parameters that are options of the same name."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -94,6 +101,12 @@ class Program(click.Group):
                 code = report(error, debug)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command with its whole first sentence; click would cut it."""
+        rows = [(name, self.commands[name].get_short_help_str(1000)) for name in self.commands]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an interrupt becomes an exit code before click prints about it."""
         try:
@@ -136,8 +149,22 @@ def sentence(error: Exception) -> str:
 
 
 def one_line(text: str) -> str:
-    """A message on one line and without secrets."""
-    return redacted(" ".join(text.split()))
+    """A message on one line, in words of the command line and without secrets."""
+    return printable(redacted(in_options(" ".join(text.split()))))
+
+
+def in_options(text: str) -> str:
+    """A message of the library in words of the command line: missing_rows="drop" is --missing-rows.
+
+    Only what an option can say is put so.
+    """
+    text = text.replace("overwrite=True (--overwrite)", "--overwrite")
+
+    def option(found: re.Match[str]) -> str:
+        value = (found[2] or found[3] or "").strip()
+        return f"--{found[1].replace('_', '-')}{' ' * bool(value)}{value}"
+
+    return re.sub(rf"\b({'|'.join(OPTIONS)})=(?:[\"']([^\"']*)[\"']|([\w.…]+))", option, text)
 
 
 class OneLine(logging.Formatter):

@@ -15,6 +15,9 @@ __all__ = ["forget", "hide", "hide_url", "redacted"]
 NAMES = re.compile(
     r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE
 )
+PASSWORD = re.compile(r"[^\s/:@'\"]+:([^\s@'\"/][^\s@'\"]*)@")
+"""user:password@ wherever it stands, in a URL or in what was meant as one."""
+
 SHORTEST = 6
 """Characters of a secret that is worth hiding wherever it stands."""
 
@@ -37,9 +40,10 @@ def hide(values: Iterable[str]) -> None:
 
 def hide_url(url: str) -> None:
     """Hide the password of a URL, as it is written and as it is meant."""
-    found = re.match(rf"\w+://({USER})", url)
-    password = found[1].removesuffix("@").partition(":")[2] if found else ""
-    hide([password, unquote(password)])
+    found = PASSWORD.search(url)
+    if found:
+        _hidden.add(found[0])  # whole, however short
+        hide([found[1], unquote(found[1])])
 
 
 def hide_options(options: Mapping[str, Any]) -> None:
@@ -47,8 +51,10 @@ def hide_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if isinstance(value, Mapping):
             hide_options(value)
-        elif isinstance(value, str) and NAMES.search(name):
-            hide([value])
+        elif isinstance(value, str):
+            hide_url(value)
+            if NAMES.search(name):
+                hide([value])
 
 
 def forget() -> None:

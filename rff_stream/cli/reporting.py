@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream report model.zarr --data test.zarr -o report.html")
 @click.argument("model", type=values.place)
 @click.option("--data", type=values.place, metavar="TEST", help="Rows that the fit did not see.")
 @click.option("-o", "--output", metavar="FILE.html", required=True, help="Where it is written.")
@@ -41,7 +41,9 @@ def report(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write a page about MODEL: what was fitted, how good, how sure, cost, drift, provenance.
+    """Write a page about MODEL: how good, how sure, cost, drift.
+
+    With what was fitted on what, and where the model comes from.
 
     One HTML file that needs no network and no script. With the --holdout and --seed of a fit,
     the data are scored on exactly the rows that the fit left out.

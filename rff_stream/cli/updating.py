@@ -17,7 +17,7 @@ from rff_stream.cli.using import model_and_data, model_option, places_argument
 __all__ = ["update"]
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream update model.zarr data.zarr")
 @places_argument
 @model_option
 @click.option(

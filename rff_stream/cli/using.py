@@ -22,10 +22,13 @@ places_argument = click.argument("places", nargs=-1, metavar="[MODEL] DATA")
 model_option = click.option("--model", metavar="M.zarr", help="The model, if not before DATA.")
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream predict model.zarr data.zarr --output predicted.zarr")
 @places_argument
 @model_option
 @click.option("--output", metavar="OUT.zarr", required=True, help="Where predictions are written.")
+@click.option(
+    "--std", is_flag=True, help="Of a Gaussian process: also the standard deviation, as NAME_std."
+)
 @arguments.machine
 @arguments.storage_options
 @arguments.overwrite
@@ -35,6 +38,7 @@ def predict(
     places: tuple[str, ...],
     model: str | None,
     output: str,
+    std: bool,
     machine: Machine,
     storage_options: dict[str, Any] | None,
     overwrite: bool,
@@ -53,7 +57,7 @@ def predict(
     with contextlib.ExitStack() as stack:
         path = None if dry_run else stack.enter_context(writing.destination(output, overwrite))
         stack.enter_context(computing(machine))
-        found = answer_of(loaded, opening.opened(data), storage_options)
+        found = answer_of(loaded, opening.opened(data), storage_options, std)
         if path is not None:
             writing.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=storage_options
@@ -66,7 +70,7 @@ def predict(
     show({"command": "predict", "data": redacted(data), **facts}, lines, as_json)
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream score model.zarr data.zarr")
 @places_argument
 @model_option
 @arguments.test_rows
@@ -96,12 +100,16 @@ def score(
     show(facts, lines, as_json)
 
 
-@click.command()
+@click.command(epilog="Example: rff-stream inspect model.zarr")
 @click.argument("model", type=values.place)
 @arguments.storage_options
 @arguments.as_json
 def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Print what a MODEL is: inputs, kernel, length-scales, penalty, rows, batches and groups."""
+    """Print what MODEL is: inputs, kernel, penalty, rows, batches.
+
+    Also length-scales, units, groups and how much memory the moments take. Every byte of the
+    model is verified.
+    """
     loaded = opening.load_model(model, Machine(None, None, None), None, storage_options)
     facts, lines = report.of_model(loaded)
     if hasattr(loaded, "moments_"):
@@ -122,8 +130,16 @@ def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
     return values.place(every[0]), values.place(every[1])
 
 
-def answer_of(model: Any, data: Any, storage_options: Any) -> Any:
+def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) -> Any:
     """What a model says of rows: labels or values, a density with its errors, components."""
+    if std:
+        if not hasattr(model, "posterior_"):
+            raise ModelError(
+                f"--std asks for a standard deviation, but the model is a {type(model).__name__}, "
+                "which gives none. Fit one with --estimator gp."
+            )
+        mean, error = model.predict(data, return_std=True, storage_options=storage_options)
+        return writing.together(mean, error)
     for name in ("predict", "density", "transform"):
         if hasattr(model, name):
             found = getattr(model, name)(data, storage_options=storage_options)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli.redaction import hide_options, hide_url
+from rff_stream.cli.redaction import hide_options, hide_url, redacted
 
 __all__ = [
     "KernelName",
@@ -106,10 +106,16 @@ def memory(text: str) -> int:
 
 def address(text: str) -> str:
     """The address of a Dask scheduler."""
+    hide_url(text)
     if not text.startswith(("tcp://", "tls://")):
         raise click.BadParameter(
             f"{text!r} is no address of a Dask scheduler. Write tcp://host:8786 or "
             f"tls://host:8786, as the scheduler prints it when it starts."
+        )
+    if "@" in text:
+        raise click.BadParameter(
+            f"{redacted(text)} names a user, which Dask's schedulers do not know. Write "
+            "tls://host:8786; certificates come from Dask's configuration (distributed.comm.tls)."
         )
     return text
 

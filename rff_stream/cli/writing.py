@@ -10,7 +10,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.words import redacted
 
-__all__ = ["check_output", "destination", "sizes", "stacked", "write_predictions"]
+__all__ = ["check_output", "destination", "sizes", "stacked", "together", "write_predictions"]
 
 
 def check_output(
@@ -42,6 +42,18 @@ def stacked(columns: Any) -> Any:
     import dask.array as da
 
     return da.stack([column.astype(float) for column in columns], axis=-1)
+
+
+def together(mean: Any, error: Any) -> Any:
+    """Predictions and their standard deviations, as one Dataset or one array (n, 2 T)."""
+    if hasattr(mean, "data_vars"):
+        return mean.merge(error)
+    if hasattr(mean, "to_dataset"):
+        return mean.to_dataset().merge(error.to_dataset())
+    import dask.array as da
+
+    parts = [each[:, None] if each.ndim == 1 else each for each in (mean, error)]
+    return da.concatenate(parts, axis=1)
 
 
 def sizes(values: Any) -> dict[str, int]:

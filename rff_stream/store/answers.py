@@ -22,7 +22,7 @@ __all__ = ["ANSWERS", "answer_log", "answer_name", "find_answer", "find_name", "
 ANSWERS = "answers"
 
 
-def find_answer(log: Log, batches: Collection[Batch], max_bytes: int) -> Root | None:
+def find_answer(log: Log, batches: Collection[Batch], max_bytes: int | None) -> Root | None:
     """What was solved from exactly these batches, every byte verified; None if nothing was."""
     try:
         found = answer_log(log, batches)

@@ -40,7 +40,7 @@ class Verified:
     unnamed: list[str]
 
 
-def verify_store(files: Files, max_bytes: int) -> Verified:
+def verify_store(files: Files, max_bytes: int | None) -> Verified:
     """Read the log from its first entry and everything live; see :meth:`MomentStore.verify`."""
     log = Log.open(files)
     history = log.history()
@@ -91,7 +91,7 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
     return removed
 
 
-def _problems(log: Log, max_bytes: int) -> Iterator[str]:
+def _problems(log: Log, max_bytes: int | None) -> Iterator[str]:
     """What is wrong with the root and with each live batch."""
     try:
         root = read_root(log, max_bytes)

@@ -65,7 +65,7 @@ def read_whole(files: Files, read: Callable[[Files], Value]) -> Value:
                 raise
 
 
-def read_root(log: Log, max_bytes: int) -> Root:
+def read_root(log: Log, max_bytes: int | None) -> Root:
     """Header, arrays, answers and row of a store, verified against its first commit."""
     files, place = log.files, log.files.place
     data = moments_files(log.first.files)
@@ -89,7 +89,7 @@ def read_root(log: Log, max_bytes: int) -> Root:
     )
 
 
-def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int) -> Groups:
+def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int | None) -> Groups:
     """The moments of one batch, verified against its own commit; none of a packed value."""
     if root.row is None:
         raise ModelError(
@@ -108,7 +108,7 @@ def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int) -> Groups:
     return groups
 
 
-def read_packed(log: Log, batch: Batch, max_bytes: int) -> Packed | None:
+def read_packed(log: Log, batch: Batch, max_bytes: int | None) -> Packed | None:
     """The packed value of one batch, verified against its own commit; None where it has moments."""
     files = read_vouched(log.files, moments_files(log.entry_of(batch).files), max_bytes)
     folder, place = f"data/{batch.data}", log.files.place
@@ -116,7 +116,7 @@ def read_packed(log: Log, batch: Batch, max_bytes: int) -> Packed | None:
 
 
 def read_batches(
-    log: Log, batches: Iterable[Batch], root: Root, max_bytes: int
+    log: Log, batches: Iterable[Batch], root: Root, max_bytes: int | None
 ) -> Iterator[tuple[Batch, Groups]]:
     """The moments of batches, in their order; the next ones are read while one is used."""
     waiting: collections.deque[tuple[Batch, Future[Groups]]] = collections.deque()
@@ -137,7 +137,7 @@ def read_weighted(
     log: Log,
     batches: Sequence[Batch],
     root: Root,
-    max_bytes: int,
+    max_bytes: int | None,
     groups: ChosenGroups | None = None,
     weights: Weights | None = None,
 ) -> Iterator[Groups]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable
 
 from rff_stream.errors import ModelError
+from rff_stream.planning import available_memory
 from rff_stream.store.entries import Manifest, sha256
 from rff_stream.store.files import Files, damaged
 
 __all__ = ["MAX_BYTES", "read_vouched", "root_of", "write_vouched"]
 
 MAX_BYTES = 64 * 2**30
-"""The most that one model may take in memory, unless the caller says otherwise."""
+"""The most that one model may take in memory, whatever there is."""
 
 
 def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manifest:
@@ -32,7 +34,7 @@ def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manife
     return manifest
 
 
-def read_vouched(files: Files, manifest: Manifest, max_bytes: int) -> dict[str, bytes]:
+def read_vouched(files: Files, manifest: Manifest, max_bytes: int | None) -> dict[str, bytes]:
     """Every file of a manifest, each read once and verified; any difference is refused.
 
     Raises
@@ -42,6 +44,24 @@ def read_vouched(files: Files, manifest: Manifest, max_bytes: int) -> dict[str, 
         or gives the bytes where all of them together are more than ``max_bytes``.
     """
     check_size(files.place, manifest, max_bytes)
+    try:
+        return _read_all(files, manifest)
+    except MemoryError as error:
+        total = sum(size for size, _ in manifest.values())
+        raise ModelError(
+            f"{files.place} takes {total:,} bytes in memory, and so much is not free. Leave more "
+            "memory free; a model from a stranger may be made to fill it."
+        ) from error
+
+
+def most_bytes() -> int:
+    """Bytes that a model may take unless the caller says otherwise: the memory there is."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MAX_BYTES if limit == resource.RLIM_INFINITY else limit
+    return min(MAX_BYTES, limit, available_memory())
+
+
+def _read_all(files: Files, manifest: Manifest) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for root, mine in by_root(manifest).items():
         at_most = {name: size for name, (size, _) in mine.items()}
@@ -64,9 +84,10 @@ def verified(place: str, name: str, manifest: Manifest, data: bytes | None) -> b
     return data
 
 
-def check_size(place: str, manifest: Manifest, max_bytes: int) -> None:
+def check_size(place: str, manifest: Manifest, max_bytes: int | None) -> None:
     """Refuse before anything is allocated."""
     total = sum(size for size, _ in manifest.values())
+    max_bytes = most_bytes() if max_bytes is None else max_bytes
     if total > max_bytes:
         raise ModelError(
             f"{place} takes {total:,} bytes in memory, but max_bytes={max_bytes:,}. Raise "

@@ -18,7 +18,6 @@ from rff_stream.store.files import Files
 from rff_stream.store.home import Home
 from rff_stream.store.location import open_files
 from rff_stream.store.log import Log
-from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["StoredModel", "load_model", "save_answer", "save_model"]
@@ -117,20 +116,20 @@ def save_answer(
     place of what the model's own says under the same keys.
     """
     log = home.open().log
-    if find_answer(log, batches, MAX_BYTES) is not None:
+    if find_answer(log, batches, None) is not None:
         return
     place = f"{home.path.rstrip('/')}/{ANSWERS}/{answer_name(log, batches)}"
     try:
         save_model(place, header, {}, answers, None, storage_options=home.storage_options)
     except ModelError:  # another driver may have been faster
-        if find_answer(log, batches, MAX_BYTES) is None:
+        if find_answer(log, batches, None) is None:
             raise
 
 
 def load_model(
     path: str | os.PathLike[str],
     *,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> StoredModel:
     """The model at ``path``, every byte of it verified.
@@ -138,8 +137,9 @@ def load_model(
     Parameters
     ----------
     path : path or URL
-    max_bytes : int
-        Refuse a model that declares more, before memory is taken.
+    max_bytes : int, optional
+        Refuse a model that declares more, before memory is taken; by default the memory of the
+        machine or its container, and at most 64 GiB.
     storage_options : mapping, optional
         For URLs, as fsspec takes them.
 
@@ -154,7 +154,7 @@ def load_model(
     return replace(stored, home=Home.of(log, path, storage_options))
 
 
-def _load(files: Files, max_bytes: int) -> tuple[Log, StoredModel]:
+def _load(files: Files, max_bytes: int | None) -> tuple[Log, StoredModel]:
     log = Log.open(files)
     root = read_root(log, max_bytes)
     live = log.state.live

@@ -37,7 +37,6 @@ from rff_stream.store.ids import (
 )
 from rff_stream.store.location import open_files
 from rff_stream.store.log import Log, Replaced
-from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["MomentStore"]
@@ -74,7 +73,7 @@ class MomentStore:
     (True, False, 31)
     """
 
-    def __init__(self, log: Log, root: Root, max_bytes: int) -> None:
+    def __init__(self, log: Log, root: Root, max_bytes: int | None) -> None:
         self._log = log
         self._root = root
         self._max_bytes = max_bytes
@@ -120,7 +119,7 @@ class MomentStore:
         cls,
         path: str | os.PathLike[str],
         *,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """The store at ``path``; ``max_bytes`` bounds each batch before memory is taken."""
@@ -389,6 +388,6 @@ class MomentStore:
         return read_batches(self._log, batches, self._root, self._max_bytes)
 
 
-def _open(files: Files, max_bytes: int) -> tuple[Log, Root]:
+def _open(files: Files, max_bytes: int | None) -> tuple[Log, Root]:
     log = Log.open(files)
     return log, read_root(log, max_bytes)

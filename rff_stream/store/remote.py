@@ -45,7 +45,8 @@ class RemoteFiles:
     @classmethod
     def of(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self:
         """The files under a URL, with options as fsspec takes them."""
-        place, secret = redacted(url), redacted(url) != url
+        place = redacted(url)
+        secret = place != url or any("@" in str(value) for value in _texts(storage_options))
         try:
             plain, options = _credentials(url)
             options |= {"use_listings_cache": False, **(storage_options or {})}
@@ -184,6 +185,12 @@ class RemoteFiles:
                 f"{what}{told}. What was committed before is unchanged. Look at the network, "
                 "the credentials and the rights, then run again."
             ) from (None if self._secret else error)
+
+
+def _texts(options: Any) -> Iterator[Any]:
+    """Every value of nested options: an address among them may hold a password."""
+    for value in options.values() if isinstance(options, Mapping) else ():
+        yield from _texts(value) if isinstance(value, Mapping) else (value,)
 
 
 def _credentials(url: str) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,87 @@
+"""The commands verify and compact: care of a stored model."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from rff_stream.cli import arguments, values
+from rff_stream.cli.output import Line, show
+from rff_stream.cli.redaction import redacted
+from rff_stream.words import format_bytes
+
+__all__ = ["compact", "verify"]
+
+
+@click.command(epilog="Example: rff-stream verify model.zarr")
+@click.argument("model", type=values.place)
+@arguments.storage_options
+@arguments.as_json
+def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+    """Read every byte of MODEL and compare it with its commits.
+
+    Exits 4 and names the file where one is missing, changed or extra. Files that no batch
+    needs are counted: forgotten or compacted batches, and what killed processes left.
+    """
+    from rff_stream.store import load_model
+    from rff_stream.store.audit import verify_store
+    from rff_stream.store.location import open_files
+
+    remote = storage_options if "://" in model else None
+    started = time.monotonic()
+    load_model(model, storage_options=remote)
+    verified = verify_store(open_files(model, remote), None)
+    facts = {
+        "command": "verify",
+        "model": redacted(model),
+        "entries": verified.entries,
+        "batches": verified.batches,
+        "n_rows": verified.rows,
+        "bytes": verified.bytes,
+        "unnamed": verified.unnamed,
+        "seconds": time.monotonic() - started,
+    }
+    lines: list[Line] = [
+        ("verified", f"{format_bytes(verified.bytes)} in {facts['seconds']:.1f} s"),
+        ("log", f"{verified.entries:,} entries"),
+        ("rows", f"{verified.rows:,} in {verified.batches:,} batches"),
+        ("unnamed", f"{len(verified.unnamed):,} files that no batch needs"),
+    ]
+    show(facts, lines, as_json)
+
+
+@click.command(epilog="Example: rff-stream compact model.zarr --gc")
+@click.argument("model", type=values.place)
+@click.option(
+    "--gc", is_flag=True, help="Also remove data of more than a day ago that no batch needs."
+)
+@arguments.storage_options
+@arguments.as_json
+def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+    """Replace all batches of MODEL by their sum: it loads faster.
+
+    Answers stay as they were, to rounding. A batch that was compacted can no longer be
+    forgotten, but it is still known: it is not counted again.
+    """
+    from rff_stream.store import MomentStore
+
+    remote = storage_options if "://" in model else None
+    store = MomentStore.open(model, storage_options=remote)
+    before = len(store)
+    made = store.compact()
+    removed = store.gc() if gc else []
+    facts = {
+        "command": "compact",
+        "model": redacted(model),
+        "batches_before": before,
+        "batches": len(store),
+        "id": made,
+        "removed": removed,
+    }
+    words = f"{before:,} batches are now one" if made else f"nothing to do: {before:,} batches"
+    lines: list[Line] = [("compacted", words)]
+    if gc:
+        lines.append(("removed", f"{len(removed):,} folders and files that no batch needs"))
+    show(facts, lines, as_json)
