@@ -203,7 +203,12 @@ def test_float32_sums_choose_an_alpha_that_predicts_as_well():
     origins = (z.mean(axis=0), y.mean(axis=0))
     errors = {}
     for dtype in (np.float32, np.float64):
-        found = evidence(reference.moments_of(z, y, origins=origins, dtype=dtype))
+        moments = reference.moments_of(z, y, origins=origins, dtype=dtype)
+        if dtype is np.float32:
+            with pytest.warns(NumericalWarning, match=r"η=.* is the rounding in the sums"):
+                found = evidence(moments)
+        else:
+            found = evidence(moments)
         assert found.alpha[0] >= found.eta
         assert np.isfinite(found.log_evidence).all()
         errors[dtype] = np.sqrt(np.mean((process_of(found).mean(z) - y) ** 2))

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import Floor, alpha_of_targets, largest_eigenvalue, raised_to_floor
+from rff_stream.answers.floor import (
+    Floor,
+    alpha_of_targets,
+    largest_eigenvalue,
+    raised_to_floor,
+    warn_at_floor,
+)
 from rff_stream.answers.posterior import Posterior, posterior
 from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.errors import NumericalWarning
@@ -114,7 +120,9 @@ def evidence(
     found = _as_spectrum(moments, fit_intercept)
     profile = Profile.of(found)
     _warn_constant(found)
-    alpha = best_alpha(profile, largest_eigenvalue(found.eigenvalues), found.eta, shared)
+    largest = largest_eigenvalue(found.eigenvalues)
+    alpha = best_alpha(profile, largest, found.eta, shared)
+    warn_at_floor(alpha, found.eta, largest, found.system.targets)
     return _evidence(found, profile, alpha)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "raised_to_floor",
     "require_rank",
     "rounding_floor",
+    "warn_at_floor",
 ]
 
 Floor = Literal["raise_alpha", "raise_silently", "refuse"]
@@ -30,6 +31,9 @@ removed afterwards), or refused."""
 
 SAME = 1e-9
 """Relative distance at which α is η: η itself may come from another run of the eigenvalues."""
+
+FLOAT64_ROUNDING = 1e-11
+"""η over λ_max that float64 sums stay below, and float32 sums do not."""
 
 TINY = 1e-100
 """λ_max of features that are all constant: any α does, and its square is a number."""
@@ -79,6 +83,26 @@ def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:
         f'{fact} alpha was raised to η; sums="float64" lowers η.', NumericalWarning, stacklevel=3
     )
     return np.maximum(alpha, eta)
+
+
+def warn_at_floor(
+    alpha: Float64, eta: float, largest: float, targets: tuple[str, ...], *, slack: float = 1.0
+) -> None:
+    """Say that a criterion would have chosen a smaller α than rounded sums allow.
+
+    Only where η is above the rounding of float64 sums: there no penalty is needed at all.
+    ``slack`` is the step of the grid that α was chosen from.
+    """
+    held = np.flatnonzero(alpha <= eta * slack * (1 + 1e-6))
+    if len(held) and eta > FLOAT64_ROUNDING * largest:
+        names = ", ".join(targets[t] for t in held)
+        warnings.warn(
+            f"alpha={alpha[held[0]]:.3g} was chosen for {names} because no smaller one is allowed: "
+            f"η={eta:.3g} is the rounding in the sums, and they ask for less. Noise is "
+            'overestimated and the fit too stiff. Use sums="float64".',
+            NumericalWarning,
+            stacklevel=4,
+        )
 
 
 def require_rank(alpha: Float64, eigenvalues: Float64) -> None:

@@ -1,0 +1,113 @@
+"""Safety between the data: blocks that are held out, and sums as precise as the answer needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.answers.evidence import evidence
+from rff_stream.answers.foresight import Foresight
+from rff_stream.answers.gaps import FOLDS, block_of_rows, gap_test
+from rff_stream.errors import NumericalWarning
+from rff_stream.moments.accumulate import accumulate
+from rff_stream.pilot import Pilot, augmented_row
+
+QUIET: Any = {"random_state": 0, "progress": False}
+
+
+def smooth(x: Any) -> Any:
+    return np.sin(2 * x[:, 0]) * x[:, 1]
+
+
+def rough(x: Any) -> Any:
+    """A trend and a field that is rougher than a few columns can follow."""
+    z = rs.FourierFeatures.sample(rs.Laplacian(0.3), 2, 2000, rng=1, dtype="float64")(x)
+    return 2 * x[:, 0] + z @ np.random.default_rng(2).normal(size=2000) / 2000**0.5
+
+
+def clustered() -> tuple[Any, Any]:
+    """Rows in 16 clusters, their targets, and nothing between."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(-2, 2, (16, 2))
+    x = centres[rng.integers(16, size=3000)] + 0.1 * rng.normal(size=(3000, 2))
+    return x, rough(x) + 0.02 * rng.normal(size=3000)
+
+
+def test_blocks_are_compact_and_of_one_size(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(1000, 3))
+    block = block_of_rows(x, 5)
+    sizes = np.bincount(block)
+    assert len(sizes) == 32 and sizes.max() - sizes.min() <= 5
+    spread = np.mean([x[block == b].var(axis=0).sum() for b in range(32)])
+    assert spread < 0.5 * x.var(axis=0).sum()
+
+
+@pytest.mark.parametrize("n_components", [64, 400])
+def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> None:
+    """Through the R × R or the n × n system: a ridge regression of the rows that are left."""
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(-2, 2, (300, 2)), rng.uniform(0.5, 2, 300)
+    y = smooth(x)[:, None] + 0.1 * rng.normal(size=(300, 1))
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, n_components, rng=0, dtype="float64")
+    z, prior = features(x), features.prior()
+    (found,) = gap_test(z, x, y, w, prior, np.array([0.02]), 300.0, largest=300.0)
+    fold, missed = block_of_rows(x, 5) % FOLDS, 0.0
+    for k in range(FOLDS):
+        kept, out = fold != k, fold == k
+        mean_z = np.average(z[kept], axis=0, weights=w[kept])
+        mean_y = np.average(y[kept, 0], weights=w[kept])
+        centred, root = (z[kept] - mean_z) * np.sqrt(prior), np.sqrt(w[kept])[:, None]
+        system = (root * centred).T @ (root * centred) + 0.02 * np.eye(n_components)
+        coef = np.linalg.solve(system, centred.T @ (w[kept] * (y[kept, 0] - mean_y)))
+        fitted = mean_y + (z[out] - mean_z) * np.sqrt(prior) @ coef
+        missed += w[out] @ (y[out, 0] - fitted) ** 2
+    assert found.error == pytest.approx(np.sqrt(missed / w.sum()), rel=1e-8)
+    assert found.is_safe and found.error < found.trend_error
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(0.01, True), (2.0, False)])
+def test_sums_are_as_precise_as_the_answer_needs(noise: float, expected: bool) -> None:
+    """Row 200,001 made the default fit 13 times worse: the penalty sat on the rounding."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (2000, 2))
+    y = smooth(x) + noise * rng.normal(size=2000)
+    features = rs.FourierFeatures.sample(rs.Gaussian(0.8), 2, 128, rng=0)
+    pilot = Pilot(x, y[:, None], np.ones(2000))
+    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    row = augmented_row(features, pilot, ("a", "b"), ("y",))
+    assert seen.needs_float64(features, row, 3e5, None) is expected
+    assert seen.needs_float64(features, row, 3e5, 1e-6)
+    assert not seen.needs_float64(features, row, 3e5, 1.0)
+
+
+def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
+    """Evidence buys interpolation: the error was 20 times that of a linear trend, in silence."""
+    x, y = clustered()
+    pilot = Pilot(x, y[:, None], np.ones(len(x)))
+    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    features = rs.FourierFeatures.sample(rs.Matern(1.5, 1.2), 2, 128, rng=0)
+    row = augmented_row(features, pilot, ("a", "b"), ("y",))
+    found = evidence(accumulate(features, x, y, row=row))
+    with pytest.warns(NumericalWarning, match="between the data, predictions would swing"):
+        safe = seen.safe(features, found)
+    gap = np.random.default_rng(1).uniform(-1.8, 1.8, (500, 2))
+    slope, *_ = np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), y, rcond=None)
+    trend = np.column_stack([np.ones(len(gap)), gap]) @ slope
+    truth, z = rough(gap), features(gap)
+    before, after = (each.posterior().mean(z)[:, 0] for each in (found, safe))
+    errors = [np.sqrt(np.mean((each - truth) ** 2)) for each in (before, after, trend)]
+    assert safe.alpha > found.alpha and errors[1] < 2 * errors[2] < errors[0]
+
+
+def test_kind_data_keep_the_very_answer() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (1000, 2))
+    y = smooth(x) + 0.05 * rng.normal(size=1000)
+    pilot = Pilot(x, y[:, None], np.ones(1000))
+    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0)
+    found = evidence(accumulate(features, x, y))
+    assert seen.safe(features, found) is found
