@@ -123,3 +123,16 @@ def test_a_source(follow: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> No
     found = model.fit(toy.Counts(numbers, 0.001), y).predict(toy.Counts(numbers, 0.001))
     expected = model.fit(numbers * 0.001, y).predict(numbers * 0.001)
     np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_an_estimator(follow: Any, rows: Any, tmp_path: Path) -> None:
+    """Its answer is ridge's; it grows, is saved and loaded, and describes itself."""
+    module = follow("an estimator")
+    x, y = rows
+    model = module.PlainRidge(0.1, length_scale=1.0, random_state=0).fit(x, y)
+    same = rs.KernelRidge(alpha=0.1, n_components=64, length_scale=1.0, random_state=0).fit(x, y)
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    model.partial_fit(x + 1, y, batch="later").save(tmp_path / "M.zarr", moments=True)
+    again = rs.load(tmp_path / "M.zarr").update(x + 2, y)
+    assert type(again) is module.PlainRidge and again.n_rows_ == 1200
+    assert "1,200 fitted" in again._repr_html_()

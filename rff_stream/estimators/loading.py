@@ -10,27 +10,12 @@ from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.classifier import KernelClassifier
-from rff_stream.estimators.density import KernelDensity
-from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
-from rff_stream.estimators.kernel_pca import KernelPCA
-from rff_stream.estimators.kernel_ridge import KernelRidge
-from rff_stream.estimators.novelty import NoveltyDetector
 from rff_stream.model.stored import parameters_in
 from rff_stream.model.update import Later, Update
 from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.criteria import ChosenGroups, Weights, Where
 
 __all__ = ["count_in_store", "estimator_in", "keep_answer_in_store", "load"]
-
-KINDS: dict[str, type[Estimator]] = {
-    kind.__name__: kind
-    for kind in (
-        GaussianProcessRegressor, KernelClassifier, KernelDensity, KernelPCA, KernelRidge,
-        NoveltyDetector,
-    )
-}  # fmt: skip
-"""Estimators by the name that a store knows them under."""
 
 
 def load(
@@ -95,7 +80,8 @@ def load(
 
 def estimator_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Estimator:
     """The estimator that a store names, with its parameters and not fitted yet."""
-    kind: Any = KINDS[header["model"]]
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in Estimator.__subclasses__()}
+    kind = kinds[header["model"]]
     made: Estimator = kind(**parameters_in(header, arrays))
     return made
 
