@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,19 @@ class Processes:
         nanny: bool = False,
         memory: str = "2GiB",
         file_bytes: int | None = None,
+        before: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
-        """One more worker; with ``file_bytes`` no file that it writes can be longer."""
+        """One more worker; with ``file_bytes`` no file that it writes can be longer.
+
+        ``before`` is a command that starts another one, such as unshare.
+        """
         worker = self._start(
             "worker",
             *("--nthreads", str(threads), "--memory-limit", memory),
             "--nanny" if nanny else "--no-nanny",
             *("--local-directory", str(self.folder), "--death-timeout", "20", *arguments),
             file_bytes=file_bytes,
+            before=before,
         )
         self.workers.append(worker)
         return worker
@@ -94,7 +99,11 @@ class Processes:
         return list(self.workers)
 
     def _start(
-        self, what: str, *arguments: str, file_bytes: int | None = None
+        self,
+        what: str,
+        *arguments: str,
+        file_bytes: int | None = None,
+        before: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
         here = {name: text for name, text in os.environ.items() if not name.startswith("DASK_")}
         fixed = {"PYTHONPATH": str(ROOT), "DASK_CONFIG": str(self.folder)}
@@ -108,7 +117,7 @@ class Processes:
         command += [str(self.folder / "scheduler.json"), *arguments]
         with (self.folder / f"{what}.log").open("ab") as log:
             known = here | fixed | self.settings
-            return subprocess.Popen(command, stdout=log, stderr=log, env=known)
+            return subprocess.Popen([*before, *command], stdout=log, stderr=log, env=known)
 
     def stop(self) -> None:
         for process in (*self.workers, self.scheduler):

@@ -21,7 +21,7 @@ import rff_stream as rs
 from processes import BOUND, ROOT, Meanwhile, Processes, connected, family, kill, leaves_done, until
 from rff_stream import layout as layouts
 from rff_stream._array import Array
-from rff_stream.errors import ClusterError
+from rff_stream.errors import ClusterError, DataError
 from rff_stream.moments import Moments
 
 pytestmark = pytest.mark.cluster
@@ -317,3 +317,31 @@ def test_a_fit_goes_on_after_the_death_of_its_driver(
         found = checkpointed(store, path)
         assert leaves_done(client) - before < LEAVES, "what was finished is not read again"
     assert same_bits(found, expected)
+
+
+def test_a_worker_that_does_not_see_the_data_is_named(own: Processes, tmp_path: Path) -> None:
+    """One of two workers has nothing mounted where the data are; rows with gaps may be dropped."""
+    import xarray as xr
+
+    private = ("unshare", "--mount", "bash", "-c")
+    if subprocess.run([*private, "mount -t tmpfs none /mnt"], capture_output=True).returncode:
+        pytest.skip("mounts in a namespace of its own are not allowed here")
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    rows = {"y": ("t", np.sin(np.arange(N) / 500)), "x": ("t", np.arange(float(N)))}
+    data = xr.Dataset(rows)
+    data.to_zarr(folder / "d.zarr", encoding={v: {"chunks": (5000,)} for v in "xy"},
+                 consolidated=False)  # fmt: skip
+    own.add_worker()
+    own.add_worker(before=(*private, f'mount -t tmpfs none {folder} && exec "$@"', "bash"))
+    model = rs.KernelRidge(
+        n_components=R, length_scale=500.0, missing_rows="drop", progress=False, random_state=0
+    )
+    with connected(own, 2):
+        with pytest.raises(
+            DataError, match=r"was there when the run .*d.zarr is not there on"
+        ):
+            model.fit(folder / "d.zarr", "y")
+    kill(own.workers.pop())
+    with connected(own, 1):
+        assert model.fit(folder / "d.zarr", "y").n_rows_ == N
