@@ -338,9 +338,7 @@ def test_a_worker_that_does_not_see_the_data_is_named(own: Processes, tmp_path: 
         n_components=R, length_scale=500.0, missing_rows="drop", progress=False, random_state=0
     )
     with connected(own, 2):
-        with pytest.raises(
-            DataError, match=r"was there when the run .*d.zarr is not there on"
-        ):
+        with pytest.raises(DataError, match=r"was there when the run .*d.zarr is not there on"):
             model.fit(folder / "d.zarr", "y")
     kill(own.workers.pop())
     with connected(own, 1):

@@ -47,7 +47,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import rff_stream as rs
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, ModelError
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -260,3 +260,76 @@ def test_set_output_chooses_the_container(kind: str) -> None:
     assert list(labels.predict_proba(X).columns) == ["probability[c=no]", "probability[c=yes]"]
     model.set_output(transform="default")
     assert type(model.predict(X)) is np.ndarray
+
+
+def test_a_batch_of_a_table_is_known_by_its_content() -> None:
+    """Objects (labels that are strings) once entered by their addresses."""
+    frame = MAKE["pandas"](columns())
+    model = classifier().partial_fit(frame, "c", batch="a", inputs=["a", "b"])
+    again = MAKE["pandas"](columns())
+    assert model.partial_fit(again, "c", batch="a").n_rows_ == N
+    again.loc[7, "a"] = 5.0
+    with pytest.raises(ModelError, match="counted before with other rows"):
+        model.partial_fit(again, "c", batch="a")
+
+
+@pytest.mark.parametrize("kind", [*MAKE, "Arrow"])
+def test_rows_of_a_table_are_chosen_and_labelled_by_its_columns(kind: str) -> None:
+    X, plain = table(kind), columns()
+    kept = plain["a"] > 0
+    rows = np.c_[plain["a"], plain["b"]]
+    model = ridge().fit(X, "y", inputs=["a", "b"], where=[("a", ">", 0)])
+    same = ridge().fit(rows[kept], plain["y"][kept])
+    assert model.n_rows_ == kept.sum()
+    np.testing.assert_allclose(model.predict(X), same.predict(rows), rtol=1e-6)
+    groups = ridge().fit(X, "y", inputs=["a", "b"], by="c").residuals(X, "y", by="c")
+    assert set(groups) == {"no", "yes"}
+    assert sum(each.n for each in groups.values()) == N
+    density = rs.KernelDensity(n_components=32, random_state=0, progress=False)
+    assert density.fit(picked(X, ["a", "b"]), where=[("a", ">", 0)]).n_rows_ == kept.sum()
+    labels = classifier().fit(X, "c", inputs=["a", "b"], where=[("b", "<", 1)])
+    assert labels.n_rows_ == (plain["b"] < 1).sum()
+    assert labels.predict(X).shape == (N,)
+
+
+# --------------------------------------------------------------------------- sparse rows
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_sparse_rows_are_made_dense_by_slab(form: str, monkeypatch: Any) -> None:
+    """Same bits as dense rows, and no more of them dense at a time than a slab."""
+    from scipy import sparse
+
+    X = sparse.random_array((9000, 40), density=0.05, format=form, rng=np.random.default_rng(0))
+    dense = X.toarray()
+    y = dense.sum(axis=1)
+    sizes = []
+    toarray = sparse.csr_array.toarray
+
+    def seen(self: Any, *arguments: Any, **choices: Any) -> Any:
+        sizes.append(self.shape[0])
+        return toarray(self, *arguments, **choices)
+
+    monkeypatch.setattr(sparse.csr_array, "toarray", seen)
+    model = ridge().fit(X, y)
+    same = ridge().fit(dense, y)
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    np.testing.assert_array_equal(model.predict(X), same.predict(dense))
+    assert 0 < max(sizes) <= 8192
+    assert model.residuals(X, y).n == 9000
+    labels = classifier().fit(X, y > y.mean())
+    assert labels.score(X, y > y.mean()) == classifier().fit(dense, y > y.mean()).score(
+        dense, y > y.mean()
+    )
+
+
+def test_sparse_where_it_is_not_taken_is_refused_with_a_true_remedy() -> None:
+    from scipy import sparse
+
+    X = sparse.random_array((50, 3), density=0.5, format="csr", rng=np.random.default_rng(0))
+    y = np.asarray(X.sum(axis=1)).ravel()
+    with pytest.raises(TypeError, match=r"y is a sparse .*Convert it: y.toarray\(\)"):
+        ridge().fit(X, sparse.csr_array(y[:, None]))
+    model = ridge().partial_fit(X, y, batch="a")
+    assert ridge().partial_fit(X, y, batch="a").n_rows_ == 50
+    with pytest.raises(TypeError, match="toarray"):
+        model.partial_fit(X, y, batch="b")
+    assert model.partial_fit(X.toarray(), y, batch="b").n_rows_ == 100

@@ -218,6 +218,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.missing_rows == "drop"
+        tags.input_tags.sparse = True
         return tags
 
     def _restored(self, stored: StoredModel, *, chosen: bool) -> Self:

@@ -26,9 +26,16 @@ __all__ = [
 ]
 
 
-def in_memory(X: Any) -> bool:
-    """Whether X is an array, list or table in memory, without named dimensions."""
-    return kind_of(X) in ("array", "table")
+def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
+    """Whether X is an array, list or table in memory, without named dimensions.
+
+    A table whose rows are chosen or labelled by its columns is read by its source, as stored
+    data are: an array of its inputs would have lost them.
+    """
+    kind = kind_of(X)
+    named = isinstance(by, str) or _is_names(by)
+    chosen = any(getattr(each, "by", each) is not None for each in where)
+    return kind == "array" or (kind == "table" and not (named or chosen))
 
 
 def in_storage(X: Any) -> bool:
@@ -109,7 +116,10 @@ def checked_labels(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     if reset:
-        X = validate_data(estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric")
+        X = validate_data(
+            estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
+            accept_sparse="csr",
+        )  # fmt: skip
         _keep_names(estimator, names)
     else:
         X = checked_rows(estimator, given, missing_rows)
@@ -141,7 +151,10 @@ def checked_inputs(
     from sklearn.utils.validation import validate_data
 
     X, _, weight, names = _by_name(X, None, weight, inputs)
-    X = validate_data(estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric")
+    X = validate_data(
+        estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
+        accept_sparse="csr",
+    )  # fmt: skip
     _keep_names(estimator, names)
     return X, None if weight is None else _checked_weights(X, weight)
 
@@ -164,10 +177,13 @@ def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[A
     from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
     if missing_rows == "error":
-        X, y = validate_data(estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric")
+        X, y = validate_data(
+            estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric",
+            accept_sparse="csr",
+        )  # fmt: skip
         return X, y
     finite = _finite(missing_rows)
-    X = validate_data(estimator, X, ensure_all_finite=finite, dtype="numeric")
+    X = validate_data(estimator, X, ensure_all_finite=finite, dtype="numeric", accept_sparse="csr")
     y = check_array(y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y")
     check_consistent_length(X, y)
     return X, y
@@ -195,14 +211,17 @@ def checked_batch(
     return X, y if targets else None, None if weight is None else _checked_weights(X, weight)
 
 
-def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
+def checked_rows(estimator: Any, X: Any, missing_rows: str, *, sparse: bool = False) -> Any:
     """Rows in memory for prediction (n, d): columns of a table by name, others are ignored."""
     from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
     finite = _finite(missing_rows)
     if kind_of(X) != "table":
         X = plain_array(X) if is_masked(X) else X
-        return validate_data(estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric")
+        return validate_data(
+            estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric",
+            accept_sparse="csr" if sparse else False,
+        )  # fmt: skip
     table = table_of(X)
     names = _fitted_names(estimator, X)
     rows = table.matrix(table.names if names is None else names)

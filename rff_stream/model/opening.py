@@ -57,7 +57,8 @@ class Opened:
 
 def open_values(asked: Any, data: Data) -> Opened:
     """The rows of a regression; refuses data without a target."""
-    y, arrays, targets = data.y, in_memory(data.X), target_names(data.y)
+    arrays = in_memory(data.X, data.where, data.by)
+    y, targets = data.y, target_names(data.y)
     flat = y is None or isinstance(y, str) or getattr(y, "ndim", 1) == 1
     stand_in = copy.copy(asked)  # scikit-learn notes the columns on what it checks
     if arrays:
@@ -77,7 +78,7 @@ def open_values(asked: Any, data: Data) -> Opened:
 
 def open_inputs(asked: Any, data: Data) -> Opened:
     """The rows of an estimator that has no target: y is not looked at."""
-    arrays, stand_in = in_memory(data.X), copy.copy(asked)
+    arrays, stand_in = in_memory(data.X, data.where, data.by), copy.copy(asked)
     data = replace(data, y=None)
     if arrays:
         X, weight = checked_inputs(
@@ -91,7 +92,7 @@ def open_inputs(asked: Any, data: Data) -> Opened:
 
 def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
     """The rows of a classifier; ``fitted`` where it goes on from a fit."""
-    arrays, target, table = in_memory(data.X), target_names(data.y), None
+    arrays, target, table = in_memory(data.X, data.where), target_names(data.y), None
     stand_in = copy.copy(asked)
     if arrays:
         X, y, weight, table = checked_labels(

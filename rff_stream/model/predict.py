@@ -18,6 +18,7 @@ from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_sto
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
+from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 
@@ -54,9 +55,10 @@ def values_of_rows(
     """
     names, units = tuple(names), tuple(units) or ("",) * len(names)
     if in_memory(X):
-        rows = checked_rows(model, X, model.missing_rows)
+        rows = checked_rows(model, X, model.missing_rows, sparse=True)
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
-        warn_where_left_out_vary(rows, scale, model.columns_.inputs)
+        if not is_sparse(rows):
+            warn_where_left_out_vary(rows, scale, model.columns_.inputs)
         found = of_array(rows, function, model.columns_)
         return framed_like(model, X, found[:, 0] if flat else found, names)
     source = scored_source(model, Data(X, storage_options=storage_options))
@@ -99,7 +101,7 @@ def score_rows(model: Any, data: Data, statistic: Statistic, *, labels: bool = F
 
 def of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
     """Values (n, width) for an array in memory: at once, or in threads if it is long."""
-    if len(rows) <= DIRECT_ROWS:
+    if not is_sparse(rows) and len(rows) <= DIRECT_ROWS:
         with single_threaded_blas():
             return function(rows)
     source = open_source(rows, columns=columns, missing_rows="drop")

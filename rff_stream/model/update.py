@@ -22,6 +22,7 @@ from rff_stream.model.stored import keep_answer
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
 from rff_stream.sources.growth import PartSource, can_grow, check_unchanged, growth_of, record_of
+from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
@@ -298,4 +299,15 @@ def rows_of_batch(data: Data) -> tuple[Array | None, ...]:
             "update()."
         )
     given = data.X, data.y, data.sample_weight
-    return tuple(None if each is None else np.asarray(each) for each in given)
+    return tuple(part for each in given for part in hashable(each))
+
+
+def hashable(values: Any) -> tuple[Array | None, ...]:
+    """Values as arrays whose bytes are their content: objects as text, sparse ones in parts."""
+    if values is None:
+        return (None,)
+    if is_sparse(values):
+        rows = values.tocsr().sorted_indices()
+        return np.array(rows.shape), rows.data, rows.indices, rows.indptr
+    plain = np.asarray(values)
+    return (plain.astype(str) if plain.dtype.kind == "O" else plain,)
