@@ -12,6 +12,7 @@ from sklearn.decomposition import KernelPCA
 
 import rff_stream as rs
 from rff_stream.answers.components import components
+from rff_stream.errors import NumericalWarning
 
 R = 128
 QUIET: dict[str, Any] = {"n_map_components": R, "random_state": 0, "progress": False}
@@ -76,6 +77,7 @@ def test_what_cannot_be_is_refused(X):
 
 
 def test_features_that_are_constant_have_no_components():
-    model = rs.KernelPCA(2, **QUIET).fit(np.ones((20, 2)))
+    with pytest.warns(NumericalWarning, match="Constant in the 20 rows"):
+        model = rs.KernelPCA(2, **QUIET).fit(np.ones((20, 2)))
     assert model.explained_variance_.tolist() == [0, 0]
     assert model.explained_variance_ratio_.tolist() == [0, 0]
