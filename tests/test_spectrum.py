@@ -8,6 +8,7 @@ from scipy import linalg
 
 import rff_stream as rs
 from rff_stream.answers import spectrum as room
+from rff_stream.answers.components import components
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.spectrum import Spectrum, spectrum
@@ -106,3 +107,14 @@ def test_sums_of_float32_have_full_rank(monkeypatch):
     assert few.n_zeros == 0
     assert few.eta == full.eta > 1e-8
     assert (few.rotation == full.rotation).all()
+
+
+def test_components_of_few_rows_are_those_of_all_columns(monkeypatch):
+    moments = moments_of(40)
+    few = components(moments, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "FEW_ROWS", 0.0)
+        full = components(moments, 5)
+    np.testing.assert_allclose(few.variance, full.variance, rtol=1e-9)
+    np.testing.assert_allclose(few.rotation, full.rotation, atol=1e-9 * np.abs(full.rotation).max())
+    assert (components(moments, 60).variance[39:] == 0).all(), "more than there are directions"

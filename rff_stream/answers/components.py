@@ -12,6 +12,7 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.spectrum import span_of_few_rows
 from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments
 
@@ -74,8 +75,9 @@ def components(moments: Moments, n_components: int) -> Components:
 
     Notes
     -----
-    One partial eigen-decomposition of R×R. Signs are set by the largest entry of each
-    eigenvector, so that two fits agree. A variance below the rounding of the sums is 0.
+    One partial eigen-decomposition of R×R, or of the rank of few rows (n ≤ 0.6 R). Signs are set
+    by the largest entry of each eigenvector, so that two fits agree. A variance below the rounding
+    of the sums is 0.
 
     References
     ----------
@@ -95,10 +97,10 @@ def components(moments: Moments, n_components: int) -> Components:
     matrix *= root[:, None]
     matrix /= moments.weight
     total = float(np.trace(matrix))
-    values, vectors = linalg.eigh(
-        matrix, subset_by_index=(r - n_components, r - 1), check_finite=False
-    )
-    values, vectors = values[::-1], vectors[:, ::-1]
+    found = span_of_few_rows(matrix.copy(), moments.n) if moments.n < r else None
+    if found is None or len(found[0]) < n_components:
+        found = linalg.eigh(matrix, subset_by_index=(r - n_components, r - 1), check_finite=False)
+    values, vectors = (each[..., ::-1][..., :n_components] for each in found)
     largest = np.abs(vectors).argmax(axis=0)
     vectors = vectors * np.where(vectors[largest, np.arange(n_components)] < 0, -1.0, 1.0)
     floor = r * np.finfo(np.float64).eps * max(float(values[0]), 0.0)

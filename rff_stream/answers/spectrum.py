@@ -13,7 +13,7 @@ from rff_stream.answers.floor import rounding_floor
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
-__all__ = ["Spectrum", "decompose", "degrees_of_freedom", "spectrum"]
+__all__ = ["Spectrum", "decompose", "degrees_of_freedom", "span_of_few_rows", "spectrum"]
 
 FEW_ROWS = 0.6
 """n/R up to which work goes with the rank: at more, one decomposition of R×R is as cheap."""
@@ -110,31 +110,38 @@ def spectrum(moments: Moments, *, fit_intercept: bool = True) -> Spectrum:
 
 def decompose(system: System) -> Spectrum:
     """The spectrum of a system, whose matrix it overwrites."""
-    few = system.n <= FEW_ROWS * system.n_features
-    factor = _low_rank_factor(system) if few else None
-    if factor is None:
+    found = span_of_few_rows(system.matrix, system.n)
+    if found is None:
         eigenvalues, vectors = linalg.eigh(
             system.matrix.T, overwrite_a=True, check_finite=False, driver="evd"
         )
     else:
-        eigenvalues, vectors = _with_rest(*_range(factor), system.rhs)
+        eigenvalues, vectors = _with_rest(*found, system.rhs)
     rhs = vectors.T @ system.rhs
     vectors *= system.root_prior[:, None]
     return Spectrum(eigenvalues, vectors, rhs, replace(system, matrix=np.empty((0, 0))))
 
 
-def _low_rank_factor(system: System) -> Float64 | None:
+def span_of_few_rows(matrix: Float64, n: int) -> tuple[Float64, Float64] | None:
+    """λ (r,) > 0, increasing, and U (R, r) of G from n ≤ 0.6 R rows, or None.
+
+    None, and G as it was, for more rows and where n rows have no such rank.
+    """
+    factor = _low_rank_factor(matrix, n) if n <= FEW_ROWS * len(matrix) else None
+    return None if factor is None else _range(factor)
+
+
+def _low_rank_factor(matrix: Float64, n: int) -> Float64 | None:
     """L (R, r) with G = LLᵀ to rounding, r ≤ n; None, and G as it was, where n rows have no such L.
 
     Sums of float32 have full rank: their rounding is no smaller along other directions.
     """
-    matrix = system.matrix
     diagonal = matrix.diagonal().copy()
     # The triangle that LAPACK sees as the lower one is overwritten, the other one is kept.
     factor, pivots, rank, _ = lapack.dpstrf(
         matrix.T, tol=ZERO_PIVOT * max(float(diagonal.max()), 0.0), lower=1, overwrite_a=1
     )
-    if 0 < rank <= system.n:
+    if 0 < rank <= n:
         lower = np.empty((len(matrix), rank), order="F")
         lower[pivots - 1] = np.tril(factor[:, :rank])
         return lower
