@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -430,6 +431,72 @@ def section_import(options: argparse.Namespace) -> None:
     print_table(["", "CPU s"], table)
 
 
+SMALL_ROWS = (20, 100, 1000, 10_000)
+
+
+def small_pairs() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """Each estimator with its defaults, and scikit-learn's for the same task."""
+    from sklearn import decomposition, gaussian_process, kernel_ridge, neighbors, svm
+
+    import rff_stream as rs
+
+    quiet = {"progress": False, "random_state": 0}
+    white = gaussian_process.kernels.RBF(2.0) + gaussian_process.kernels.WhiteKernel(0.1)
+    return {
+        "KernelRidge, KernelRidge": (
+            lambda: rs.KernelRidge(**quiet),
+            lambda: kernel_ridge.KernelRidge(alpha=0.1, kernel="rbf", gamma=0.1),
+        ),
+        "GaussianProcessRegressor, the same": (
+            lambda: rs.GaussianProcessRegressor(**quiet),
+            lambda: gaussian_process.GaussianProcessRegressor(white),
+        ),
+        "KernelClassifier, SVC": (lambda: rs.KernelClassifier(**quiet), svm.SVC),
+        "KernelDensity, KernelDensity": (
+            lambda: rs.KernelDensity(**quiet),
+            lambda: neighbors.KernelDensity(bandwidth=0.5),
+        ),
+        "NoveltyDetector, OneClassSVM": (lambda: rs.NoveltyDetector(**quiet), svm.OneClassSVM),
+        "KernelPCA, KernelPCA": (
+            lambda: rs.KernelPCA(**quiet),
+            lambda: decomposition.KernelPCA(2, kernel="rbf"),
+        ),
+    }
+
+
+def fit_and_ask(make: Callable[[], Any], x: np.ndarray, y: np.ndarray) -> float:
+    """CPU seconds of a fit and its answers at the same rows."""
+    start = time.process_time()
+    model = make().fit(x, y)
+    getattr(model, "predict", getattr(model, "score_samples", getattr(model, "transform", None)))(x)
+    return time.process_time() - start
+
+
+def section_small(options: argparse.Namespace) -> None:
+    from threadpoolctl import threadpool_limits
+
+    print("\n### Small data\n")
+    print("Defaults: fit, and predict at the same rows, CPU s, ours / scikit-learn's, in turn, one")
+    print("BLAS thread. scikit-learn's Gaussian process is left out at 10,000 rows.\n")
+    sizes = SMALL_ROWS[:2] if options.quick else SMALL_ROWS
+    print_table(["ours, scikit-learn's", *(f"n={n:,}" for n in sizes)], [])
+    with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of densities that few rows do not resolve
+        for name, pair in small_pairs().items():
+            cells = [name]
+            for n in sizes:
+                x, values = rows(n, 0)
+                y = (values > 0).astype(int) if "Classifier" in name else values
+                left_out = "Gaussian" in name and n > 1000
+                turns_each = 3 if n <= 100 else 1
+                both = pair[:1] if left_out else pair
+                found = [[fit_and_ask(make, x, y) for make in both] for _ in range(turns_each)]
+                cells.append(
+                    " / ".join(f"{min(column):.3f}" for column in zip(*found, strict=True))
+                )
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def section_features(options: argparse.Namespace) -> None:
     import features  # beside this file
 
@@ -470,9 +537,21 @@ def print_machine() -> None:
         model = next(names, model)
     print(
         f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, SciPy {scipy.__version__}",
+        f"NumPy {np.__version__}, SciPy {scipy.__version__}; BLAS {blas_kernels()}",
         flush=True,
     )
+
+
+def blas_kernels() -> str:
+    """The BLAS libraries and the processor that their kernels are for."""
+    from threadpoolctl import threadpool_info
+
+    found = {
+        f"{each['internal_api']} {each['version']} ({each.get('architecture', '?')})"
+        for each in threadpool_info()
+        if each["user_api"] == "blas"
+    }
+    return ", ".join(sorted(found))
 
 
 def memory_for_scikit_learn(size: int) -> bool:
@@ -492,7 +571,7 @@ def stored(folder: Path, n: int, dtype: str = "float32") -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sections", default="hot,fit,growth,choices,import,features")
+    parser.add_argument("--sections", default="small,hot,fit,growth,choices,import,features")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
@@ -519,6 +598,8 @@ def main() -> None:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="rff-stream-bench-"))
     print_machine()
     try:
+        if "small" in sections:
+            section_small(options)
         if "hot" in sections:
             section_hot(options)
         if "fit" in sections:
