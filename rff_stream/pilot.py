@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
@@ -35,6 +35,12 @@ MEDIAN_ROWS = 1024
 
 FAR = 2.0**100
 """Length-scale of an input that is left out of a map: divided by it, all values are the same."""
+
+SMALLEST, LARGEST = 1e-140, 1e140
+"""By how much inputs and targets may vary: products of two are numbers of float64."""
+
+SMALLEST_WEIGHT = 1e-80
+"""Of a row; the largest one is its inverse. Penalties are compared with sums of weights."""
 
 ROBUST_ROWS = 50
 """Rows from which quartiles say what a scale is."""
@@ -65,6 +71,16 @@ class Pilot:
     y: Float64
     w: Float64
     inputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, values in (("input", self.x), ("target", self.y)):
+            spread = np.abs(values - values[:1]).max(axis=0, initial=0.0)
+            for j in np.flatnonzero((spread > 0) & ~((spread > SMALLEST) & (spread < LARGEST))):
+                name = self._name(int(j)) if what == "input" else f"y{j}"
+                raise _out_of_range(f"The {what} {name} varies by {spread[j]:.3g}", what)
+        for weight in (self.w.min(initial=1.0), self.w.max(initial=1.0)):
+            if not SMALLEST_WEIGHT < weight < 1 / SMALLEST_WEIGHT:
+                raise _out_of_range(f"A row has weight {weight:.3g}", "weights")
 
     @property
     def origin(self) -> Float64:
@@ -201,6 +217,13 @@ def augmented_row(
         inputs=inputs,
         targets=targets,
         units=units,
+    )
+
+
+def _out_of_range(fact: str, what: str) -> DataError:
+    return DataError(
+        f"{fact}: squares and sums of such numbers leave the range of float64, and a fit would be "
+        f"wrong. Multiply the {what} by a constant, so that its scale is nearer to 1."
     )
 
 
