@@ -111,3 +111,26 @@ def test_kind_data_keep_the_very_answer() -> None:
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0)
     found = evidence(accumulate(features, x, y))
     assert seen.safe(features, found) is found
+
+
+def test_the_default_fit_of_many_rows_is_no_worse_than_that_of_fewer() -> None:
+    rng = np.random.default_rng(0)
+    test, errors = rng.uniform(-2, 2, (1000, 2)), []
+    for n in (2000, 200_001):
+        x = rng.uniform(-2, 2, (n, 2))
+        y = smooth(x) + 0.05 * rng.normal(size=n)
+        model = rs.KernelRidge(n_components=64, length_scale=1.2, **QUIET).fit(x, y)
+        errors.append(np.sqrt(np.mean((model.predict(test) - smooth(test)) ** 2)))
+    assert model.plan_.sums == "float64"
+    assert errors[1] < errors[0]
+
+
+def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
+    x, y = clustered()
+    model = rs.KernelRidge(n_components=128, length_scale=1.2, kernel="matern", **QUIET)
+    with pytest.warns(NumericalWarning, match="would swing"):
+        model.fit(x, y)
+    model.save(tmp_path / "m.zarr", moments=True)
+    with pytest.warns(NumericalWarning, match="would swing"):
+        again = rs.load(tmp_path / "m.zarr").update(x[:50], y[:50], batch="more")
+    assert again.alpha_ == pytest.approx(model.alpha_, rel=0.1)

@@ -304,7 +304,7 @@ def test_outliers_of_training_do_not_hide_others() -> None:
 def test_numbers_whose_squares_are_none_are_refused(factor: float, what: str) -> None:
     """A poor fit with NumPy's warnings, or an error that named no column."""
     x = np.random.default_rng(0).uniform(1, 2, (50, 2))
-    with pytest.raises(DataError, match=f"The {what} .* varies by .* Multiply the {what}"):
+    with pytest.raises(DataError, match=rf"The {what} .* varies by .* Multiply the {what}"):
         if what == "input":
             pilot_of(x * [1.0, factor])
         else:
@@ -315,5 +315,5 @@ def test_numbers_whose_squares_are_none_are_refused(factor: float, what: str) ->
 def test_weights_that_vanish_beside_any_penalty_are_refused(weight: float) -> None:
     x = np.random.default_rng(0).uniform(1, 2, (50, 2))
     model = rs.KernelRidge(n_components=16, random_state=0, progress=False)
-    with pytest.raises(DataError, match="A row has weight .* Multiply the weights"):
+    with pytest.raises(DataError, match=r"A row has weight .* Multiply the weights"):
         model.fit(x, x[:, 0], np.full(50, weight))

@@ -14,10 +14,11 @@ from rff_stream.answers.floor import largest_eigenvalue
 from rff_stream.answers.gaps import FEWEST_ROWS, MOST_ROWS, GapTest, gap_test
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
-from rff_stream.moments import AugmentedRow
+from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
+from rff_stream.pilot import Pilot
 
-__all__ = ["FLOOR_A_ROW", "Foresight"]
+__all__ = ["FLOOR_A_ROW", "Foresight", "safe_evidence"]
 
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at
@@ -93,6 +94,22 @@ class Foresight:
         for test, name in zip(tests, system.targets, strict=True):
             _warn(test, name)
         return evidence_at(found.spectrum, np.array([test.least_alpha for test in tests]))
+
+
+def safe_evidence(
+    features: FeatureMap, moments: Moments, *, fit_intercept: bool = True
+) -> Evidence:
+    """Noise and signal by evidence, with a larger α where held-out blocks say that it explodes.
+
+    The blocks are of the moments' own sample of rows: nothing is read for them.
+    """
+    found, d = evidence(moments, fit_intercept=fit_intercept), len(moments.row.inputs)
+    rows = moments.sample.rows
+    if len(rows) < FEWEST_ROWS:
+        return found
+    pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs)
+    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    return seen.safe(features, found)
 
 
 def _warn(test: GapTest, name: str) -> None:

@@ -11,8 +11,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.evidence import evidence, evidence_at
+from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.floor import alpha_of_targets
+from rff_stream.answers.foresight import safe_evidence
 from rff_stream.answers.local import leave_one_out
 from rff_stream.answers.posterior import Posterior, conformal_quantile
 from rff_stream.estimators import regression
@@ -272,7 +273,7 @@ class ProcessRecipe(RegressionRecipe):
             return self.local_answer(fitted, None if isinstance(noise, str) else noise)
         asked, moments = self.asked, fitted.whole
         if isinstance(asked.noise, str):
-            found = evidence(moments, fit_intercept=asked.fit_intercept)
+            found = safe_evidence(fitted.features, moments, fit_intercept=asked.fit_intercept)
         else:
             found = evidence_at(moments, asked.noise, fit_intercept=asked.fit_intercept)
         posterior = found.posterior()

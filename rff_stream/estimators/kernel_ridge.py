@@ -11,8 +11,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
-from rff_stream.answers.evidence import evidence
 from rff_stream.answers.floor import Floor, alpha_of_targets
+from rff_stream.answers.foresight import safe_evidence
 from rff_stream.answers.refine import refined
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.selection import cross_validate, gcv
@@ -218,7 +218,7 @@ class RidgeRecipe(RegressionRecipe):
         """Ridge regression in the columns of one map."""
         asked, moments, selection = self.asked, fitted.whole, None
         if _is(asked.alpha, "evidence"):
-            found = evidence(moments, fit_intercept=asked.fit_intercept)
+            found = safe_evidence(fitted.features, moments, fit_intercept=asked.fit_intercept)
             solved = ridge_at(found.spectrum, found.alpha)
         else:
             alpha, selection = self.penalty(fitted)

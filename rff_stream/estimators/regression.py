@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.early_stopping import State
+from rff_stream.answers.foresight import Foresight
 from rff_stream.answers.local import LocalPosterior
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.local import answer_locally, draw_locally, is_local, local_sizes
@@ -39,8 +40,9 @@ from rff_stream.model.recipe import Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.moments import AugmentedRow
+from rff_stream.moments.accumulate import resolve_sums
 from rff_stream.moments.cells import CellMoments
-from rff_stream.pilot import augmented_row
+from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import Plan
 from rff_stream.predictor import LinearPredictor, LocalPredictor, RowFunction
 from rff_stream.sources import Columns
@@ -164,7 +166,25 @@ class RegressionRecipe(Recipe):
                 dtype=asked.dtype,
             )  # fmt: skip
             row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
-        return Draft(features, row, {"length_scale": np.asarray(length_scale_of(kernel))})
+            scales = {"length_scale": np.asarray(length_scale_of(kernel))}
+            if self.needs_float64(reading, pilot, features, row):
+                scales["float64_sums"] = np.ones(1)
+        return Draft(features, row, scales)
+
+    def needs_float64(
+        self, reading: Reading, pilot: Pilot, features: FeatureMap, row: AugmentedRow
+    ) -> bool:
+        """Whether sums="auto" is float64 beyond its number of rows, for the pilot's penalty."""
+        n_rows = rows_of(reading.source)
+        if self.asked.sums != "auto" or resolve_sums("auto", int(n_rows)) == "float64":
+            return False
+        seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+        asked = getattr(self.asked, "alpha", getattr(self.asked, "noise", None))
+        return seen.needs_float64(features, row, n_rows, None if isinstance(asked, str) else asked)
+
+    def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+        wanted = "float64_sums" in scales and self.asked.sums == "auto"
+        return replace(plan, sums="float64") if wanted else plan
 
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
         return {"length_scale": scale_of_map(features)}

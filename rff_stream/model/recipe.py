@@ -140,6 +140,10 @@ class Recipe(ABC):
         }
         return reading.plan(size, **asked | more)
 
+    def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+        """The plan with sums as precise as the answer needs, as far as the pilot told."""
+        return plan
+
     def add_up(
         self,
         reading: Reading,
@@ -179,6 +183,7 @@ class Recipe(ABC):
             draft = self.draw(reading, opened.columns, before)
         if checkpoint is not None:
             checkpoint.begin(draft.row, plan.order, *draft_of(draft))
+        plan = self.precise(plan, draft.scales)
         groups, seen = self.add_up(
             reading, draft.features, draft.row, plan, grouped=grouped, checkpoint=checkpoint
         )
@@ -189,7 +194,7 @@ class Recipe(ABC):
     ) -> tuple[Groups, int]:
         """The sums of later rows with the map of the fit, and how many were looked at."""
         reading = Reading(opened.source, progress=self.asked.progress)
-        plan = self.plan(reading, fitted.columns, fitted.features)
+        plan = self.precise(self.plan(reading, fitted.columns, fitted.features), fitted.scales)
         groups, seen = self.add_up(reading, fitted.features, row, plan, grouped=grouped)
         return groups or {None: self.nothing(fitted, row)}, seen
 

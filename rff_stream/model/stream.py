@@ -57,6 +57,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     leaves = leaves_of(opened.source, plan.layout)
     held = held_out(len(leaves))
     draft = recipe.draw(reading, opened.columns, None)
+    plan = recipe.precise(plan, draft.scales)
     empty = Fitted(
         columns=opened.columns,
         features=draft.features,
