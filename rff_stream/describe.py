@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.words import format_bytes
+from rff_stream.words import format_bytes, printable
 
 __all__ = [
     "Card",
@@ -54,7 +54,8 @@ class Card:
     def line(self, *names: str) -> str:
         """ "<Title: a, b>": some of the texts on one line."""
         texts = dict(self.rows)
-        return f"<{self.title}: {', '.join(texts[name] for name in names if texts.get(name))}>"
+        shown = ", ".join(texts[name] for name in names if texts.get(name))
+        return printable(f"<{self.title}: {shown}>")
 
     def html(self) -> str:
         """The title, the rows as a table, and the tables under their captions."""

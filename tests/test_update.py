@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from click.testing import CliRunner
 
@@ -331,3 +332,16 @@ def test_the_command_says_what_it_counted(cube, stored):
     refused = run("update", stored, cube)
     assert refused.exit_code == 3 and "changed in time 0:5" in refused.stderr
     assert run("update", stored, cube, "--batch", "a", "--by", "b").exit_code == 2
+
+
+def test_the_content_of_a_named_batch_is_all_of_it():
+    def cube(values: Any) -> xr.Dataset:
+        return xr.Dataset({"y": ("i", values), "x": ("i", np.linspace(0, 1, 20_000))})
+
+    values = np.random.default_rng(0).normal(size=20_000)
+    model = rs.KernelRidge(n_components=16, length_scale=1.0, random_state=0, progress=False)
+    model.fit(cube(values + 1), "y").update(cube(values), batch="k")
+    assert model.update(cube(values), batch="k").n_rows_ == 40_000
+    values[1:4] = 1e6
+    with pytest.raises(ModelError, match="'k' was counted before with other rows"):
+        model.update(cube(values), batch="k")

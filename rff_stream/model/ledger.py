@@ -52,10 +52,13 @@ class Ledger:
             found["records"] = [dict(record) for record in self.records]
         return found | ({"batches": dict(self.batches)} if self.batches else {})
 
-    def knows(self, batch: str, content: str) -> bool:
-        """Whether this batch was counted; refuses other content under its name."""
+    def knows(self, batch: str, content: str, before: str = "") -> bool:
+        """Whether this batch was counted; refuses other content under its name.
+
+        ``before`` is what an older rff_stream would have called the same content.
+        """
         known = self.batches.get(batch)
-        if known is not None and known != content:
+        if known is not None and known not in (content, before):
             raise ModelError(
                 f"The batch {batch!r} was counted before with other rows ({known[:12]}…, now "
                 f"{content[:12]}…). A name stands for one content: give another, and forget this "

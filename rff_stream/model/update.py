@@ -21,7 +21,14 @@ from rff_stream.model.recipe import Recipe
 from rff_stream.model.stored import keep_answer
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
-from rff_stream.sources.growth import PartSource, can_grow, check_unchanged, growth_of, record_of
+from rff_stream.sources.growth import (
+    PartSource,
+    can_grow,
+    check_unchanged,
+    growth_of,
+    record_of,
+    whole_content,
+)
 from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
@@ -248,8 +255,9 @@ def new_batch(
         )
     source = opened.source
     whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
-    content = source.generation() if whole is None else digest(record_of(source, *whole))
-    if not ledger.knows(later.batch, content):
+    content = whole_content(source) if whole is None else digest(record_of(source, *whole))
+    before = source.generation() if whole is None else ""  # as batches were known by once
+    if not ledger.knows(later.batch, content, before):
         groups, seen = read(recipe, fitted, opened, row)
         yield Added(later.batch, groups, seen, Ledger(batches={later.batch: content}))
 

@@ -19,13 +19,21 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
-from rff_stream.sources.identity import stamps_of
+from rff_stream.sources.identity import content_of, stamps_of
 from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Selection, Source
 from rff_stream.sources.trace import Traced
 from rff_stream.sources.values import as_text, listed
 from rff_stream.sources.variable import Variable
 
-__all__ = ["Growth", "PartSource", "can_grow", "check_unchanged", "growth_of", "record_of"]
+__all__ = [
+    "Growth",
+    "PartSource",
+    "can_grow",
+    "check_unchanged",
+    "growth_of",
+    "record_of",
+    "whole_content",
+]
 
 MOST_STAMPS = 1024
 """Hashes in a record; longer arrays have several rows of chunks in one."""
@@ -54,6 +62,13 @@ def can_grow(source: Source) -> bool:
     if not isinstance(source, GridSource) or source.graph is not None or not source.dims:
         return False
     return any(_stored(variable) for variable in source.variables)
+
+
+def whole_content(source: Source) -> str:
+    """Hash of all that a source holds, as far as it is in memory or its files tell."""
+    if not isinstance(source, GridSource):
+        return source.generation()
+    return content_of(source.variables, source.graph)
 
 
 def record_of(

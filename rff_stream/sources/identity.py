@@ -14,7 +14,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.values import as_text, is_from, is_sparse
 from rff_stream.sources.variable import Variable
 
-__all__ = ["generation_of", "names_of_chunks", "of_graph", "stamps_of"]
+__all__ = ["content_of", "generation_of", "names_of_chunks", "of_graph", "stamps_of"]
 
 SAMPLED = 4096
 """Values of an array in memory that enter the hash."""
@@ -24,6 +24,19 @@ def generation_of(variables: Sequence[Variable], graph: Mapping[Any, Any] | None
     """One hash of all variables, and of the stored arrays that the graph reads."""
     named = [[variable.name, list(variable.dims), identity(variable)] for variable in variables]
     return digest([named, of_graph(graph)])
+
+
+def content_of(variables: Sequence[Variable], graph: Mapping[Any, Any] | None) -> str:
+    """As :func:`generation_of`, of every value in memory: what the name of a batch stands for."""
+    named = [[variable.name, list(variable.dims), whole(variable)] for variable in variables]
+    return digest([named, of_graph(graph)])
+
+
+def whole(variable: Variable) -> Any:
+    """As :func:`identity`, of every value in memory."""
+    if variable.kind == "memory":
+        return of_memory(variable.data, most=variable.data.size)
+    return identity(variable)
 
 
 def identity(variable: Variable) -> Any:
@@ -37,12 +50,12 @@ def identity(variable: Variable) -> Any:
     return of_file(variable.file)
 
 
-def of_memory(values: Array) -> str:
-    """Shape, dtype and a strided sample of the values."""
+def of_memory(values: Array, most: int = SAMPLED) -> str:
+    """Shape, dtype and a strided sample of about so many values."""
     if is_sparse(values):
         stored = values.data, values.indices  # type: ignore[attr-defined]
-        return digest([list(values.shape), *(of_memory(np.asarray(each)) for each in stored)])
-    sample = np.asarray(values.flat[:: max(1, values.size // SAMPLED)])
+        return digest([list(values.shape), *(of_memory(np.asarray(each), most) for each in stored)])
+    sample = np.asarray(values.flat[:: max(1, values.size // max(1, most))])
     kind = [values.dtype.str, list(values.shape)]
     if sample.dtype.kind in "biufc":
         return digest(kind, {"sample": sample})
