@@ -36,6 +36,7 @@ accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/regression.py --rivals
 	$(BIN)/python tests/accuracy/maps.py
 	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
+	$(BIN)/python tests/accuracy/local.py --rivals
 	$(BIN)/python tests/accuracy/hermite.py
 	$(BIN)/python tests/accuracy/classification.py --rivals
 	$(PYTEST) -m accuracy tests $(PYTEST_ARGS)

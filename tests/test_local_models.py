@@ -283,6 +283,35 @@ def test_wrong_choices_are_refused(rng, tmp_path):
         rs.load(tmp_path / "small.zarr").update(X, y)
 
 
+def test_the_command_line_fits_scores_and_inspects_cells(rng, tmp_path):
+    from click.testing import CliRunner
+
+    from rff_stream.cli import main
+
+    grid(rng).to_zarr(tmp_path / "cube.zarr", zarr_format=3)
+
+    def run(*words):
+        return CliRunner().invoke(main, [str(word) for word in words])
+
+    cube, model_at = tmp_path / "cube.zarr", tmp_path / "model.zarr"
+    asked = ["--inputs", "time,lat,lon", "--target", "air", "--dim", "time,lat,lon"]
+    asked += ["--missing-rows", "drop", "--cells", "24,2,4", "--length-scale", "6,5,10"]
+    planned = run("plan", cube, *asked)
+    assert planned.exit_code == 0, planned.output
+    assert "2 trees of 4" in planned.output
+    fitted = run("fit", cube, *asked, "--model", model_at, "--holdout", "0.2")
+    assert fitted.exit_code == 0, fitted.output
+    scored = run("score", cube, "--model", model_at, "--holdout", "0.2")
+    assert scored.exit_code == 0 and "R² 0.9" in scored.output, scored.output
+    assert "Cells(n_components=24" in run("inspect", model_at).output
+    wrong = run("fit", cube, *asked[:-4], "--cells", "24")
+    assert wrong.exit_code == 2 and "R,TREES" in wrong.output
+    odd = run("fit", cube, *asked[:-4], "--cells", "24,2,6")
+    assert odd.exit_code == 2 and "n_cells=6" in odd.output
+    both = run("fit", cube, *asked, "--classify", "squared")
+    assert both.exit_code == 2 and "--cells is for numbers" in both.output
+
+
 def test_the_number_of_cells_follows_the_rows():
     assert Cells().cells_of(100) == 1
     assert Cells().cells_of(41_157) == 128

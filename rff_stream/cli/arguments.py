@@ -66,6 +66,7 @@ class Learner:
     sums: Literal["auto", "float32", "float64"]
     classify: Literal["squared", "logistic", "squared_hinge"] | None = None
     estimator: Literal["ridge", "gp"] = "ridge"
+    cells: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,11 @@ learner = group(
     click.option(
         "--n-components", type=click.IntRange(min=1), default=2048, show_default=True,
         metavar="R", help="Random features: more where df comes near R. Time grows as R².",
+    ),
+    click.option(
+        "--cells", type=values.cells, metavar="R,TREES[,CELLS]",
+        help="Cut the data into cells with R features of their own, as 256,4: for structure that "
+        "features of the whole space cannot hold. Length-scales are then found in the data.",
     ),
     click.option(
         "--alpha", type=values.alpha, default="evidence", show_default=True, metavar="ALPHA",

@@ -152,7 +152,9 @@ def planned(source: Any, learner: Learner, machine: Machine, workers: int | None
     """
     from dask.system import CPU_COUNT
 
+    from rff_stream.estimators.local import local_sizes
     from rff_stream.execution import Reading
+    from rff_stream.layout import rows_of
     from rff_stream.planning import check_memory
     from rff_stream.planning import plan as plan_for
 
@@ -161,11 +163,12 @@ def planned(source: Any, learner: Learner, machine: Machine, workers: int | None
         "dtype": learner.dtype,
         "n_groups": FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,
     }
+    sizes: dict[str, Any] = {"n_features": learner.n_components}
+    if learner.cells is not None:
+        sizes = local_sizes(learner.cells, rows_of(source))
     if workers is None:
-        return Reading(source).plan(learner.n_components, memory=machine.memory, **choices)
+        return Reading(source).plan(**sizes, memory=machine.memory, **choices)
     threads = machine.threads or CPU_COUNT
-    found = plan_for(
-        source, n_features=learner.n_components, threads=threads, workers=workers, **choices
-    )
+    found = plan_for(source, **sizes, threads=threads, workers=workers, **choices)
     check_memory(found, machine.memory)
     return found

@@ -60,6 +60,11 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
 
     alpha: Any = learner.alpha
     make: Any = rs.KernelRidge
+    if learner.cells is not None and learner.classify is not None:
+        raise click.UsageError(
+            "--cells is for numbers, but --classify asks for labels. Leave one of them out."
+        )
+    chosen = {} if learner.cells is None else {"features": learner.cells}
     if learner.estimator == "gp":
         return gaussian_process(learner, selection, machine, seed)
     if learner.classify is not None:
@@ -76,6 +81,7 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
         sums=learner.sums,
         memory=machine.memory,
         random_state=seed,
+        **chosen,
     )
 
 
@@ -92,6 +98,7 @@ def gaussian_process(
         )
     import rff_stream as rs
 
+    chosen = {} if learner.cells is None else {"features": learner.cells}
     return rs.GaussianProcessRegressor(
         kernel_of(learner),
         learner.length_scale,
@@ -102,6 +109,7 @@ def gaussian_process(
         sums=learner.sums,
         memory=machine.memory,
         random_state=seed,
+        **chosen,
     )
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "KernelName",
     "address",
     "alpha",
+    "cells",
     "condition",
     "length_scale",
     "memory",
@@ -50,6 +51,21 @@ def names(text: str) -> tuple[str, ...]:
     if not all(found):
         raise click.BadParameter(f"{text!r} has an empty name. Separate names by single commas.")
     return found
+
+
+def cells(text: str) -> Any:
+    """ "256,4" or "256,4,1024" -> columns of a cell, trees, and cells of each."""
+    from rff_stream.features import Cells
+
+    parts = text.split(",")
+    if not (2 <= len(parts) <= 3 and all(part.strip().isdigit() for part in parts)):
+        raise click.BadParameter(
+            f"{text!r} is not R,TREES or R,TREES,CELLS in whole numbers. Write for instance 256,4."
+        )
+    try:
+        return Cells(*map(int, parts))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def condition(text: str) -> tuple[str, str, str]:

@@ -263,9 +263,9 @@ class LocalFeatures:
         np.divide(U - centre, self._scale, out=columns[:, :d])
         np.einsum("ij,ij->i", columns[:, :d], columns[:, :d], out=columns[:, d + 1])
         columns[:, :d] *= -2
-        squared = rows @ columns.T
+        squared = (rows @ columns.T).astype(out.dtype, copy=False)
         np.maximum(squared, 0, out=squared)
-        out[...] = kernel.of_squared_distance(squared.astype(out.dtype, copy=False))
+        out[...] = kernel.of_squared_distance(squared)
 
     def factor(self, tree: int, cell: int) -> Array:
         """L_c, packed (R(R+1)/2,), in ``dtype``; kept once it is computed."""

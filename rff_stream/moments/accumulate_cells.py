@@ -21,7 +21,7 @@ from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["CellAccumulator", "accumulate_cells", "cell_row", "plain_cell_row", "waiting_rows"]
 
-FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 256
+FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 512
 """Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
 
 They cost d + T + 1 numbers each; a visit of a cell costs one sweep over its packed triangle.
@@ -143,7 +143,11 @@ class CellAccumulator:
         self._y = np.empty((size, row.n_targets))
         self._w = np.ones(size)
         self._weighted = False
-        self._sums: dict[int, _Cell] = {}
+        self._cells: dict[int, _Cell] = {}
+        # Pages of cells without rows are never touched, and take no memory.
+        shape = (features.n_trees * features.n_cells, triangle_size(row.width))
+        self._totals = np.zeros(shape)
+        self._value: CellMoments | None = None
         stride = -(-row.width // 16) * 16
         flat = aligned_bytes(BATCH_ROWS * stride * self._dtype.itemsize).view(self._dtype)
         self._batch = flat.reshape(BATCH_ROWS, stride)[:, : row.width]
@@ -159,6 +163,8 @@ class CellAccumulator:
                 f"Rows have {x.shape[1]} inputs and {y.shape[1]} targets but the sums are of "
                 f"{self._x.shape[1]} and {self._y.shape[1]}. Use a row and a map of these columns."
             )
+        if self._value is not None:
+            raise ValueError("The sums were taken already. Open another accumulator for more rows.")
         if self._sample.size:
             self._sample = self._sample.with_rows(rows_places, x, y, w)
         start = 0
@@ -174,13 +180,18 @@ class CellAccumulator:
                 self._sort()
 
     def result(self) -> CellMoments:
-        """The moments of all rows taken so far."""
-        self._sort()
-        cells = np.array(sorted(self._sums), np.int64)
-        held = [self._sums[cell] for cell in cells.tolist()]
-        sums = np.empty((len(held), triangle_size(self._row.width)))
-        for each, target in zip(held, sums, strict=True):
-            each.write(self._row, target)
+        """The moments of all rows; no more are taken afterwards."""
+        if self._value is None:
+            self._sort()
+            self._value = self._finished()
+        return self._value
+
+    def _finished(self) -> CellMoments:
+        cells = np.array(sorted(self._cells), np.int64)
+        held = [self._cells[cell] for cell in cells.tolist()]
+        for each in held:
+            each.finish(self._row)
+        whole = len(cells) == len(self._totals)
         return CellMoments(
             row=self._row,
             n_trees=self._features.n_trees,
@@ -188,7 +199,7 @@ class CellAccumulator:
             cells=cells,
             counts=np.array([each.count for each in held], np.int64),
             powers=np.array([each.powers for each in held]).reshape(-1, 2),
-            sums=sums,
+            sums=self._totals if whole else self._totals[cells],
             sample=self._sample,
         )
 
@@ -226,9 +237,9 @@ class CellAccumulator:
 
     def _held(self, tree: int, cell: int) -> _Cell:
         key = tree * self._features.n_cells + cell
-        if key not in self._sums:
-            self._sums[key] = _Cell(self._row.width)
-        return self._sums[key]
+        if key not in self._cells:
+            self._cells[key] = _Cell(self._totals[key])
+        return self._cells[key]
 
     def _augmented(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
         """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 512 rows; a buffer."""
@@ -253,16 +264,15 @@ class CellAccumulator:
 class _Cell:
     """The sums of one cell."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, total: Float64) -> None:
         self.count = 0
         self.powers = np.zeros(2)
-        self.total = np.zeros(triangle_size(width))
+        self.total = total
         self.border: Float64 | float = 0.0
 
-    def write(self, row: AugmentedRow, out: Float64) -> None:
-        """Packed M_c in units of y; counts and targets from float64 values."""
+    def finish(self, row: AugmentedRow) -> None:
+        """Bring M_c into units of y; counts and targets from float64 values."""
         at, r = places(row.width), row.n_features
         scale = np.concatenate([[1.0], row.target_scale])
-        out[...] = self.total
-        out[at[r:, :r]] *= scale[:, None]
-        out[at[r:, r:]] = self.border * scale[:, None] * scale
+        self.total[at[r:, :r]] *= scale[:, None]
+        self.total[at[r:, r:]] = self.border * scale[:, None] * scale
