@@ -14,15 +14,16 @@ Exact, dense and small: 20 windows of 256 rows cost a second for 60 steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
-from scipy import optimize
+from scipy import linalg, optimize
 from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
+from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.answers.system import mirror_lower
 from rff_stream.kernels import ExactKernel, RadialKernel
 
@@ -34,10 +35,14 @@ __all__ = [
     "neighbour_scale",
     "scattered_windows",
     "search_windows",
+    "sparse_evidence",
 ]
 
 RANGE = 1e3
 """Length-scales are looked for within this factor of where they start."""
+
+NUGGET = 1e-8
+"""ε of the landmarks, in units of k(x, x)."""
 
 LEAST_ALPHA, MOST_ALPHA = 1e-8, 1e2
 """Ends of the search over α = σₙ²/σ_f² of rows of weight 1."""
@@ -51,6 +56,13 @@ FLAT = 1e-6
 
 FAILED = 1e300
 
+
+SPARSE_ROWS, SPARSE_BLOCKS = 512, 6
+"""Rows of a block, and blocks, on which candidates are compared with as few landmarks as cells
+will have."""
+
+FACTORS = (0.5, 0.7, 1.0, 1.4)
+"""Length-scales that are compared: those found, times each of these."""
 
 WINDOW_ROWS, SCATTERED_ROWS, SCATTERED_SETS = 256, 400, 3
 """Rows of a compact window that is fitted; rows and number of the scattered sets beside them."""
@@ -111,6 +123,7 @@ def search_windows(
     *,
     ard: bool,
     rng: Generator,
+    share: float | None = None,
 ) -> WindowFit:
     """Kernel and length-scales from blocks of neighbouring rows and from rows of everywhere.
 
@@ -127,6 +140,10 @@ def search_windows(
         Those that compete.
     ard : bool
     rng : Generator
+    share : float, optional
+        Landmarks of a cell over its rows. With few landmarks another kernel or length-scale may
+        be better than for all rows: the ends of the searches, and multiples of them, are then
+        compared by the evidence of models with as few.
 
     Notes
     -----
@@ -136,21 +153,82 @@ def search_windows(
         rows.x, rows.y, rows.w, size=SCATTERED_ROWS, count=SCATTERED_SETS, rng=rng
     )
     scale = np.median([neighbour_scale(block.x) for block in blocks], axis=0)
-    first = fit_windows(
-        [*_centres(blocks, scale), *scattered], kernels, scale=_deviation(rows.x), ard=ard
-    )
+    windows, unit = [*_centres(blocks, scale), *scattered], _deviation(rows.x)
+    ends = [fit_windows(windows, [kernel], scale=unit, ard=ard) for kernel in kernels]
+    first = max(ends, key=lambda end: end.log_evidence)
     learnt = np.asarray(first.kernel.length_scale, np.float64)
     windows = [*_centres(blocks, learnt), *scattered]
-    return fit_windows(windows, [first.kernel], scale=learnt, ard=ard, start=learnt)
+    second = fit_windows(windows, [first.kernel], scale=learnt, ard=ard, start=learnt)
+    if share is None or share >= 1:
+        return second
+    candidates = [_stretched(end, factor) for end in [second, *ends] for factor in FACTORS]
+    few = _centres(blocks[:SPARSE_BLOCKS], learnt, SPARSE_ROWS)
+    order = rng.permutation(SPARSE_ROWS)
+    return max(candidates, key=lambda end: sparse_evidence(end.kernel, few, share, order))
 
 
-def _centres(blocks: Sequence[Window], scale: Float64) -> list[Window]:
+def _stretched(end: WindowFit, factor: float) -> WindowFit:
+    """The same kernel with length-scales times a factor."""
+    scales = np.asarray(end.kernel.length_scale, np.float64) * factor
+    return replace(end, kernel=end.kernel.with_length_scale(tuple(scales.tolist())))
+
+
+def sparse_evidence(
+    kernel: ExactKernel, windows: Sequence[Window], share: float, order: Array
+) -> float:
+    """log p of windows as cells of a local model whose landmarks are a share of their rows.
+
+    α is the best one for all windows together, as it will be for all cells of a tree.
+
+    Parameters
+    ----------
+    kernel : ExactKernel
+    windows : sequence of Window
+        At most as many rows each as ``order`` has.
+    share : float
+    order : (m,) int array
+        Landmarks are the first rows in this order.
+    """
+    eigenvalues, squared, scatter, freedom, constant = [], [], 0.0, 0, 0.0
+    for each in windows:
+        n = len(each.x)
+        chosen = order[order < n][: max(round(share * n), 1)]
+        U = each.x[chosen]
+        values = np.asarray(kernel(U, U))
+        values[np.diag_indices_from(values)] += NUGGET * kernel.variance
+        factor = linalg.cholesky(values, lower=True, check_finite=False)
+        Z = linalg.solve_triangular(factor, kernel(U, each.x), lower=True, check_finite=False).T
+        root = np.sqrt(each.w)[:, None]
+        Z = root * (Z - np.average(Z, axis=0, weights=each.w))
+        y = root * (each.y - np.average(each.y, axis=0, weights=each.w))
+        found, vectors = linalg.eigh(Z.T @ Z, check_finite=False, driver="evd")
+        eigenvalues.append(found)
+        squared.append((vectors.T @ (Z.T @ y)) ** 2)
+        scatter = scatter + (y**2).sum(axis=0)
+        freedom += n - 1
+        constant += float(np.log(each.w.sum()) - np.log(each.w).sum())
+    joined = np.concatenate(eigenvalues)[:, None]
+    total = np.asarray(scatter)
+    profile = Profile(
+        eigenvalues=joined,
+        squared_rhs=np.concatenate(squared),
+        scatter=total,
+        least=total * NUGGET**2,
+        freedom=freedom,
+        constant=freedom * float(np.log(2 * np.pi)) + constant,
+    )
+    alpha = best_alpha(profile, float(joined.max()), NUGGET * len(order), shared=True)
+    values = profile.log_evidence(alpha, profile.noise(alpha))
+    return float(values[total > 0].sum())
+
+
+def _centres(blocks: Sequence[Window], scale: Float64, size: int = WINDOW_ROWS) -> list[Window]:
     """The rows of each block that are nearest to its median row, over ``scale``."""
     windows = []
     for block in blocks:
         centre = np.median(block.x, axis=0)
         distance = (((block.x - centre) / scale) ** 2).sum(axis=1)
-        near = np.sort(np.argsort(distance, kind="stable")[:WINDOW_ROWS])
+        near = np.sort(np.argsort(distance, kind="stable")[:size])
         windows.append(Window(block.x[near], block.y[near], block.w[near]))
     return [window for window in windows if len(window.x) > 1]
 
