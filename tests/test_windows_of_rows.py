@@ -12,6 +12,8 @@ from rff_stream.answers.windows import (
     compact_windows,
     fit_windows,
     scattered_windows,
+    search_windows,
+    sparse_evidence,
 )
 
 KERNELS = [
@@ -117,6 +119,42 @@ def test_the_smoothness_that_made_the_data_wins(rng):
         assert found.kernel.spec()["nu"] == nu
         again = fit_windows(windows, [found.kernel], scale=np.ones(1), start=np.ones(1))
         assert again.log_evidence == pytest.approx(found.log_evidence, abs=0.1)
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_evidence_with_few_landmarks_is_that_of_their_dense_covariance(rng, share):
+    x, w = rng.normal(size=(40, 2)), rng.uniform(0.5, 2, 40)
+    y = np.sin(x[:, :1]) + 0.1 * rng.normal(size=(40, 1))
+    kernel, order = rs.Matern((1.0, 2.0), nu=1.5), rng.permutation(64)
+    found = sparse_evidence(kernel, [Window(x, y, w)], share, order)
+    chosen = order[order < 40][: round(share * 40)]
+    U = x[chosen]
+    inner = np.linalg.inv(kernel(U, U) + 1e-8 * np.eye(len(U)))
+    K = kernel(x, U) @ inner @ kernel(U, x)
+    one, best = np.ones(40), -np.inf
+    for alpha in np.exp(np.linspace(-9, 3, 400)):
+        cov = K + alpha * np.diag(1 / w)
+        inverse = np.linalg.inv(cov)
+        total = one @ inverse @ one
+        residual = y[:, 0] - (one @ inverse @ y[:, 0]) / total
+        noise = residual @ inverse @ residual / 39
+        log_det = np.linalg.slogdet(cov)[1] + np.log(total)
+        best = max(best, -0.5 * (39 * (np.log(2 * np.pi * noise) + 1) + log_det))
+    assert found == pytest.approx(best, abs=1e-2)
+
+
+def test_few_landmarks_ask_for_another_length_scale(rng):
+    x = rng.uniform(size=(3000, 1)) * 30
+    K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-8 * np.eye(3000)
+    y = np.linalg.cholesky(K) @ rng.normal(size=(3000, 1))
+    rows = Window(x, y, np.ones(3000))
+    blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=400, count=3, rng=rng)
+    found = [
+        search_windows(blocks, rows, [rs.Matern(nu=0.5)], ard=False, rng=rng, share=share)
+        for share in (None, 0.02)
+    ]
+    few, whole = found[1].kernel.length_scale[0], found[0].kernel.length_scale[0]
+    assert few != whole
 
 
 def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):

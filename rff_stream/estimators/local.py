@@ -40,8 +40,8 @@ __all__ = [
 
 logger = logging.getLogger("rff_stream")
 
-MOST_PILOT_ROWS = 1 << 20
-"""Pilot rows at most: landmarks beyond them lie between rows of the pilot."""
+FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
+"""Pilot rows: few say nothing of short scales; landmarks beyond many lie between them."""
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Windows that length-scales are learnt from; neighbouring rows kept for each."""
@@ -85,12 +85,14 @@ def draw_locally(
     local scales) one for each input.
     """
     sizes = local_sizes(features, rows_of(reading.source))
-    wanted = min(sizes["n_cells"] * sizes["n_features"], MOST_PILOT_ROWS)
+    wanted = sizes["n_cells"] * sizes["n_features"]
+    wanted = min(max(wanted, FEWEST_PILOT_ROWS), MOST_PILOT_ROWS)
     pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
     if not isinstance(features, LocalFeatures):
         known = _known_kernel(kernel, length_scale)
         if known is None:
-            known = _search(reading, pilot, _named(kernel), length_scale, seed, progress)
+            share = sizes["n_features"] * sizes["n_cells"] / max(rows_of(reading.source), 1)
+            known = _search(reading, pilot, _named(kernel), length_scale, share, seed, progress)
         with single_threaded_blas():
             features = LocalFeatures.sample(
                 known,
@@ -158,6 +160,7 @@ def _search(
     pilot: Pilot,
     kernels: list[Any],
     length_scale: str,
+    share: float,
     seed: int,
     progress: bool,
 ) -> Any:
@@ -170,6 +173,7 @@ def _search(
             kernels,
             ard=length_scale != "evidence",
             rng=rng,
+            share=share,
         )
     if progress:
         logger.info(
@@ -179,16 +183,30 @@ def _search(
 
 
 def _blocks(reading: Reading, rows: Window, rng: np.random.Generator, seed: int) -> list[Window]:
-    """Neighbouring rows at the full density of the data."""
+    """Neighbouring rows: of the pilot, or of boxes of the data where those lie closer together.
+
+    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
+    """
+    scale, size = neighbour_scale(rows.x), min(BLOCK_ROWS, len(rows.x))
+    near = compact_windows(rows.x, rows.y, rows.w, scale=scale, size=size, count=WINDOWS, rng=rng)
     if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
-        scale, size = neighbour_scale(rows.x), min(BLOCK_ROWS, len(rows.x))
-        return compact_windows(
-            rows.x, rows.y, rows.w, scale=scale, size=size, count=WINDOWS, rng=rng
-        )
+        return near
     boxes, _ = pilot_boxes(reading.source, WINDOWS, PILOT_ROWS, seed)
     leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
     found: WindowRows = reading.add_up(
         WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"
     ).value
     d = rows.x.shape[1]
-    return [Window(each[:, :d], each[:, d:-1], each[:, -1]) for each in found.windows]
+    stored = [Window(each[:, :d], each[:, d:-1], each[:, -1]) for each in found.windows]
+    unit = rows.x.std(axis=0) + np.finfo(float).tiny
+    return min(near, stored, key=lambda blocks: _log_volume(blocks, unit))
+
+
+def _log_volume(blocks: list[Window], unit: Float64) -> float:
+    """Mean log extent of some blocks along the inputs, for as many rows; ∞ where there are none."""
+    sizes = [
+        np.log(np.ptp(block.x, axis=0) / unit + 1e-12).mean() - np.log(len(block.x)) / len(unit)
+        for block in blocks
+        if len(block.x) > 1
+    ]
+    return float(np.median(sizes)) if sizes else np.inf

@@ -73,8 +73,10 @@ def enough_features(model: Any) -> str:
     if np.isnan(most):
         return ""
     r = model.features_.n_components
-    words = "R is enough" if most < 0.8 * r else "more components may do better"
-    return f"{most:.0f} of R = {r}: {words}"
+    cells = getattr(model.features_, "n_cells", 0)
+    words = "R is enough" if most < 0.8 * r * max(cells, 1) else "more components may do better"
+    columns = f"R = {r} in each of {cells} cells" if cells else f"R = {r}"
+    return f"{most:.0f} of {columns}: {words}"
 
 
 def _asked(model: Any) -> Fact:
