@@ -1,6 +1,6 @@
 """CPU of the local pass beside bare BLAS of the same flops: a triangular solve and a rank-k update.
 
-    python tests/benchmarks/local.py [--rows 65536] [--inputs 9] [--repeats 3]
+    python tests/benchmarks/cells.py [--rows 65536] [--inputs 9] [--repeats 3]
 
 Both sides are measured in turn, in CPU seconds of one thread; the least of the repeats counts.
 """
