@@ -199,19 +199,21 @@ def test_without_sub_sums_the_error_of_the_data_is_not_known(rows: np.ndarray) -
 # ----------------------------------------------------------------------------- below its own error
 
 
-def test_what_is_below_its_own_error_is_floored_and_flagged(rows: np.ndarray) -> None:
+def test_what_is_below_its_own_error_is_flagged(rows: np.ndarray) -> None:
+    """Its error in its place made an estimate with larger errors the better one."""
     features = map_of(Gaussian(0.5), 512)
     answer = density(means_of(features, rows), features, Gaussian(0.5))
     far = features(np.random.default_rng(0).uniform(20, 40, (200, 2)))
     found = answer(far)
     assert (answer.relative(far)[0] < 0).sum() > 50  # the estimate itself is often negative
     assert found.below_error.mean() > 0.7
-    assert (found.density > 0).all()
-    assert (found.density[found.below_error] == found.se[found.below_error]).all()
-    assert np.allclose(answer.log_density(far), np.log(found.density), rtol=0, atol=1e-14)
+    assert (found.density >= 0).all()
+    assert (found.density[found.below_error] < found.se[found.below_error]).all()
+    with np.errstate(divide="ignore"):
+        assert np.allclose(answer.log_density(far), np.log(found.density), rtol=0, atol=1e-14)
     near = answer(features(rows[:50]))
     assert near.below_error.mean() < 0.1
-    assert (near.density >= near.se).all()
+    assert (near.density >= near.se)[~near.below_error].all()
 
 
 def test_root_sum_of_both_errors(rows: np.ndarray) -> None:

@@ -2,17 +2,21 @@
 
 A Parzen estimate whose cost does not grow with n. It carries two errors: that of R random
 frequencies in place of the kernel, known from their own spread, and that of n rows in place
-of their distribution, known from the 32 sub-sums. What is below its own error is reported
-as that error, and flagged: never as a small or negative density.
+of their distribution, known from the sub-sums. What is below its own error is flagged. It is
+never negative, and never below what n rows can tell from nothing, 1/(n + 1) of a density spread
+over the data's volume: that floor does not depend on R or on the bandwidth, so that an estimate
+with larger errors has no better score.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.system import scatter_about
@@ -31,10 +35,15 @@ __all__ = [
     "components_needed",
     "density",
     "independent_columns",
+    "log_lowest",
+    "log_mass",
     "require_map",
     "squared_density",
     "sub_sum_deviations",
 ]
+
+MASS_POINTS = 2048
+"""Points at which the mass of an estimate is taken."""
 
 FEWEST_BLOCKS = 8
 """Orthogonal blocks from which their spread is an error; fewer: that of single frequencies."""
@@ -46,7 +55,7 @@ class DensityEstimate(NamedTuple):
     Parameters
     ----------
     density : (n,) float64
-        p̂, and where that is below ``se``: ``se``.
+        p̂, and not below the floor of the data.
     se_features : (n,) float64
         Standard error of R random frequencies; NaN where the map has none.
     se_data : (n,) float64
@@ -54,7 +63,7 @@ class DensityEstimate(NamedTuple):
     se : (n,) float64
         Their root sum of squares.
     below_error : (n,) bool
-        Whether p̂ is below its own error, so that ``density`` is only a bound.
+        Whether p̂ is below its own error: it may as well be 0, or ``se``.
     """
 
     density: Float64
@@ -78,24 +87,37 @@ class Density:
         Columns of one independent draw; 0 where the columns are not random.
     log_integral : float
         log ∫κ.
+    log_lowest : float
+        log of the floor, in 1/(unit of input)ᵈ; −∞ where the data's spread is not known.
+    log_mass : float
+        log ∫p̂ where the rows are, which a score divides by.
     """
 
     coef: Float64
     deviations: Float64
     block: int
     log_integral: float
+    log_lowest: float = -math.inf
+    log_mass: float = 0.0
 
     def __call__(self, Z: Array) -> DensityEstimate:
-        """Densities, floored at their own error, at feature rows Z (n, R)."""
+        """Densities with their errors at feature rows Z (n, R)."""
         q, features, data, error = self.relative(Z)
-        scale = math.exp(-self.log_integral)
-        floored = np.maximum(q, error)
+        scale, lowest = math.exp(-self.log_integral), math.exp(self.log_lowest)
         return DensityEstimate(
-            floored * scale, features * scale, data * scale, error * scale, q < error
+            np.maximum(q * scale, lowest), features * scale, data * scale, error * scale, q < error
         )
 
     def log_density(self, Z: Array) -> Float64:
-        """log of the density (n,), floored at its own error."""
+        """log of the density (n,); −∞ where it is not above 0 and the floor is not known."""
+        q = (np.asarray(Z, np.float64) * self.coef).sum(axis=1)
+        with np.errstate(divide="ignore"):
+            return np.asarray(
+                np.maximum(np.log(np.maximum(q, 0)) - self.log_integral, self.log_lowest)
+            )
+
+    def log_bound(self, Z: Array) -> Float64:
+        """log of the density (n,), or of its error where that is larger: what it may be."""
         q, _, _, error = self.relative(Z)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.maximum(q, error)) - self.log_integral)
@@ -165,12 +187,52 @@ def density(
     require_map(moments, features)
     weights = 1.0 if importance is None else np.asarray(importance, np.float64)
     scale = moments.row.prior * weights
-    return Density(
+    found = Density(
         coef=scale * moments.feature_mean(),
         deviations=np.ascontiguousarray(scale[:, None] * sub_sum_deviations(moments)),
         block=independent_columns(features),
         log_integral=log_integral(kernel, features.n_inputs),
+        log_lowest=log_lowest(moments),
     )
+    return replace(found, log_mass=log_mass(found, features, moments))
+
+
+def log_mass(found: Density, features: FeatureMap, moments: Moments) -> float:
+    """log ∫p̂ over where the rows are: what the errors of the frequencies add or take away.
+
+    Importance sampling from the sample's rows, moved by half a standard deviation: 2,048 points,
+    the same ones for every estimate of the same rows. 0 without a sample.
+    """
+    sample, d = moments.sample.rows, len(moments.row.inputs)
+    if len(sample) < 2:
+        return 0.0
+    x, share = sample[:, :d] - sample[0, :d], sample[:, -1] / sample[:, -1].sum()
+    width = 0.5 * np.sqrt(share @ (x - share @ x) ** 2)
+    if not (width > 0).all():
+        return 0.0
+    rng, unit = np.random.default_rng(0), x / width
+    places = unit[rng.choice(len(x), MASS_POINTS, p=share)] + rng.standard_normal((MASS_POINTS, d))
+    log_kernel = -0.5 * cdist(places, unit, "sqeuclidean") - np.log(width).sum()
+    log_drawn = logsumexp(log_kernel, axis=1, b=share) - 0.5 * d * math.log(2 * math.pi)
+    log_found = found.log_density(features(places * width + sample[0, :d]))
+    return float(logsumexp(log_found - log_drawn) - math.log(MASS_POINTS))
+
+
+def log_lowest(moments: Moments) -> float:
+    """log 1/((n + 1) V), V the volume (2πe)^{d/2} ∏σ of a normal law with the sample's σ.
+
+    By the rule of succession the next of n + 1 rows is like none before with probability
+    1/(n + 1). −∞ without a sample of rows, or where an input does not vary in it.
+    """
+    sample, d = moments.sample.rows, len(moments.row.inputs)
+    if len(sample) < 2:
+        return -math.inf
+    x, w = sample[:, :d] - sample[0, :d], sample[:, -1]
+    variance = np.average((x - np.average(x, axis=0, weights=w)) ** 2, axis=0, weights=w)
+    if not (variance > 0).all():
+        return -math.inf
+    log_volume = 0.5 * (d * math.log(2 * math.pi * math.e) + float(np.log(variance).sum()))
+    return -math.log(moments.n + 1) - log_volume
 
 
 def components_needed(found: Density, Z: Array) -> float:

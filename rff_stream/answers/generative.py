@@ -41,7 +41,8 @@ class Generative:
         A density below its own error counts as that error: where all are, rows are too far
         from the data to be told apart and the posterior is near the prior.
         """
-        joint = np.stack([each.log_density(Z) for each in self.densities], axis=1) + self.log_prior
+        likelihoods = [each.log_bound(Z) for each in self.densities]
+        joint = np.stack(likelihoods, axis=1) + self.log_prior
         return np.asarray(joint - logsumexp(joint, axis=1, keepdims=True))
 
     def predict(self, Z: Array) -> Array:

@@ -96,7 +96,8 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
 
     Notes
     -----
-    An estimate that is below its own error is floored there; ``density`` flags it.
+    An estimate that is below its own error is flagged by ``density``. None is below 1/(n + 1) of
+    a density spread over the data's volume, whatever R and bandwidth: so ``score`` compares them.
 
     References
     ----------
@@ -148,8 +149,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
-            Natural logarithm, of 1/(unit of input)ᵈ; floored at the error of the estimate.
-            NaN where an input is missing.
+            Natural logarithm, of 1/(unit of input)ᵈ. NaN where an input is missing.
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.density_.log_density)
@@ -164,7 +164,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         -------
         DensityEstimate of arrays, DataFrame or Dataset
             Fields ``density``, ``se_features``, ``se_data``, ``se`` and ``below_error``:
-            whether the density is below its own error, which then stands in its place.
+            whether the density is below its own error.
         """
         check_is_fitted(self)
         names, unit = DensityEstimate._fields, unit_of_density(self.columns_)
@@ -179,8 +179,12 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         return DensityEstimate(density, features, data, both, found[:, 4] > 0)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Sum of the log densities of all rows; rows with a missing input count nothing."""
-        found = self.score_samples(X)
+        """Sum of the log densities of all rows; rows with a missing input count nothing.
+
+        The densities are divided by their own mass where the rows of the fit are: errors of few
+        frequencies make it other than 1, and more is not better.
+        """
+        found = self.score_samples(X) - self.density_.log_mass
         plain: Any = found.data if hasattr(found, "dims") else found
         total = plain.map_blocks(np.nan_to_num).sum() if hasattr(plain, "map_blocks") else plain
         return float(np.nansum(np.asarray(total, np.float64)))
@@ -330,6 +334,8 @@ class DensityRecipe(RowsRecipe):
             "deviations": found.deviations,
             "block": np.array([found.block]),
             "log_integral": np.array([found.log_integral]),
+            "log_lowest": np.array([max(found.log_lowest, np.finfo(np.float64).min)]),
+            "log_mass": np.array([found.log_mass]),
             "bandwidth": np.asarray(fitted.answer.bandwidth, np.float64),
         }
 
@@ -341,6 +347,8 @@ class DensityRecipe(RowsRecipe):
             deviations=arrays["deviations"],
             block=int(arrays["block"][0]),
             log_integral=float(arrays["log_integral"][0]),
+            log_lowest=float(arrays["log_lowest"][0]) if "log_lowest" in arrays else -np.inf,
+            log_mass=float(arrays["log_mass"][0]) if "log_mass" in arrays else 0.0,
         )
         scale = arrays["bandwidth"]
         return DensityAnswer(found, float(scale) if scale.ndim == 0 else scale)
