@@ -134,3 +134,15 @@ def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
     with pytest.warns(NumericalWarning, match="would swing"):
         again = rs.load(tmp_path / "m.zarr").update(x[:50], y[:50], batch="more")
     assert again.alpha_ == pytest.approx(model.alpha_, rel=0.1)
+
+
+@pytest.mark.parametrize("alpha", ["gcv", "cv", "evidence"])
+def test_a_penalty_that_rounding_holds_up_is_said(alpha: str) -> None:
+    """Sums in float32 allow no smaller penalty than η, and the criterion asks for one."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (5000, 2))
+    y = np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    choices: Any = {"n_components": 128, "length_scale": 2.0, "random_state": 0, "progress": False}
+    with pytest.warns(rs.NumericalWarning, match="no smaller one is allowed.*float64"):
+        rs.KernelRidge(alpha=alpha, sums="float32", **choices).fit(X, y)
+    rs.KernelRidge(alpha=alpha, sums="float64", **choices).fit(X, y)  # without a warning

@@ -11,11 +11,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
-from rff_stream.answers.floor import Floor, alpha_of_targets
+from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
 from rff_stream.answers.foresight import safe_evidence
 from rff_stream.answers.refine import refined
 from rff_stream.answers.ridge import ridge, ridge_at
-from rff_stream.answers.selection import cross_validate, gcv
+from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
 from rff_stream.answers.spectrum import spectrum
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -241,7 +241,13 @@ class RidgeRecipe(RegressionRecipe):
         else:
             found = cross_validate(fitted.groups, sizes=sizes, fit_intercept=asked.fit_intercept)
         targets = range(moments.row.n_targets)
-        return np.array([found.of_target(t).best.alpha for t in targets]), found
+        alpha = np.array([found.of_target(t).best.alpha for t in targets])
+        if not asked.refine:  # its steps remove the rounding
+            step = float(found.alphas[1] / found.alphas[0])
+            largest = float(found.alphas[-1] / HIGHEST)
+            eta = float(found.eta[-1])
+            warn_at_floor(alpha, eta, largest, moments.row.targets, slack=step)
+        return alpha, found
 
     def answer_of_pass(self, fitted: Fitted, done: Pass) -> LinearAnswer | LocalAnswer:
         """With conjugate-gradient steps on the exact system; each reads the rows once."""
