@@ -99,7 +99,7 @@ print(f"{covered:.1%} of the hidden cells are inside the 95 % interval of the lo
 when = 61
 limits = (float(truth[when].min()), float(truth[when].max()))
 local = filled["local"].isel(time=when)
-_, axes = plt.subplots(2, 2, figsize=(12, 6.4), dpi=66, layout="constrained")
+_, axes = plt.subplots(2, 2, figsize=(12, 6.4), dpi=62, layout="constrained")
 rs.plot.surface(cube["air"][when], axes[0, 0], limits=limits)
 axes[0, 0].set_title("seen; grey is under the cloud")
 rs.plot.surface(local["air"].assign_attrs(truth.attrs), axes[0, 1], limits=limits)

@@ -146,3 +146,10 @@ def test_a_penalty_that_rounding_holds_up_is_said(alpha: str) -> None:
     with pytest.warns(rs.NumericalWarning, match="no smaller one is allowed.*float64"):
         rs.KernelRidge(alpha=alpha, sums="float32", **choices).fit(X, y)
     rs.KernelRidge(alpha=alpha, sums="float64", **choices).fit(X, y)  # without a warning
+
+
+def test_a_linear_function_that_is_met_well_is_no_swing() -> None:
+    """A line is exact there, and the model leaves a thousandth of the spread: no warning."""
+    X, y = np.arange(1000.0)[:, None], np.arange(1000.0)
+    model = rs.KernelRidge(n_components=32, random_state=0, progress=False).fit(X, y)
+    assert model.score(X, y) > 0.999

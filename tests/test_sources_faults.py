@@ -306,12 +306,6 @@ def test_shapes_that_do_not_fit():
         open_source(x, missing_rows="omit")
 
 
-def test_sparse_matrices_are_refused():
-    sparse = pytest.importorskip("scipy.sparse")
-    with pytest.raises(DataError, match=r"sparse csr_array of shape \(3, 2\).*toarray"):
-        open_source(sparse.csr_array(np.ones((3, 2))))
-
-
 def test_unknown_names_get_suggestions():
     data = xr.Dataset({"temperature": ("row", np.ones(3)), "salt": ("row", np.ones(3))})
     wrong: list[dict[str, Any]] = [

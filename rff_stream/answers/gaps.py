@@ -26,6 +26,9 @@ WORSE = {3: 1.5, 5: 1.25}
 """By how often rows are halved, 8 blocks or 32: errors over those of the better of mean and linear
 trend that are neither taken for chance nor for what extrapolation costs any model."""
 
+SMALL = 0.1
+"""Share of the error of the mean below which an error is no swing, however well a line does."""
+
 FOLDS = 8
 """Times that a model is fitted without an eighth of the blocks."""
 
@@ -119,15 +122,17 @@ def gap_test(
     tests = [GapTest(float(asked), np.nan, np.nan, float(asked), np.nan) for asked in alpha]
     for levels, worse in WORSE.items():
         block = block_of_rows(np.asarray(x, np.float64), levels) % FOLDS
-        trends = (_trend_error(columns, y, w, block) for columns in (np.empty((len(x), 0)), x))
-        for t, trend_error in enumerate(np.minimum(*trends).tolist()):
+        mean_errors = _trend_error(np.empty((len(x), 0)), y, w, block)
+        trend_errors = np.minimum(mean_errors, _trend_error(x, y, w, block))
+        for t, (trend_error, mean_error) in enumerate(zip(trend_errors, mean_errors, strict=True)):
             asked, before = tests[t].least_alpha, tests[t]
             error = blocks.error(block, t, asked, 1.0)
             chosen, least = asked, error
-            if error > worse * trend_error:
-                chosen, least = _search(blocks, block, t, asked, weight, trend_error, largest)
+            if error > max(worse * trend_error, SMALL * mean_error):
+                bound = max(float(trend_error), SMALL * float(mean_error))
+                chosen, least = _search(blocks, block, t, asked, weight, bound, largest)
             if before.is_safe or chosen > asked:
-                tests[t] = GapTest(before.alpha, error, trend_error, chosen, least)
+                tests[t] = GapTest(before.alpha, error, float(trend_error), chosen, least)
     return tuple(tests)
 
 
@@ -137,10 +142,10 @@ def _search(
     target: int,
     asked: float,
     weight: float,
-    trend_error: float,
+    bound: float,
     largest: float,
 ) -> tuple[float, float]:
-    """The smallest larger penalty that is no worse than the trend, or the best; its error."""
+    """The smallest larger penalty whose error is at most ``bound``, or the best; its error."""
     scale, found = weight / blocks.weight, (float(asked), np.inf)
     alpha = max(asked, 1e-12 * largest)
     while alpha < largest:
@@ -148,7 +153,7 @@ def _search(
         error = blocks.error(block, target, alpha, scale)
         if error < found[1]:
             found = (float(alpha), error)
-        if error <= trend_error:
+        if error <= bound:
             break
     return found
 
