@@ -19,7 +19,6 @@ from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
 
 __all__ = [
-    "FAR",
     "PILOT_BLOCKS",
     "PILOT_ROWS",
     "Pilot",

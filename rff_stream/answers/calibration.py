@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 from rff_stream._array import Array, Float64
 from rff_stream.moments.classes import one_hot
 
-__all__ = ["Calibration", "calibrate", "probabilities"]
+__all__ = ["calibrate", "probabilities"]
 
 SLOWEST = 1e-3
 """Least slope: scores that say nothing leave the offsets alone to speak."""

@@ -24,15 +24,7 @@ from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments.classes import ClassMoments, one_hot
 
-__all__ = [
-    "Linear",
-    "Sampled",
-    "almost_left_out",
-    "calibrated",
-    "sampled",
-    "squared",
-    "squared_by_folds",
-]
+__all__ = ["Linear", "almost_left_out", "calibrated", "sampled", "squared", "squared_by_folds"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

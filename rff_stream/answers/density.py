@@ -31,15 +31,10 @@ from rff_stream.moments import Moments
 __all__ = [
     "Density",
     "DensityEstimate",
-    "SquaredDensity",
     "components_needed",
     "density",
     "independent_columns",
-    "log_lowest",
-    "log_mass",
-    "require_map",
     "squared_density",
-    "sub_sum_deviations",
 ]
 
 MASS_POINTS = 2048

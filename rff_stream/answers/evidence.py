@@ -26,7 +26,7 @@ from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments
 
-__all__ = ["Evidence", "Profile", "best_alpha", "evidence", "evidence_at", "log_evidence"]
+__all__ = ["Evidence", "evidence", "evidence_at", "log_evidence"]
 
 LOWEST, HIGHEST = 1e-14, 1e4
 """Ends of the search over α/λ_max; η is the lower one where it is above that."""

@@ -15,15 +15,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError, NumericalWarning
 
-__all__ = [
-    "Floor",
-    "alpha_of_targets",
-    "largest_eigenvalue",
-    "raised_to_floor",
-    "require_rank",
-    "rounding_floor",
-    "warn_at_floor",
-]
+__all__ = ["Floor", "alpha_of_targets", "rounding_floor", "warn_at_floor"]
 
 Floor = Literal["raise_alpha", "raise_silently", "refuse"]
 """What happens to α < η: it is raised to η with a warning (or without, where the rounding is

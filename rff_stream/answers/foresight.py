@@ -18,7 +18,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot
 
-__all__ = ["FLOOR_A_ROW", "Foresight", "safe_evidence"]
+__all__ = ["Foresight", "safe_evidence"]
 
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at

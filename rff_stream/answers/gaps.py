@@ -14,7 +14,7 @@ from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["FEWEST_ROWS", "MOST_ROWS", "GapTest", "block_of_rows", "gap_test"]
+__all__ = ["FEWEST_ROWS", "MOST_ROWS", "block_of_rows", "gap_test"]
 
 MOST_ROWS = 4096
 """Pilot rows that are looked at: Cholesky factors of at most this size."""

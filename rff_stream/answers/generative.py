@@ -15,7 +15,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
 
-__all__ = ["Generative", "generative"]
+__all__ = ["generative"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

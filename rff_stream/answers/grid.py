@@ -35,9 +35,6 @@ from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments, import_finufft
 
 __all__ = [
-    "GridChoice",
-    "GridEvidence",
-    "GridPosterior",
     "GridSystem",
     "choose_grid_kernel",
     "draw_posterior",

@@ -14,7 +14,7 @@ from rff_stream.answers.spectrum import spectrum
 from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments
 
-__all__ = ["GroupErrors", "RowCurve", "group_errors", "row_curve"]
+__all__ = ["RowCurve", "group_errors", "row_curve"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.pilot import Pilot
 
-__all__ = ["LengthScales", "fit_length_scales"]
+__all__ = ["fit_length_scales"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,10 +28,7 @@ from rff_stream.features.local import LocalFeatures
 from rff_stream.moments.cells import CellMoments
 
 __all__ = [
-    "LocalEvidence",
     "LocalPosterior",
-    "LocalSpectrum",
-    "TreeSpectrum",
     "cross_validate_cells",
     "leave_one_out",
     "local_evidence",

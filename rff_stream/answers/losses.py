@@ -15,7 +15,7 @@ from scipy.special import expit, logsumexp, softmax
 from rff_stream._array import Array, Float64
 from rff_stream.moments.classes import one_hot
 
-__all__ = ["LOSSES", "Logistic", "Loss", "Multinomial", "SquaredHinge", "loss_for"]
+__all__ = ["LOSSES", "Logistic", "Loss", "SquaredHinge", "loss_for"]
 
 
 class Loss(Protocol):

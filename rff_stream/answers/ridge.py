@@ -20,7 +20,7 @@ from rff_stream.answers.spectrum import Spectrum, decompose
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
-__all__ = ["Ridge", "ridge", "ridge_at", "ridge_of"]
+__all__ = ["Ridge", "ridge", "ridge_at"]
 
 MANY_ALPHAS = 8
 """Distinct α from which one eigen-decomposition is cheaper than a factor for each."""

@@ -15,8 +15,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import Moments
 
-__all__ = ["FEWEST_READINGS", "SubSums", "held_sub_sums"]
-
 FEWEST_READINGS = 6
 """Readings from which their spread says how much one differs from another."""
 

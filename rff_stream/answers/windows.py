@@ -29,7 +29,6 @@ from rff_stream.kernels import ExactKernel, RadialKernel
 
 __all__ = [
     "Window",
-    "WindowFit",
     "compact_windows",
     "fit_windows",
     "neighbour_scale",

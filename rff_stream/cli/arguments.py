@@ -14,10 +14,7 @@ from rff_stream.cli import values
 if TYPE_CHECKING:
     from rff_stream.sources import HoldOut
 
-__all__ = [
-    "Learner", "Machine", "Selection", "as_json", "data_argument", "dry_run", "learner",
-    "machine", "overwrite", "seed", "selection", "storage_options", "test_rows",
-]  # fmt: skip
+__all__ = ["Machine", "Selection", "machine", "overwrite", "seed", "selection", "storage_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

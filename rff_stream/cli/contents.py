@@ -8,8 +8,6 @@ from typing import Any
 from rff_stream.cli.output import Line
 from rff_stream.cli.report import Facts
 
-__all__ = ["of_store"]
-
 SHOWN = 12
 """Batches or groups that are printed; --json has all."""
 

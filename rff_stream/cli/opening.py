@@ -13,13 +13,7 @@ from rff_stream.cli.arguments import Learner, Machine, Selection
 if TYPE_CHECKING:
     from rff_stream.estimators import GaussianProcessRegressor
 
-__all__ = [
-    "check_free",
-    "estimator",
-    "load_model",
-    "opened",
-    "source_of",
-]
+__all__ = ["estimator", "load_model", "opened"]
 
 
 def opened(data: str) -> Any:

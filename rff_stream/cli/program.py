@@ -22,7 +22,7 @@ from rff_stream.cli.redaction import forget, redacted
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
 from rff_stream.words import printable
 
-__all__ = ["EXIT_CODES", "Program"]
+__all__ = ["Program"]
 
 EXIT_CODES = """
 0 done; 1 cluster lost, or a fault of the program; 2 usage: an option or a path; 3 data, or a

@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from rff_stream.statistics.class_scores import ClassScores
     from rff_stream.statistics.residuals import Residuals
 
-__all__ = [
-    "Facts",
-    "of_class_scores",
-    "of_fit",
-    "of_model",
-    "of_plan",
-    "of_prediction",
-    "of_scores",
-]
 
 Facts = dict[str, Any]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["finish", "fitted_at", "was_finished"]
+__all__ = ["finish"]
 
 Value = TypeVar("Value")
 

@@ -12,8 +12,6 @@ import click
 from rff_stream.cli.arguments import Machine
 from rff_stream.errors import ClusterError
 
-__all__ = ["computing"]
-
 
 @contextlib.contextmanager
 def computing(machine: Machine) -> Iterator[None]:

@@ -16,7 +16,6 @@ import click
 from rff_stream.cli.redaction import hide_options, hide_url, redacted
 
 __all__ = [
-    "KernelName",
     "address",
     "alpha",
     "cells",

@@ -10,7 +10,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.words import redacted
 
-__all__ = ["check_output", "destination", "sizes", "stacked", "together", "write_predictions"]
+__all__ = ["sizes", "together"]
 
 
 def check_output(

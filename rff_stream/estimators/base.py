@@ -26,8 +26,6 @@ from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 from rff_stream.store import Batch, MomentStore, StoredModel
 
-__all__ = ["Estimator"]
-
 LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
 """A lock for each estimator: no attribute, so that it is neither copied nor pickled."""
 

@@ -85,7 +85,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     >>> from sklearn.pipeline import make_pipeline
     >>> X = np.random.default_rng(0).uniform(-2, 2, (400, 2))
     >>> y = np.sin(2 * X[:, 0]) * X[:, 1]
-    >>> columns = rs.KernelFeatures("matern", 1.0, n_components=256, random_state=0)
+    >>> columns = rs.KernelFeatures("matern", 256, 1.0, random_state=0)
     >>> make_pipeline(columns, Ridge(0.01)).fit(X, y).score(X, y) > 0.99
     True
     """

@@ -15,7 +15,7 @@ from rff_stream.model.update import Later, Update
 from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.criteria import ChosenGroups, Weights, Where
 
-__all__ = ["count_in_store", "estimator_in", "keep_answer_in_store", "load"]
+__all__ = ["count_in_store", "keep_answer_in_store", "load"]
 
 
 def load(

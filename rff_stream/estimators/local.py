@@ -30,13 +30,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.sources import Columns
 from rff_stream.statistics.windows import WindowRows, WindowStatistic
 
-__all__ = [
-    "answer_locally",
-    "draw_locally",
-    "is_local",
-    "local_sizes",
-    "penalty_by_folds",
-]
+__all__ = ["local_sizes"]
 
 logger = logging.getLogger("rff_stream")
 

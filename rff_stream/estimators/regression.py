@@ -48,17 +48,7 @@ from rff_stream.predictor import LinearPredictor, LocalPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.residuals import Residuals, ResidualStatistic
 
-__all__ = [
-    "LinearAnswer",
-    "RegressionRecipe",
-    "fit",
-    "number_or_array",
-    "predict",
-    "residuals",
-    "score",
-    "stream",
-    "values_of_targets",
-]
+__all__ = ["fit", "predict", "residuals", "score", "stream"]
 
 Model = TypeVar("Model", bound=Estimator)
 

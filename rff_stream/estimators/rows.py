@@ -24,7 +24,7 @@ from rff_stream.model.recipe import Recipe
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns
 
-__all__ = ["RowsRecipe", "fit", "kernel_of", "positive_numbers"]
+__all__ = ["fit"]
 
 Model = TypeVar("Model", bound=Estimator)
 

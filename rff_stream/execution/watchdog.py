@@ -15,7 +15,7 @@ import dask
 
 from rff_stream.errors import ClusterError
 
-__all__ = ["WatchedPool", "seconds"]
+__all__ = ["seconds"]
 
 logger = logging.getLogger("rff_stream")
 

@@ -18,10 +18,8 @@ __all__ = [
     "FeatureMap",
     "MapRequest",
     "Nesting",
-    "map_choices",
     "map_class",
     "map_from_spec",
-    "spec_fingerprint",
 ]
 
 BATCH_ROWS = 512

@@ -29,7 +29,7 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import Kernel, length_scale_vector
 
-__all__ = ["FeatureDtype", "FourierFeatures", "Frequencies", "RandomState"]
+__all__ = ["FourierFeatures", "Frequencies", "RandomState"]
 
 SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
     "auto": (None, None),

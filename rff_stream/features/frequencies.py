@@ -11,7 +11,7 @@ from numpy.random import Generator
 from rff_stream._array import Float64
 from rff_stream.kernels import Kernel
 
-__all__ = ["Frequencies", "check_components", "draw", "resolve", "rotations"]
+__all__ = ["Frequencies", "draw", "resolve"]
 
 Frequencies = Literal["orthogonal", "iid", "sobol", "halton"]
 

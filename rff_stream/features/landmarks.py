@@ -11,7 +11,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.kernels import ExactKernel
 
-__all__ = ["LandmarkMethod", "choose_landmarks", "prior_variance"]
+__all__ = ["prior_variance"]
 
 LandmarkMethod = Literal["uniform", "kmeans++", "leverage"]
 

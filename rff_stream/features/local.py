@@ -19,7 +19,7 @@ from rff_stream.features.rectangular import packed, solve_rows, triangle_size
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
-__all__ = ["NUGGET", "Cells", "LocalFeatures"]
+__all__ = ["Cells", "LocalFeatures"]
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""

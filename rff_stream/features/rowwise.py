@@ -28,20 +28,7 @@ from rff_stream.registry import snake_case
 if TYPE_CHECKING:
     from rff_stream.features.composed import SideBySide, Then
 
-__all__ = [
-    "MARGIN",
-    "PADDED_ROWS",
-    "PRODUCT_COLUMNS",
-    "FeatureDtype",
-    "RandomState",
-    "RowwiseMap",
-    "check_dtype",
-    "frozen",
-    "padded_blocks",
-    "prior_count",
-    "scratch",
-    "shifted_rows",
-]
+__all__ = ["RandomState", "RowwiseMap", "check_dtype", "frozen", "scratch"]
 
 FeatureDtype = Literal["float32", "float64"]
 RandomState = Generator | np.random.SeedSequence | int | None

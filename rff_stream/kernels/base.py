@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KERNELS",
-    "NOT_STORED",
     "DotProductKernel",
     "ExactKernel",
     "Kernel",
@@ -37,9 +36,7 @@ __all__ = [
     "RadialKernel",
     "kernel_from_spec",
     "length_scale_vector",
-    "plain_scale",
     "positive",
-    "scaled_rows",
 ]
 
 LengthScale = float | tuple[float, ...] | None

@@ -12,7 +12,7 @@ from rff_stream.describe import Card, names_with_units, numbers, some
 from rff_stream.kernels import as_kernel
 from rff_stream.words import format_bytes
 
-__all__ = ["Fact", "enough_features", "facts", "model_card", "values_of"]
+__all__ = ["enough_features", "facts", "model_card", "values_of"]
 
 
 @dataclass(frozen=True, slots=True)

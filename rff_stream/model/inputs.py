@@ -12,18 +12,7 @@ from rff_stream.sources import kind_of, table_of
 from rff_stream.sources.columns import plain_names
 from rff_stream.sources.values import check_index, is_masked, needed_package, plain_array
 
-__all__ = [
-    "checked_batch",
-    "checked_fit",
-    "checked_inputs",
-    "checked_labels",
-    "checked_rows",
-    "framed_like",
-    "in_memory",
-    "in_storage",
-    "names_of",
-    "target_names",
-]
+__all__ = ["checked_rows", "in_memory", "target_names"]
 
 
 def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:

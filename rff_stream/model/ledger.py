@@ -9,7 +9,7 @@ from typing import Any, Self
 from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 
-__all__ = ["Ledger", "content_of_arrays"]
+__all__ = ["Ledger"]
 
 
 @dataclass(frozen=True, slots=True)

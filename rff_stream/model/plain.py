@@ -16,18 +16,7 @@ from rff_stream.model.fitted import Draft, is_names
 from rff_stream.sources import Columns, HoldOut
 from rff_stream.store import Checkpoint
 
-__all__ = [
-    "columns_from_plain",
-    "draft_in",
-    "draft_of",
-    "map_in",
-    "named_arrays",
-    "plain_columns",
-    "plain_selection",
-    "plain_value",
-    "scales_in",
-    "value_of",
-]
+__all__ = ["draft_in", "draft_of"]
 
 MAP = "map/"
 SCALES = "fitted/"

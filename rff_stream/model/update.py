@@ -34,7 +34,7 @@ from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
 
-__all__ = ["Added", "Later", "Update", "ingest", "partial_fit", "update"]
+__all__ = ["Later", "Update", "ingest", "partial_fit", "update"]
 
 Groups = dict[Any, Any]
 ATTEMPTS = 100

@@ -27,7 +27,6 @@ __all__ = [
     "Moments",
     "ended_readings",
     "pack",
-    "pack_bordered",
     "packed_size",
     "row_start",
     "total",

@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 
 from rff_stream._array import Array, Float64
 
-__all__ = [
-    "EMPTY",
-    "MIXED",
-    "N_PARTS",
-    "UNDER_WAY",
-    "Labels",
-    "add_runs",
-    "label_runs",
-    "under_way",
-]
+__all__ = ["N_PARTS", "Labels"]
 
 N_PARTS = 32
 """Sub-sums that order-1 moments keep."""

@@ -14,26 +14,7 @@ from rff_stream.predictor import LinearPredictor, PosteriorPredictor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "BAND",
-    "COLOURS",
-    "GREY",
-    "axes",
-    "axis_label",
-    "box_of",
-    "colour_bar",
-    "fold_labels",
-    "grid_of",
-    "input_label",
-    "legend",
-    "legend_above",
-    "mean_of",
-    "require_inputs",
-    "sample_of",
-    "std_of",
-    "target_label",
-    "wrapped",
-]
+__all__ = ["axes", "legend", "mean_of", "sample_of", "std_of", "wrapped"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky (Okabe & Ito 2008)."""

@@ -18,15 +18,7 @@ from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import KindError, is_from, is_sparse, suggestion, unknown_container
 from rff_stream.sources.variable import Variable, variable_of
 
-__all__ = [
-    "array_like",
-    "as_it_is",
-    "numbered",
-    "one_a_row",
-    "open_container",
-    "target_names",
-    "targets_of",
-]
+__all__ = ["numbered", "open_container", "target_names"]
 
 
 CONVERTED = (

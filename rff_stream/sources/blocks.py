@@ -23,8 +23,6 @@ from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
 from rff_stream.sources.values import column_values, is_from, plain_array
 from rff_stream.sources.variable import Variable, kinds_like
 
-__all__ = ["BlockReader", "BlockSource", "Member", "Taken", "block_source", "check_counts"]
-
 GUESSED_ROWS = 65_536
 """Rows that a partition of unknown length is taken for."""
 

@@ -31,19 +31,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = [
-    "PICKLED",
-    "READ_TIMEOUT",
-    "CheckedStore",
-    "ChunkError",
-    "ChunkRule",
-    "Listing",
-    "array_rule",
-    "check_array",
-    "local_root",
-    "place_of",
-    "store_name",
-]
+__all__ = ["CheckedStore", "ChunkError", "Listing"]
 
 READ_TIMEOUT = 600.0
 """Seconds after which one read of a chunk is given up."""

@@ -35,21 +35,7 @@ from rff_stream.sources.values import (
 )
 from rff_stream.sources.variable import Variable
 
-__all__ = [
-    "Container",
-    "Draft",
-    "Find",
-    "Found",
-    "Picks",
-    "align",
-    "base_of",
-    "check_field",
-    "column_names",
-    "labels_of",
-    "plain_names",
-    "text_of",
-    "texts_of",
-]
+__all__ = ["Draft", "align", "labels_of", "plain_names"]
 
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""

@@ -18,7 +18,7 @@ from rff_stream.sources.variable import Variable, variable_of
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["column_of", "frame_wrap", "open_container", "table_of", "text_names"]
+__all__ = ["frame_wrap", "open_container", "table_of"]
 
 
 def open_container(X: Any, y: Any, request: Request) -> GridSource:

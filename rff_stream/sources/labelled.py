@@ -28,7 +28,7 @@ from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Labelled", "masked_values", "open_container"]
+__all__ = ["open_container"]
 
 UNNAMED = "x"
 """Name of the values of a DataArray that has none."""

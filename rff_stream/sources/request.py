@@ -16,7 +16,7 @@ from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.values import Convert, Days, Labels, Numbers, listed
 
-__all__ = ["OPERATORS", "Comparison", "HoldOut", "InHoldOut", "Request", "Where", "comparison"]
+__all__ = ["HoldOut", "Where", "comparison"]
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,

@@ -20,7 +20,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
 from rff_stream.sources.values import Convert, Numbers, is_sparse
 
-__all__ = ["Filler", "Role", "Rules", "Slab", "Use", "slab_slices"]
+__all__ = ["Use", "slab_slices"]
 
 Role = Literal["input", "target", "weight", "label", "named label", "condition"]
 

@@ -17,7 +17,7 @@ from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import listed, suggestion
 from rff_stream.sources.variable import Variable, variable_of
 
-__all__ = ["Table", "open_table"]
+__all__ = ["Table"]
 
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 

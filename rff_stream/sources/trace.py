@@ -19,8 +19,6 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.values import is_from, listed, regular_edges
 
-__all__ = ["Traced", "one_graph", "rechecked", "stored_array"]
-
 
 def layers(data: Any) -> Iterator[Any]:
     """xarray's layers from the outside in; last, what is in the innermost."""

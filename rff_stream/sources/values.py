@@ -23,32 +23,17 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = [
-    "EPOCH",
-    "Accessor",
-    "CftimeDays",
     "Convert",
     "Days",
-    "KindError",
     "Labels",
-    "NamedLabels",
     "Numbers",
-    "arrow_values",
-    "as_numbers",
-    "as_text",
     "check_index",
-    "column_values",
-    "is_from",
     "is_masked",
     "is_sparse",
-    "kind_in_words",
     "listed",
-    "missing_extra",
     "needed_package",
     "plain_array",
-    "regular_edges",
     "suggestion",
-    "units_of_time",
-    "unknown_container",
 ]
 
 EPOCH = "days since 1970-01-01"

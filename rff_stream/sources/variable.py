@@ -21,17 +21,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.values import is_from, is_masked, is_sparse, plain_array, regular_edges
 
-__all__ = [
-    "Bounds",
-    "Kind",
-    "Layout",
-    "Part",
-    "Variable",
-    "boundaries",
-    "kinds_like",
-    "regular_bounds",
-    "variable_of",
-]
+__all__ = ["Kind", "Layout", "boundaries"]
 
 Kind = Literal["memory", "graph", "lazy"]
 

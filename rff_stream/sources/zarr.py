@@ -31,7 +31,7 @@ from rff_stream.words import redacted
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Place", "open_container"]
+__all__ = ["open_container"]
 
 
 @dataclass(frozen=True, slots=True)

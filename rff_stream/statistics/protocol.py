@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 from rff_stream._array import Array
 from rff_stream.sources.protocol import Rows
 
-__all__ = ["Sink", "Statistic", "Summable"]
+__all__ = ["Sink", "Statistic"]
 
 
 class Summable(Protocol):

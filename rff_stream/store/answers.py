@@ -17,7 +17,7 @@ from rff_stream.store.entries import Batch
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.log import Log
 
-__all__ = ["ANSWERS", "answer_log", "answer_name", "find_answer", "find_name", "is_answered"]
+__all__ = ["ANSWERS", "answer_name", "is_answered"]
 
 ANSWERS = "answers"
 

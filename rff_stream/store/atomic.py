@@ -25,7 +25,7 @@ from pathlib import Path
 from rff_stream.errors import ModelError
 from rff_stream.store.files import cannot_write
 
-__all__ = ["Kind", "check_target", "exists", "recover", "remove_whole", "replacing"]
+__all__ = ["Kind", "check_target", "exists", "remove_whole", "replacing"]
 
 DAY = 86_400  # seconds
 AT_FDCWD = -100

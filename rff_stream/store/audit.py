@@ -13,7 +13,7 @@ from rff_stream.store.entries import Entry
 from rff_stream.store.files import Files
 from rff_stream.store.log import Log, entry_name
 
-__all__ = ["Verified", "collect_garbage", "verify_store"]
+__all__ = ["verify_store"]
 
 PARTIAL = re.compile(r"log/\d{20}/\..*\.partial")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rff_stream.errors import ModelError
 
-__all__ = ["MAX_DEPTH", "MAX_JSON", "canonical", "check_plain", "dump", "parse", "parse_loosely"]
+__all__ = ["MAX_JSON", "canonical", "parse", "parse_loosely"]
 
 MAX_JSON = 64 * 2**20
 """Bytes of the largest JSON file that is written or read."""

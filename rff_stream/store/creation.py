@@ -32,7 +32,7 @@ from rff_stream.store.moments_codec import (
 )
 from rff_stream.store.packed_codec import encode_packed
 
-__all__ = ["FIT", "MODEL", "NewBatch", "NewStore", "commit_batch", "content_of", "write_store"]
+__all__ = ["FIT", "MODEL", "content_of"]
 
 Fields = dict[str, Any]
 """Fields of an entry of the log."""

@@ -11,7 +11,7 @@ from rff_stream.store.entries import Batch
 from rff_stream.store.ids import checked_id
 from rff_stream.store.moments_codec import Label
 
-__all__ = ["ChosenGroups", "Weights", "Where", "batch_chooser", "group_chooser", "weigher"]
+__all__ = ["ChosenGroups", "Weights", "Where"]
 
 Where = Callable[[Batch], bool] | Collection[str] | Mapping[str, Any]
 """Truth of "this batch counts", ids, or values of labels: a value, several, or a slice."""

@@ -14,18 +14,7 @@ from rff_stream.store.canonical_json import canonical, dump, parse, parse_loosel
 from rff_stream.store.files import damaged
 from rff_stream.store.moments_codec import Label
 
-__all__ = [
-    "FORMAT",
-    "Batch",
-    "Entry",
-    "Gone",
-    "Manifest",
-    "State",
-    "check_format",
-    "ever",
-    "is_root",
-    "sha256",
-]
+__all__ = ["Batch", "Entry", "State", "ever", "sha256"]
 
 FORMAT = 1
 """The newest format this build reads, and the one it writes."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rff_stream.errors import ModelError
 
-__all__ = ["Files", "cannot_write", "damaged"]
+__all__ = ["Files", "cannot_write"]
 
 
 class Files(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.entries import Batch, Gone, State
 
-__all__ = ["COMPACTED", "Outdated", "checked_id", "is_there", "not_there", "shared_labels"]
+__all__ = ["Outdated"]
 
 COMPACTED = "compacted:"
 """How the ids of sums begin."""

@@ -10,8 +10,6 @@ from rff_stream.planning import available_memory
 from rff_stream.store.entries import Manifest, sha256
 from rff_stream.store.files import Files, damaged
 
-__all__ = ["MAX_BYTES", "read_vouched", "root_of", "write_vouched"]
-
 MAX_BYTES = 64 * 2**30
 """The most that one model may take in memory, whatever there is."""
 

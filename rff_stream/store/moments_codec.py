@@ -17,17 +17,7 @@ from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
 
-__all__ = [
-    "Label",
-    "check_moments",
-    "decode_moments",
-    "decode_row",
-    "encode_moments",
-    "label_key",
-    "row_arrays",
-    "row_plain",
-    "sorted_groups",
-]
+__all__ = ["Label"]
 
 Label = str | int | float | bool | None
 """What a group may be called: a JSON scalar."""

@@ -8,8 +8,6 @@ from rff_stream.statistics.packing import Packed
 from rff_stream.store.array_codec import decode, encode, group_metadata
 from rff_stream.store.canonical_json import parse
 
-__all__ = ["PLAIN", "decode_packed", "encode_packed", "is_packed"]
-
 PLAIN = "packed"
 """Attribute of a batch that is a packed value: what is not an array."""
 
