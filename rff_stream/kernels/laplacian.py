@@ -47,7 +47,7 @@ class Laplacian(Kernel):
         return np.asarray(np.exp(-cdist(X, Y, "cityblock")))
 
     def unit_gradient(self, X: Float64, Y: Float64) -> Float64:
-        """κ·|δⱼ|."""
+        """κ·abs(δⱼ)."""
         value = self.unit_value(X, Y)
         each = (np.abs(x[:, None] - y) * value for x, y in zip(X.T, Y.T, strict=True))
         return np.reshape(list(each), (X.shape[1], len(X), len(Y)))
