@@ -26,7 +26,7 @@ def client() -> Iterator[Any]:
     from distributed import Client
 
     one: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
-    with Client(**one, dashboard_address=None, set_as_default=False) as client:
+    with Client(**one, dashboard_address="127.0.0.1:0", set_as_default=False) as client:
         yield client
 
 
