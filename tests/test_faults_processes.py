@@ -334,9 +334,8 @@ def test_a_worker_that_does_not_see_the_data_is_named(own: Processes, tmp_path: 
                  consolidated=False)  # fmt: skip
     own.add_worker()
     own.add_worker(before=(*private, f'mount -t tmpfs none {folder} && exec "$@"', "bash"))
-    model = rs.KernelRidge(
-        n_components=R, length_scale=500.0, missing_rows="drop", progress=False, random_state=0
-    )
+    choices: dict[str, Any] = {"length_scale": 500.0, "alpha": 0.1, "random_state": 0}
+    model = rs.KernelRidge(n_components=R, missing_rows="drop", progress=False, **choices)
     with connected(own, 2):
         with pytest.raises(DataError, match=r"was there when the run .*d.zarr is not there on"):
             model.fit(folder / "d.zarr", "y")
