@@ -113,9 +113,10 @@ class GridSystem:
         return self.moments.border[:p, :p]
 
     @cached_property
-    def border_factor(self) -> Any:
-        """Cholesky factor of B, without a column that does not vary."""
-        return linalg.cho_factor(self.border + 1e-14 * np.trace(self.border) * np.eye(self.n_trend))
+    def border_factor(self) -> Float64:
+        """Lower Cholesky factor of B (p, p)."""
+        small = 1e-14 * np.trace(self.border) * np.eye(self.n_trend)
+        return np.asarray(linalg.cholesky(self.border + small, lower=True))
 
     @cached_property
     def coupling(self) -> Array:
@@ -196,9 +197,8 @@ class GridSystem:
         """θ (p, draws) that goes with draws of A^{−½}-coefficients u: −B⁻¹CDu and its own noise."""
         if not self.n_trend:
             return np.zeros((0, len(u)))
-        factor, lower = self.border_factor
         own = rng.standard_normal((self.n_trend, len(u))) * np.sqrt(noise_variance)
-        free = linalg.solve_triangular(factor, own, trans=lower, lower=lower)
+        free = linalg.solve_triangular(self.border_factor, own, lower=True, trans=1)
         return np.asarray(free - self.project(self.along_trend(u)))
 
     def noise(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
@@ -214,12 +214,11 @@ class GridSystem:
 
     def project(self, right: Float64) -> Float64:
         """B⁻¹ of columns (p, …): coefficients of the trend."""
-        return np.asarray(linalg.cho_solve(self.border_factor, right))
+        return np.asarray(linalg.cho_solve((self.border_factor, True), right))
 
     def whiten(self, values: Array) -> Array:
         """B^{−½} of columns (p, m)."""
-        factor, lower = self.border_factor
-        return np.asarray(linalg.solve_triangular(factor, values, trans=not lower, lower=lower))
+        return np.asarray(linalg.solve_triangular(self.border_factor, values, lower=True))
 
     def _places(self, factor: int) -> Any:
         grid = self.features
