@@ -65,7 +65,7 @@ def test_a_fit_that_is_not_kept_says_so_before_it_reads(data, monkeypatch):
         class stderr:
             isatty = staticmethod(lambda: True)
 
-    monkeypatch.setattr("rff_stream.cli.fitting.sys", Terminal)
+    monkeypatch.setattr("rff_stream.cli.fit.sys", Terminal)
     assert "no --model was given" in run("fit", data, *SMALL).stderr
     assert "no --model" not in run("fit", data, *SMALL, "--dry-run").stderr
 

@@ -84,7 +84,7 @@ def test_each_place_tells_what_it_needs_and_how_it_is_run() -> None:
 
 
 def test_commands_in_the_readmes_have_options_that_exist() -> None:
-    from rff_stream.cli.fitting import fit
+    from rff_stream.cli.fit import fit
 
     known = {option for parameter in fit.params for option in parameter.opts}
     for path in FILES:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rff_stream.cli.output import Line
-from rff_stream.cli.report import Facts
+from rff_stream.cli.summary import Facts
 
 SHOWN = 12
 """Batches or groups that are printed; --json has all."""

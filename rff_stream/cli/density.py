@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, opening, values, writing
+from rff_stream.cli import arguments, objects, predictions, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, number, numbers, show
 from rff_stream.cli.redaction import redacted
@@ -81,7 +81,7 @@ def density(
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
         found = fitted.density(places, storage_options=options)
-        return found if hasattr(found, "data_vars") else writing.stacked(found)
+        return found if hasattr(found, "data_vars") else predictions.stacked(found)
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -148,7 +148,7 @@ def novelty(
         label = (score >= fitted.offset_) * 2 - 1 + 0 * score
         if hasattr(score, "to_dataset"):
             return score.to_dataset(name="score").assign(label=label)
-        return writing.stacked((score, label))
+        return predictions.stacked((score, label))
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -230,7 +230,7 @@ def collected(
     from rff_stream.sources import open_source
 
     source = open_source(
-        opening.opened(data), None, selection.weights, by=by, inputs=selection.inputs,
+        objects.opened(data), None, selection.weights, by=by, inputs=selection.inputs,
         dim=selection.dim, where=selection.conditions(seed, "train"),
         missing_rows=selection.missing_rows or "error",
         missing_chunks=selection.missing_chunks or "auto",
@@ -285,9 +285,9 @@ def fitted_and_written(
     """Fit, save and answer; what to say about it."""
     model, output, overwrite = written
     read = [data, *([] if places is None else [places])]
-    opening.check_free(model, overwrite, *read)
+    objects.check_free(model, overwrite, *read)
     if output is not None:
-        writing.check_output(
+        predictions.check_output(
             output,
             overwrite,
             *read,
@@ -298,15 +298,15 @@ def fitted_and_written(
     with contextlib.ExitStack() as stack:
         path = None
         if output is not None:
-            path = stack.enter_context(writing.destination(output, overwrite))
+            path = stack.enter_context(predictions.destination(output, overwrite))
         stack.enter_context(computing(machine))
         fit(made, data, selection, seed)
         seconds = time.monotonic() - started
         if model is not None:
             made.save(model, overwrite=overwrite)
         if path is not None and output is not None:
-            found = answers(made, opening.opened(places or data), selection.storage_options)
-            writing.write_predictions(
+            found = answers(made, objects.opened(places or data), selection.storage_options)
+            predictions.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=selection.storage_options
             )
     seen = made.n_rows_ + made.n_missing_
@@ -328,7 +328,7 @@ def fitted_and_written(
 def fit(made: Any, data: str, selection: Selection, seed: int) -> None:
     """Fit an estimator of rows on what was selected."""
     made.fit(
-        opening.opened(data),
+        objects.opened(data),
         None,
         selection.weights,
         inputs=selection.inputs,

@@ -17,12 +17,12 @@ metadata. Data without an entry are not there. An entry holds the sha256 of the 
 and of itself; every 128th holds all that is live before it.
 """
 
-from rff_stream.store.answers import answer_name, is_answered
 from rff_stream.store.audit import Verified
+from rff_stream.store.batch_ids import Outdated
+from rff_stream.store.cached_answers import answer_name, is_answered
 from rff_stream.store.checkpoint import Checkpoint, OtherPass, discard, facts_in
 from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.home import Home
-from rff_stream.store.ids import Outdated
 from rff_stream.store.log import Replaced
 from rff_stream.store.model import StoredModel, load_model, save_answer, save_model
 from rff_stream.store.moment_store import MomentStore

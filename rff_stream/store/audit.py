@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rff_stream.errors import ModelError
-from rff_stream.store.answers import ANSWERS, answer_log, find_answer, find_name
+from rff_stream.store.cached_answers import ANSWERS, answer_log, find_answer, find_name
 from rff_stream.store.contents import read_batch, read_root
 from rff_stream.store.entries import Entry
 from rff_stream.store.files import Files

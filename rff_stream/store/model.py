@@ -10,7 +10,7 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.answers import ANSWERS, answer_name, find_answer
+from rff_stream.store.cached_answers import ANSWERS, answer_name, find_answer
 from rff_stream.store.contents import read_batches, read_root, read_whole, sum_by_group
 from rff_stream.store.creation import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.entries import Batch, ever

@@ -13,6 +13,14 @@ from rff_stream.describe import store_card
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
+from rff_stream.store.batch_ids import (
+    COMPACTED,
+    Outdated,
+    checked_id,
+    is_there,
+    not_there,
+    shared_labels,
+)
 from rff_stream.store.contents import (
     Root,
     RunningSum,
@@ -27,14 +35,6 @@ from rff_stream.store.creation import NewBatch, NewStore, commit_batch, content_
 from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_chooser
 from rff_stream.store.entries import Batch, Entry, State, ever
 from rff_stream.store.files import Files
-from rff_stream.store.ids import (
-    COMPACTED,
-    Outdated,
-    checked_id,
-    is_there,
-    not_there,
-    shared_labels,
-)
 from rff_stream.store.location import open_files
 from rff_stream.store.log import Log, Replaced
 from rff_stream.store.moments_codec import Label

@@ -107,14 +107,14 @@ def write_predictions(
     """
     import zarr
 
+    from rff_stream.cli.dask_bar import DaskBar
     from rff_stream.cli.products import SOURCE
-    from rff_stream.cli.watching import Blocks
     from rff_stream.store.files import cannot_write
 
     remote = "://" in path
     options = dict(storage_options) if remote and storage_options is not None else None
     mode: Any = "w" if not remote or overwrite else "w-"  # a folder of our own, and empty
-    with cannot_write(redacted(output)), warnings.catch_warnings(), Blocks():
+    with cannot_write(redacted(output)), warnings.catch_warnings(), DaskBar():
         # xarray opens groups with consolidated metadata without a warning of its own.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         if hasattr(values, "to_dataset") or hasattr(values, "data_vars"):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, opening, report, resuming
+from rff_stream.cli import arguments, objects, resume, summary
 from rff_stream.cli.arguments import Learner, Machine, Selection
 from rff_stream.cli.output import show
+from rff_stream.cli.predict import scores
 from rff_stream.cli.redaction import redacted
 from rff_stream.cli.session import computing
-from rff_stream.cli.using import scores
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
@@ -48,8 +48,8 @@ def plan(
     fit into --memory exits 3.
     """
     with computing(machine):
-        source = opening.source_of(data, selection, seed, labels=learner.classify is not None)
-        facts, lines = report.of_plan(planned(source, learner, machine, workers))
+        source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
+        facts, lines = summary.of_plan(planned(source, learner, machine, workers))
     show({"command": "plan", "data": redacted(data), **facts}, lines, as_json)
 
 
@@ -88,10 +88,10 @@ def fit(
     With --model, finished sums are kept in M.zarr.checkpoint every 30 seconds: the same command
     goes on after an interrupt or a crash, with the same result. Other options exit 4.
     """
-    if model is not None and resuming.was_finished(model, overwrite):
+    if model is not None and resume.was_finished(model, overwrite):
         show({"command": "fit", "model": redacted(model)}, [("saved", f"{model} before")], as_json)
         return
-    opening.check_free(model, overwrite, data)
+    objects.check_free(model, overwrite, data)
     if model is None and not dry_run and sys.stderr.isatty():
         click.echo(
             "rff-stream: warning: no --model was given, so the fit is not kept when it is done. "
@@ -100,15 +100,15 @@ def fit(
         )
     with computing(machine):
         if dry_run:
-            source = opening.source_of(data, selection, seed, labels=learner.classify is not None)
-            facts, lines = report.of_plan(planned(source, learner, machine, None))
+            source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
+            facts, lines = summary.of_plan(planned(source, learner, machine, None))
         else:
             run = functools.partial(fitted_model, data, selection, learner, machine, seed)
-            fitted, seconds = resuming.fitted_at(model, overwrite, run)
-            facts, lines = report.of_fit(fitted, seconds)
+            fitted, seconds = resume.fitted_at(model, overwrite, run)
+            facts, lines = summary.of_fit(fitted, seconds)
             if model is not None:
                 fitted.save(model, moments=moments, overwrite=overwrite)
-                resuming.finish(model)
+                resume.finish(model)
                 facts, lines = facts | {"model": redacted(model)}, [*lines, ("saved", model)]
             else:
                 lines = [*lines, ("saved", "nowhere: no --model was given")]
@@ -127,11 +127,11 @@ def fitted_model(
     checkpoint: str | None = None,
 ) -> tuple[Any, float]:
     """A fitted model, and the seconds from call to return of fit."""
-    model = opening.estimator(learner, selection, machine, seed)
+    model = objects.estimator(learner, selection, machine, seed)
     started = time.monotonic()
     model.fit(
-        opening.opened(data),
-        opening.target_of(selection),
+        objects.opened(data),
+        objects.target_of(selection),
         selection.weights,
         inputs=selection.inputs,
         dim=selection.dim,

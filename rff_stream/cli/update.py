@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, opening
+from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import show
+from rff_stream.cli.predict import model_and_data, model_option, places_argument
 from rff_stream.cli.redaction import redacted
 from rff_stream.cli.session import computing
-from rff_stream.cli.using import model_and_data, model_option, places_argument
 
 __all__ = ["update"]
 
@@ -66,7 +66,7 @@ def update(
         "memory": machine.memory,
         "storage_options": storage_options if "://" in model else None,
     }
-    later = Later(Data(opening.opened(data), storage_options=storage_options), batch, by)
+    later = Later(Data(objects.opened(data), storage_options=storage_options), batch, by)
     with computing(machine):
         found, store = count_in_store(model, later, **own)
         if answer and not is_answered(store.log):

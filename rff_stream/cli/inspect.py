@@ -1,4 +1,4 @@
-"""The commands verify and compact: care of a stored model."""
+"""The commands inspect, verify and compact: what a stored model holds, and its care."""
 
 from __future__ import annotations
 
@@ -7,12 +7,32 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, values
+from rff_stream.cli import arguments, contents, objects, summary, values
+from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.redaction import redacted
 from rff_stream.words import format_bytes
 
-__all__ = ["compact", "verify"]
+__all__ = ["compact", "inspect", "verify"]
+
+
+@click.command(epilog="Example: rff-stream inspect model.zarr")
+@click.argument("model", type=values.place)
+@arguments.storage_options
+@arguments.as_json
+def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+    """Print what MODEL is: inputs, kernel, penalty, rows, batches.
+
+    Also length-scales, units, groups and how much memory the moments take. Every byte of the
+    model is verified.
+    """
+    loaded = objects.load_model(model, Machine(None, None, None), None, storage_options)
+    facts, lines = summary.of_model(loaded)
+    if hasattr(loaded, "moments_"):
+        kept, more = contents.of_store(model, storage_options)
+        facts, lines = facts | kept, [*lines, *more]
+    facts = {"command": "inspect", "model": redacted(model), **facts}
+    show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)
 
 
 @click.command(epilog="Example: rff-stream verify model.zarr")

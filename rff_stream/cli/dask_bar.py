@@ -1,4 +1,4 @@
-"""A bar for what Dask's threads compute."""
+"""A progress bar for what Dask's threads compute."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dask.callbacks import Callback
 
 from rff_stream.execution.progress import Progress
 
-__all__ = ["Blocks"]
+__all__ = ["DaskBar"]
 
 
-class Blocks(Callback):
-    """A bar of what threads compute; a cluster shows its own on its page."""
+class DaskBar(Callback):
+    """A bar of tasks, a line a minute in logs. A cluster shows its own on its page."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

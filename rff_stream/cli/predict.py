@@ -1,4 +1,4 @@
-"""The commands predict, score and inspect."""
+"""The commands predict and score."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, contents, opening, report, values, writing
+from rff_stream.cli import arguments, objects, predictions, summary, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.redaction import redacted
 from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
-__all__ = ["inspect", "predict", "score", "scores"]
+__all__ = ["predict", "score", "scores"]
 
 places_argument = click.argument("places", nargs=-1, metavar="[MODEL] DATA")
 model_option = click.option("--model", metavar="M.zarr", help="The model, if not before DATA.")
@@ -51,20 +51,20 @@ def predict(
     is missing. Plain arrays give a plain array.
     """
     model, data = model_and_data(places, model)
-    writing.check_output(output, overwrite, model, data, storage_options=storage_options)
-    loaded = opening.load_model(model, machine, storage_options=storage_options)
+    predictions.check_output(output, overwrite, model, data, storage_options=storage_options)
+    loaded = objects.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        path = None if dry_run else stack.enter_context(writing.destination(output, overwrite))
+        path = None if dry_run else stack.enter_context(predictions.destination(output, overwrite))
         stack.enter_context(computing(machine))
-        found = answer_of(loaded, opening.opened(data), storage_options, std)
+        found = answer_of(loaded, objects.opened(data), storage_options, std)
         if path is not None:
-            writing.write_predictions(
+            predictions.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=storage_options
             )
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
-    facts, lines = report.of_prediction(loaded, writing.sizes(found), words)
+    facts, lines = summary.of_prediction(loaded, predictions.sizes(found), words)
     facts |= {"model": redacted(model), "output": redacted(output), "seconds": seconds}
     lines = [*lines, ("output", output)]
     show({"command": "predict", "data": redacted(data), **facts}, lines, as_json)
@@ -93,30 +93,11 @@ def score(
     that the fit held out.
     """
     model, data = model_and_data(places, model)
-    loaded = opening.load_model(model, machine, selection, selection.storage_options)
+    loaded = objects.load_model(model, machine, selection, selection.storage_options)
     with computing(machine):
         facts, lines = scores(loaded, data, selection, seed)
     facts = {"command": "score", "data": redacted(data), "model": redacted(model), **facts}
     show(facts, lines, as_json)
-
-
-@click.command(epilog="Example: rff-stream inspect model.zarr")
-@click.argument("model", type=values.place)
-@arguments.storage_options
-@arguments.as_json
-def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Print what MODEL is: inputs, kernel, penalty, rows, batches.
-
-    Also length-scales, units, groups and how much memory the moments take. Every byte of the
-    model is verified.
-    """
-    loaded = opening.load_model(model, Machine(None, None, None), None, storage_options)
-    facts, lines = report.of_model(loaded)
-    if hasattr(loaded, "moments_"):
-        kept, more = contents.of_store(model, storage_options)
-        facts, lines = facts | kept, [*lines, *more]
-    facts = {"command": "inspect", "model": redacted(model), **facts}
-    show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)
 
 
 def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
@@ -139,17 +120,17 @@ def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) ->
                 "which gives none. Fit one with --estimator gp."
             )
         mean, error = model.predict(data, return_std=True, storage_options=storage_options)
-        return writing.together(mean, error)
+        return predictions.together(mean, error)
     for name in ("predict", "density", "transform"):
         if hasattr(model, name):
             found = getattr(model, name)(data, storage_options=storage_options)
-            return writing.stacked(found) if isinstance(found, tuple) else found
+            return predictions.stacked(found) if isinstance(found, tuple) else found
     raise ModelError(f"{type(model).__name__} answers nothing about single rows.")
 
 
 def scores(
     model: Any, data: str, selection: Selection, seed: int
-) -> tuple[report.Facts, list[Line]]:
+) -> tuple[summary.Facts, list[Line]]:
     """Scores on the rows selected; on the test part where rows were held out."""
     if not model.columns_.targets:
         raise ModelError(
@@ -158,15 +139,15 @@ def scores(
         )
     labels = hasattr(model, "classes_")
     found = (model.scores if labels else model.residuals)(
-        opening.opened(data),
-        opening.target_of(selection),
+        objects.opened(data),
+        objects.target_of(selection),
         selection.weights,
         dim=selection.dim,
         where=selection.conditions(seed, "test"),
         storage_options=selection.storage_options,
     )
     if labels:
-        return report.of_class_scores(found)
+        return summary.of_class_scores(found)
     columns = model.columns_
     units = columns.units[len(columns.inputs) :] or ("",) * len(columns.targets)
-    return report.of_scores(found, columns.targets, units)
+    return summary.of_scores(found, columns.targets, units)
