@@ -8,7 +8,8 @@ Row by row from feature rows Z, in float64; the data are not read again.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.random import Generator
@@ -106,6 +107,19 @@ class Posterior:
         centre = np.sqrt(self.noise_variance / self.weight) * rng.standard_normal((count, t))
         shift = np.einsum("r,srt->st", self.feature_mean, coef - self.coef)
         return Functions(coef, self.intercept - shift + centre)
+
+    def of_functionals(self) -> Self:
+        """The process as seen by functionals that make 0 of a constant, such as slopes.
+
+        Its mean and spread at rows Lz are those of Lf: ȳ and z̄ have no part in them.
+        """
+        nothing = np.zeros_like
+        return replace(
+            self,
+            intercept=nothing(self.intercept),
+            feature_mean=nothing(self.feature_mean),
+            weight=np.inf,
+        )
 
     def leave_one_out(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
         """Residuals (n, T) of training rows under the fit without each of them: r/(1 − h).

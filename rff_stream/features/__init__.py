@@ -30,6 +30,7 @@ from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
 from rff_stream.features.fourier import FourierFeatures
+from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
 from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.local import Cells, LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
@@ -45,6 +46,7 @@ __all__ = [
     "Cells",
     "FeatureMap",
     "FourierFeatures",
+    "FunctionalFeatures",
     "HermiteFeatures",
     "LocalFeatures",
     "MapRequest",
@@ -60,7 +62,9 @@ __all__ = [
     "Sphere",
     "StructuredFeatures",
     "Then",
+    "box_mean",
     "by_columns",
+    "derivative",
     "map_choices",
     "map_class",
     "map_from_spec",
