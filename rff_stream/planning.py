@@ -1,4 +1,4 @@
-"""What a pass will take, computed and checked before anything is read."""
+"""Memory, time and traffic of a pass, estimated and checked before anything is read."""
 
 from __future__ import annotations
 

@@ -142,8 +142,8 @@ def _require_fit(
         )
         if mine.fingerprint != row.fingerprint:
             raise ModelError(
-                f"The row that was given differs from the data in {row.difference(mine)}. Give "
-                "data with the names and units of the row, or no row."
+                f"The row= that was given differs from the data in {row.difference(mine)}. Give "
+                "data with the names and units of that AugmentedRow, or leave row= out."
             )
     if plan is not None:
         ends = tuple(edges[-1] for edges in plan.layout.edges)
