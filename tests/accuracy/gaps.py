@@ -1,0 +1,175 @@
+"""Is a model worse than a linear trend in gaps, in silence? Blocks of real data are left out.
+
+    python tests/accuracy/gaps.py [--sets "heaton_sim;argo2016"] [--seeds 0,1,2] [--models process]
+                                  [--components 512] [--rows 20000]
+
+heaton_sim has gaps of its own; elsewhere rows are halved five times along random directions (for
+"clusters": by cluster), and 8 of the 32 blocks are held out. Columns: RMSE of the model in them,
+of a linear trend and of the mean of the other rows; share of held-out values inside the 95 %
+interval; whether a NumericalWarning told that gaps are unsafe. A line ends in SILENT where the
+model is worse than the trend by more than a twentieth and nothing was said. ``RFF_STREAM_DATA``
+names the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from regression import folder, rmse
+
+import rff_stream as rs
+from rff_stream.answers.gaps import block_of_rows
+from rff_stream.errors import NumericalWarning
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+MODELS: dict[str, Callable[[int, int], Any]] = {
+    "process": lambda r, seed: rs.GaussianProcessRegressor(
+        n_components=r, random_state=seed, progress=False
+    ),
+    "process, ARD Matérn": lambda r, seed: rs.GaussianProcessRegressor(
+        "matern", "ard", n_components=r, random_state=seed, progress=False
+    ),
+    "ridge, cv": lambda r, seed: rs.KernelRidge(
+        alpha="cv", n_components=r, random_state=seed, progress=False
+    ),
+    "ridge, gcv": lambda r, seed: rs.KernelRidge(
+        alpha="gcv", n_components=r, random_state=seed, progress=False
+    ),
+    "process, local": lambda r, seed: rs.GaussianProcessRegressor(
+        features=rs.Cells(128, 4), length_scale="evidence", random_state=seed, progress=False
+    ),
+}
+
+
+def without_blocks(x: np.ndarray, y: np.ndarray, seed: int, block: Any = None) -> Parts:
+    """Rows of 24 of 32 blocks, and of the other 8."""
+    block = block_of_rows((x - x.mean(0)) / x.std(0), 5, seed) if block is None else block
+    labels = np.unique(block)
+    out = np.random.default_rng(seed).permutation(labels)[: len(labels) // 4]
+    held = np.isin(block, out)
+    return x[~held], y[~held], x[held], y[held]
+
+
+def scattered(name: str, y: str = "y") -> Callable[[int, int], Parts]:
+    """Rows of a file of arrays."""
+
+    def read(rows: int, seed: int) -> Parts:
+        data = np.load(folder() / f"{name}.npz")
+        some = np.random.default_rng(seed).permutation(len(data[y]))[:rows]
+        return without_blocks(data["X"][some].astype(float), data[y][some].astype(float), seed)
+
+    return read
+
+
+def heaton(rows: int, seed: int) -> Parts:
+    """A satellite image with cloud gaps."""
+    data = np.load(folder() / "heaton_sim.npz")
+    X, y, X_test, y_test = (data[k].astype(float) for k in ("X", "y", "X_test", "y_test"))
+    kept, asked = np.flatnonzero(np.isfinite(y)), np.flatnonzero(np.isfinite(y_test))
+    rng = np.random.default_rng(seed)
+    kept, asked = rng.permutation(kept)[: 2 * rows], rng.permutation(asked)[:rows]
+    return X[kept], y[kept], X_test[asked], y_test[asked]
+
+
+def air(rows: int, seed: int) -> Parts:
+    """Air temperature: a year of steps, in K."""
+    import xarray as xr
+
+    data = xr.open_zarr(folder() / "air_temperature.zarr", chunks=None)["air"][:1460]
+    axes = np.meshgrid(6.0 * np.arange(1460), data["lat"], data["lon"], indexing="ij")
+    some = np.random.default_rng(seed).permutation(data.size)[:rows]
+    x = np.stack([axis.ravel()[some] for axis in axes], axis=1).astype(float)
+    return without_blocks(x, np.asarray(data, float).ravel()[some], seed)
+
+
+def clusters(width: float, length_scale: float) -> Callable[[int, int], Parts]:
+    """A trend and a rough field, seen in 32 clusters of this width."""
+
+    def read(rows: int, seed: int) -> Parts:
+        rng = np.random.default_rng(seed)
+        n = min(rows, 6000)
+        centres, block = rng.uniform(-2, 2, (32, 2)), rng.integers(32, size=n)
+        x = centres[block] + width * rng.normal(size=(n, 2))
+        field = rs.FourierFeatures.sample(
+            rs.Laplacian(length_scale), 2, 2000, rng=seed, dtype="float64"
+        )
+        y = 2 * x[:, 0] + field(x) @ rng.normal(size=2000) / 2000**0.5
+        return without_blocks(x, y + 0.02 * rng.normal(size=n), seed, block)
+
+    return read
+
+
+SETS: dict[str, Callable[[int, int], Parts]] = {
+    "heaton_sim": heaton,
+    "argo2016": scattered("argo2016"),
+    "baja_bathymetry": scattered("baja_bathymetry"),
+    "noaa_tmax_1990_93": scattered("noaa_tmax_1990_93"),
+    "air_temperature": air,
+    "california_housing": scattered("california_housing"),
+    "clusters .02": clusters(0.02, 0.3),
+    "clusters .1": clusters(0.1, 0.3),
+    "clusters .1, smooth": clusters(0.1, 2.0),
+    "clusters .3": clusters(0.3, 0.3),
+}
+
+
+def trend(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
+    """Least squares on the inputs."""
+    centre, scale = x.mean(0), x.std(0)
+    design = np.column_stack([np.ones(len(x)), (x - centre) / scale])
+    coef, *_ = np.linalg.lstsq(design, y, rcond=None)
+    return np.column_stack([np.ones(len(x_test)), (x_test - centre) / scale]) @ coef
+
+
+def measure(name: str, model: str, components: int, rows: int, seed: int) -> bool:
+    """One line of the table; whether the model was worse than a trend in silence."""
+    x, y, x_test, y_test = SETS[name](rows, seed)
+    started = time.process_time()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NumericalWarning)
+        fitted = MODELS[model](components, seed).fit(x, y)
+        if model.startswith("process"):
+            mean, std = fitted.predict(x_test, return_std=True, noise=True)
+            cover = f"{np.mean(abs(y_test - mean) < 1.96 * std):.2f}"
+        else:
+            mean, cover = fitted.predict(x_test), ""
+    seconds = time.process_time() - started
+    said = any("blocks of pilot rows" in str(each.message) for each in caught)
+    error, line = rmse(mean, y_test), rmse(trend(x, y, x_test), y_test)
+    silent = error > 1.05 * line and not said
+    print(
+        f"{name:20} {model:20} {seed:4} {error:11.4g} {line:11.4g} {rmse(y.mean(), y_test):11.4g} "
+        f"{cover:>6} {'yes' if said else '':>4} {seconds:6.1f} {'SILENT' if silent else ''}",
+        flush=True,
+    )
+    return silent
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", default=";".join(SETS))
+    parser.add_argument("--models", default=";".join(MODELS))
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--components", type=int, default=512)
+    parser.add_argument("--rows", type=int, default=20_000)
+    asked = parser.parse_args()
+    print(
+        f"{'set':20} {'model':20} seed {'model':>11} {'trend':>11} {'mean':>11}  cover said  CPU s"
+    )
+    silent = 0
+    for name in asked.sets.split(";"):
+        for model in asked.models.split(";"):
+            for seed in map(int, asked.seeds.split(",")):
+                silent += measure(name.strip(), model.strip(), asked.components, asked.rows, seed)
+    print(f"worse than a trend in silence: {silent}")
+
+
+if __name__ == "__main__":
+    main()
