@@ -80,20 +80,20 @@ class ProbabilityPredictor:
 
     Parameters
     ----------
-    log_odds : RowFunction
+    linear : LinearPredictor
         One value for two classes, else one for each.
     """
 
-    log_odds: RowFunction
+    linear: LinearPredictor
 
     @property
     def width(self) -> int:
         """C."""
-        return max(self.log_odds.width, 2)
+        return max(self.linear.width, 2)
 
     def __call__(self, x: Array) -> Float64:
         """Probabilities (n, C) of rows (n, d)."""
-        return probabilities(self.log_odds(x))
+        return probabilities(self.linear(x))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +102,11 @@ class ClassPredictor:
 
     Parameters
     ----------
-    log_odds : RowFunction
+    linear : LinearPredictor
         As in :class:`ProbabilityPredictor`.
     """
 
-    log_odds: RowFunction
+    linear: LinearPredictor
 
     @property
     def width(self) -> int:
@@ -115,8 +115,8 @@ class ClassPredictor:
 
     def __call__(self, x: Array) -> Float64:
         """Class numbers (n, 1) of rows (n, d)."""
-        odds = self.log_odds(x)
-        best = odds > 0 if self.log_odds.width == 1 else odds.argmax(axis=1)[:, None]
+        odds = self.linear(x)
+        best = odds > 0 if self.linear.width == 1 else odds.argmax(axis=1)[:, None]
         return np.asarray(best.astype(np.float64))
 
 

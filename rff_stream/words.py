@@ -1,4 +1,4 @@
-"""Numbers formatted for people, and URLs without user, password and query."""
+"""Numbers as people write them, and URLs without what is nobody's business."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ ROOMS = [
     {"sources"},
     {"store"},
     {"execution"},
-    {"families"},
     {"model"},
     {"estimators"},
     {"plot"},

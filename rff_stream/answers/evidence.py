@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,7 @@ from rff_stream.answers.floor import (
     warn_at_floor,
 )
 from rff_stream.answers.posterior import Posterior, posterior
-from rff_stream.answers.spectrum import FEW_ROWS, Decomposition, Spectrum, decompose
-from rff_stream.answers.system import ridge_system
-from rff_stream.answers.tridiagonal import tridiagonal
+from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments
 
@@ -39,9 +36,6 @@ GRID = 128
 
 HALVINGS = 50
 """Bisections of the best step: log α to 1e-15."""
-
-FEW_FEATURES = 256
-"""R up to which eigenvectors cost nothing to speak of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +56,7 @@ class Evidence:
         Effective degrees of freedom.
     eta : float
         η, the rounding in the sums.
-    spectrum : Decomposition
+    spectrum : Spectrum
         What it was computed from; serves predictions and other α.
     """
 
@@ -72,15 +66,15 @@ class Evidence:
     log_evidence: Float64
     df: Float64
     eta: float
-    spectrum: Decomposition
+    spectrum: Spectrum
 
     def posterior(self) -> Posterior:
         """The Gaussian process given the data, at these variances."""
-        return posterior(self.spectrum.directions(), self.alpha, self.noise_variance)
+        return posterior(self.spectrum, self.alpha, self.noise_variance)
 
 
 def evidence(
-    moments: Moments | Decomposition, *, shared: bool = False, fit_intercept: bool = True
+    moments: Moments | Spectrum, *, shared: bool = False, fit_intercept: bool = True
 ) -> Evidence:
     """Noise and signal variance of each target by maximal marginal likelihood.
 
@@ -88,13 +82,13 @@ def evidence(
 
     Parameters
     ----------
-    moments : Moments or Decomposition
-        Order 2, with targets and at least two rows; a decomposition is not made again.
+    moments : Moments or Spectrum
+        Order 2, with targets and at least two rows; a spectrum saves its decomposition.
     shared : bool
         One α for all targets, each with its own variances: for outputs of one kind, where
         single targets say too little.
     fit_intercept : bool
-        μ flat, or 0. A decomposition has it already.
+        μ flat, or 0. A spectrum has it already.
 
     Returns
     -------
@@ -123,7 +117,7 @@ def evidence(
     >>> bool(abs(found.noise_variance[0] ** 0.5 - 0.3) < 0.02)
     True
     """
-    found = _decomposed(moments, fit_intercept)
+    found = _as_spectrum(moments, fit_intercept)
     profile = Profile.of(found)
     _warn_constant(found)
     largest = largest_eigenvalue(found.eigenvalues)
@@ -133,14 +127,14 @@ def evidence(
 
 
 def evidence_at(
-    moments: Moments | Decomposition,
+    moments: Moments | Spectrum,
     alpha: Array | float,
     *,
     fit_intercept: bool = True,
     floor: Floor = "raise_alpha",
 ) -> Evidence:
     """The variances at a given α: σₙ² = (ỹᵀWỹ − cᵀβ)/(n − 1), σ_f² = σₙ²/α."""
-    found = _decomposed(moments, fit_intercept)
+    found = _as_spectrum(moments, fit_intercept)
     asked = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
     if (asked == 0).any():
         raise ValueError("alpha=0 has no signal variance. A Gaussian process needs alpha > 0.")
@@ -148,14 +142,14 @@ def evidence_at(
 
 
 def log_evidence(
-    moments: Moments | Decomposition,
+    moments: Moments | Spectrum,
     alpha: Array | float,
     noise_variance: Array | float,
     *,
     fit_intercept: bool = True,
 ) -> Float64:
     """Log p(y) (T,) at any α ≥ η and σₙ²; see :func:`evidence` for the formula."""
-    found = _decomposed(moments, fit_intercept)
+    found = _as_spectrum(moments, fit_intercept)
     wanted = alpha_of_targets(alpha, found.system.n_targets)
     used = raised_to_floor(wanted, found.eta, "raise_alpha")
     return Profile.of(found).log_evidence(used, np.asarray(noise_variance, dtype=np.float64))
@@ -176,8 +170,7 @@ class Profile:
     constant: float  # (n − 1) log 2π + log Σw − Σ log w
 
     @classmethod
-    def of(cls, found: Decomposition) -> Profile:
-        """log p of what was decomposed."""
+    def of(cls, found: Spectrum) -> Profile:
         system = found.system
         freedom = system.n - int(system.fit_intercept)
         if freedom < 1:
@@ -188,25 +181,19 @@ class Profile:
         # What η says of a feature column of unit variance, for a target of unit variance.
         rounding = found.eta / (3 * np.mean(system.root_prior**2) * system.weight)
         border = np.log(system.weight) if system.fit_intercept else 0.0
-        choices: dict[str, Any] = {
-            "eigenvalues": found.eigenvalues[:, None],
-            "scatter": system.target_scatter,
-            "least": system.target_scatter * max(rounding, np.finfo(np.float64).eps),
-            "freedom": freedom,
-            "constant": float(freedom * np.log(2 * np.pi) + border - system.log_weight),
-        }
-        if isinstance(found, Spectrum):
-            return cls(squared_rhs=found.rhs**2, **choices)
-        return SolvedProfile(squared_rhs=np.empty((0, 0)), found=found, **choices)
-
-    def quadratics(self, alpha: Float64) -> tuple[Float64, Float64]:
-        """cᵀ(Λ + α)⁻¹c and cᵀ(Λ + α)⁻²c (T,)."""
-        shifted = self.eigenvalues + alpha
-        return (self.squared_rhs / shifted).sum(axis=0), (self.squared_rhs / shifted**2).sum(axis=0)
+        return cls(
+            eigenvalues=found.eigenvalues[:, None],
+            squared_rhs=found.rhs**2,
+            scatter=system.target_scatter,
+            least=system.target_scatter * max(rounding, np.finfo(np.float64).eps),
+            freedom=freedom,
+            constant=float(freedom * np.log(2 * np.pi) + border - system.log_weight),
+        )
 
     def objective(self, alpha: Float64) -> Float64:
         """Q = ỹᵀWỹ − cᵀ(Λ + α)⁻¹c (T,), the least squares objective, and not below rounding."""
-        return np.asarray(np.maximum(self.scatter - self.quadratics(alpha)[0], self.least))
+        explained = (self.squared_rhs / (self.eigenvalues + alpha)).sum(axis=0)
+        return np.asarray(np.maximum(self.scatter - explained, self.least))
 
     def noise(self, alpha: Float64) -> Float64:
         """σₙ² (T,) that maximises log p at α."""
@@ -222,22 +209,12 @@ class Profile:
 
     def slope(self, alpha: Float64) -> Float64:
         """∂ log p/∂ log α (T,) with σₙ² at its maximum; 0 for a constant target."""
-        explained, change = self.quadratics(alpha)  # the second is ∂Q/∂α
+        shifted = self.eigenvalues + alpha
+        change = (self.squared_rhs / shifted**2).sum(axis=0)  # ∂Q/∂α
         clipped = np.maximum(self.eigenvalues, 0.0)
         share = (clipped / (clipped + alpha)).sum(axis=0)
-        objective = np.maximum(self.scatter - explained, self.least)
-        gain = self.freedom * alpha * change / _positive(objective)
+        gain = self.freedom * alpha * change / _positive(self.objective(alpha))
         return np.where(self.scatter > 0, 0.5 * (share - gain), 0.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SolvedProfile(Profile):
-    """The same without the eigenbasis: c² is not known, but what it is summed to is."""
-
-    found: Decomposition
-
-    def quadratics(self, alpha: Float64) -> tuple[Float64, Float64]:
-        return self.found.quadratics(alpha)
 
 
 def best_alpha(profile: Profile, largest: float, eta: float, shared: bool) -> Float64:
@@ -268,22 +245,19 @@ def best_alpha(profile: Profile, largest: float, eta: float, shared: bool) -> Fl
     return np.asarray(np.clip(np.exp((low + high) / 2), *bounds))
 
 
-def _evidence(found: Decomposition, profile: Profile, alpha: Float64) -> Evidence:
+def _evidence(found: Spectrum, profile: Profile, alpha: Float64) -> Evidence:
     noise = profile.noise(alpha)
     value = profile.log_evidence(alpha, noise)
     return Evidence(alpha, noise, noise / alpha, value, found.df(alpha), found.eta, found)
 
 
-def _decomposed(moments: Moments | Decomposition, fit_intercept: bool) -> Decomposition:
-    if isinstance(moments, Decomposition):
+def _as_spectrum(moments: Moments | Spectrum, fit_intercept: bool) -> Spectrum:
+    if isinstance(moments, Spectrum):
         return moments
-    system = ridge_system(moments, fit_intercept=fit_intercept)
-    if system.n_features <= FEW_FEATURES or system.n <= FEW_ROWS * system.n_features:
-        return decompose(system)
-    return tridiagonal(system)
+    return spectrum(moments, fit_intercept=fit_intercept)
 
 
-def _warn_constant(found: Decomposition) -> None:
+def _warn_constant(found: Spectrum) -> None:
     constant = np.flatnonzero(found.system.target_scatter == 0)
     if len(constant):
         names = ", ".join(found.system.targets[t] for t in constant)

@@ -6,19 +6,50 @@ can be from that of least squares, which one pass has already summed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.regression_losses import NEAR, rounded, rounded_curvature, rounded_slope
 from rff_stream.moments.classes import one_hot
 
-__all__ = ["LOSSES", "Logistic", "Loss", "SquaredHinge", "loss_for"]
+__all__ = ["LOSSES", "Hinge", "Logistic", "Loss", "RowLoss", "SquaredHinge", "loss_for"]
 
 
-class Loss(Protocol):
+class RowLoss(Protocol):
+    """A loss ℓ(f, y) of scores f and the targets y of a row, or the number of its class."""
+
+    @property
+    def separable(self) -> bool:
+        """Whether scores do not curve together: each then has a Hessian of its own."""
+        ...
+
+    @property
+    def cornered(self) -> bool:
+        """Whether the loss has corners, which :meth:`with_width` rounds."""
+        ...
+
+    def value(self, F: Float64, y: Array) -> Float64:
+        """ℓ (m,) at scores (m, K)."""
+        ...
+
+    def slope(self, F: Float64, y: Array) -> Float64:
+        """∂ℓ/∂f (m, K)."""
+        ...
+
+    def curvatures(self, F: Float64, y: Array) -> Float64:
+        """∂²ℓ/∂f_k² (m, K)."""
+        ...
+
+    def with_width(self, width: float) -> Self:
+        """The same with its corners rounded over this width."""
+        ...
+
+
+class Loss(RowLoss, Protocol):
     """A convex loss ℓ(f, c) of scores f and the class number c."""
 
     @property
@@ -35,21 +66,21 @@ class Loss(Protocol):
         """Constant scores (K,) to start from, for classes of these shares (C,)."""
         ...
 
-    def value(self, F: Float64, codes: Array) -> Float64:
-        """ℓ (m,) at scores (m, K) of rows of classes (m,)."""
-        ...
 
-    def slope(self, F: Float64, codes: Array) -> Float64:
-        """∂ℓ/∂f (m, K)."""
-        ...
+class _Smooth:
+    """A loss without corners."""
 
-    def curvature(self, F: Float64, codes: Array) -> Float64 | None:
-        """∂²ℓ/∂f² (m,) where K = 1; None where a row's curvature is a matrix."""
-        ...
+    __slots__ = ()
+    cornered: ClassVar[bool] = False
+    separable: ClassVar[bool] = True
+
+    def with_width(self, width: float) -> Self:
+        """Itself."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class Logistic:
+class Logistic(_Smooth):
     """log(1 + exp(−sf)) with s = ±1: two classes, one score, the log-odds of the second."""
 
     n_classes: int = 2
@@ -72,16 +103,17 @@ class Logistic:
         signs = _signs(codes)
         return np.asarray((-signs * expit(-signs * F[:, 0]))[:, None])
 
-    def curvature(self, F: Float64, codes: Array) -> Float64:
-        """p(1 − p) (m,)."""
-        return np.asarray(expit(F[:, 0]) * expit(-F[:, 0]))
+    def curvatures(self, F: Float64, codes: Array) -> Float64:
+        """p(1 − p) (m, 1)."""
+        return np.asarray(expit(F) * expit(-F))
 
 
 @dataclass(frozen=True, slots=True)
-class Multinomial:
+class Multinomial(_Smooth):
     """−log softmax(f)_c of C classes and as many scores."""
 
     n_classes: int
+    separable: ClassVar[bool] = False
 
     @property
     def bound(self) -> float:
@@ -103,13 +135,14 @@ class Multinomial:
         found[np.arange(len(F)), codes] -= 1.0
         return np.asarray(found)
 
-    def curvature(self, F: Float64, codes: Array) -> None:
-        """A matrix for each row: not summed."""
-        return
+    def curvatures(self, F: Float64, codes: Array) -> Float64:
+        """p(1 − p) (m, C): the diagonal of diag(p) − ppᵀ."""
+        p = softmax(F, axis=1)
+        return np.asarray(p * (1 - p))
 
 
 @dataclass(frozen=True, slots=True)
-class SquaredHinge:
+class SquaredHinge(_Smooth):
     """Σ max(0, 1 − sf)²: one score for two classes, else one against the others for each."""
 
     n_classes: int
@@ -130,24 +163,66 @@ class SquaredHinge:
 
     def slope(self, F: Float64, codes: Array) -> Float64:
         """−2s max(0, 1 − sf) (m, K)."""
-        return -2 * self._sides(codes) * self._missed(F, codes)
-
-    def curvature(self, F: Float64, codes: Array) -> Float64 | None:
-        """2 on rows that miss the margin, for two classes."""
-        return self.curvatures(F, codes)[:, 0] if self.n_classes == 2 else None
+        return -2 * _sides(codes, self.n_classes) * self._missed(F, codes)
 
     def curvatures(self, F: Float64, codes: Array) -> Float64:
         """2 where a score misses its margin (m, K): scores do not curve together."""
         return np.where(self._missed(F, codes) > 0, 2.0, 0.0)
 
     def _missed(self, F: Float64, codes: Array) -> Float64:
-        return np.maximum(1 - self._sides(codes) * F, 0.0)
+        return np.maximum(1 - _sides(codes, self.n_classes) * F, 0.0)
 
-    def _sides(self, codes: Array) -> Float64:
-        """±1 (m, K)."""
-        if self.n_classes == 2:
-            return _signs(codes)[:, None]
-        return 2 * one_hot(codes, self.n_classes) - 1
+
+@dataclass(frozen=True, slots=True)
+class Hinge:
+    """Σ max(0, 1 − sf): the support vector machine. Rows beyond their margin do not matter.
+
+    Parameters
+    ----------
+    n_classes : int
+        One score for two, else one against the others for each.
+    width : float
+        Over which its corner is rounded; the fit chooses it.
+    """
+
+    n_classes: int
+    width: float = 0.0
+    cornered: ClassVar[bool] = True
+    separable: ClassVar[bool] = True
+
+    @property
+    def bound(self) -> float:
+        """1/4h at the rounded corner, less elsewhere."""
+        return 1 / max(4 * self.width, np.finfo(np.float64).tiny)
+
+    def start(self, share: Float64) -> Float64:
+        """The mean of ±1."""
+        return SquaredHinge(self.n_classes).start(share)
+
+    def with_width(self, width: float) -> Self:
+        """The same with its corner rounded over this width."""
+        return replace(self, width=width)
+
+    def value(self, F: Float64, codes: Array) -> Float64:
+        """Σ max(0, 1 − sf) (m,)."""
+        return np.asarray(rounded(self._short(F, codes), self.width).sum(axis=1))
+
+    def slope(self, F: Float64, codes: Array) -> Float64:
+        """−s on rows that miss the margin (m, K)."""
+        sides = _sides(codes, self.n_classes)
+        return -sides * rounded_slope(self._short(F, codes), self.width)
+
+    def curvatures(self, F: Float64, codes: Array) -> Float64:
+        """Large next to the margin (m, K)."""
+        return rounded_curvature(self._short(F, codes), self.width)
+
+    def supports(self, F: Float64, codes: Array) -> Array:
+        """Whether a row is on or short of its margin (m, K): only these rows hold the fit."""
+        return np.asarray(self._short(F, codes) > -NEAR * self.width)
+
+    def _short(self, F: Float64, codes: Array) -> Float64:
+        """1 − sf (m, K)."""
+        return 1 - _sides(codes, self.n_classes) * F
 
 
 LOSSES = ("logistic", "squared_hinge")
@@ -157,8 +232,15 @@ def loss_for(name: str, n_classes: int) -> Loss:
     """The loss of a name for C classes."""
     if name == "squared_hinge":
         return SquaredHinge(n_classes)
+    if name == "hinge":
+        return Hinge(n_classes)
     return Logistic() if n_classes == 2 else Multinomial(n_classes)
 
 
 def _signs(codes: Array) -> Float64:
     return 2.0 * codes - 1.0
+
+
+def _sides(codes: Array, n_classes: int) -> Float64:
+    """±1 (m, K)."""
+    return _signs(codes)[:, None] if n_classes == 2 else 2 * one_hot(codes, n_classes) - 1

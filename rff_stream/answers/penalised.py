@@ -6,6 +6,7 @@ every Hessian, by κG + α; a pass that sums weighted second moments gives the H
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +14,12 @@ from scipy.linalg import lapack
 
 from rff_stream._array import Float64
 from rff_stream.answers.descent import Metric, Point
-from rff_stream.answers.losses import Loss
+from rff_stream.answers.losses import Loss, RowLoss
 from rff_stream.answers.system import System, mirror_lower, ridge_system, scatter_about
 from rff_stream.moments import Moments
 from rff_stream.moments.classes import ClassMoments
 
-__all__ = ["Penalised", "penalised"]
+__all__ = ["Penalised", "PenalisedClasses", "penalised"]
 
 RAREST = 1e-12
 """Share that a class without rows (of a fold) starts from."""
@@ -34,50 +35,38 @@ class Penalised:
     Parameters
     ----------
     system : System
-        G and C of the one-hot targets.
-    class_weights : (C,) float64
-        Σw of each class.
-    loss : Loss
+        G of the rows; C and scatter of their targets are not looked at.
+    loss : RowLoss
     alpha : float
-        On the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` for features
-        times √s.
+        On the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` and of
+        ``sklearn.svm`` for features times √s.
     """
 
     system: System
-    class_weights: Float64
-    loss: Loss
+    loss: RowLoss
     alpha: float
 
-    def at_constant(self) -> Point:
-        """Objective and gradient at γ = 0 and the loss's own constant: no rows are needed."""
-        codes, constant = np.arange(len(self.class_weights)), self.constant()
-        F = np.tile(constant, (len(codes), 1))
-        slope = self.loss.slope(F, codes)  # (C, K): all rows of a class are alike
-        gradient = np.vstack([self.system.rhs @ slope, self.class_weights @ slope])
-        theta = np.vstack([np.zeros((self.system.n_features, len(constant))), constant])
-        return Point(theta, float(self.class_weights @ self.loss.value(F, codes)), gradient)
-
-    def constant(self) -> Float64:
-        """Where descent starts (K,)."""
-        share = self.class_weights / self.class_weights.sum()
-        return self.loss.start(np.maximum(share, RAREST))
-
-    def bound(self, kappa: float | None = None) -> Metric:
-        """(κG + αI)⁻¹ and 1/(κΣw): by default above every Hessian."""
-        kappa = self.loss.bound if kappa is None else kappa
+    def bound(self, kappa: float) -> Metric:
+        """(κG + αI)⁻¹ and 1/(κΣw)."""
         border = np.array([kappa * self.system.weight])
         return _inverse(kappa * self.system.matrix, self.alpha, border)
 
-    def at_start(self) -> Metric:
-        """The inverse Hessian at :meth:`at_constant`, where all rows curve alike."""
-        codes = np.arange(len(self.class_weights))
-        here = self.loss.curvature(np.tile(self.constant(), (len(codes), 1)), codes)
-        return self.bound(None if here is None else float(here.max()))
+    def newton(self, curvatures: Sequence[Moments]) -> Metric:
+        """The inverse Hessian from moments of rows weighted by w ℓ″, one for each score."""
+        solves = [self._newton(moments) for moments in curvatures]
+        if len(solves) == 1:
+            return solves[0]
 
-    def newton(self, moments: Moments) -> Metric:
-        """The inverse Hessian from moments of rows weighted by w ℓ″."""
+        def solve(gradient: Float64) -> Float64:
+            columns = zip(solves, gradient.T, strict=True)
+            return np.column_stack([each(column) for each, column in columns])
+
+        return solve
+
+    def _newton(self, moments: Moments) -> Metric:
+        """The inverse Hessian of one score; where no row curves, that of least squares."""
         if not moments.n:
-            return self.bound()
+            return self.bound(1.0)
         system, row = self.system, moments.row
         matrix, _, _ = scatter_about(moments, system.feature_mean, np.empty(0))
         matrix *= system.root_prior
@@ -106,9 +95,51 @@ class Penalised:
         return Point(theta, value + penalty, gradient, metric)
 
 
-def penalised(classes: ClassMoments, loss: Loss, alpha: float) -> Penalised:
+@dataclass(frozen=True, slots=True, eq=False)
+class PenalisedClasses(Penalised):
+    """The objective of a loss of classes, whose value at constant scores needs no rows.
+
+    Parameters
+    ----------
+    system : System
+        G and C of the one-hot targets.
+    loss : Loss
+    alpha : float
+    class_weights : (C,) float64
+        Σw of each class.
+    """
+
+    loss: Loss
+    class_weights: Float64
+
+    def at_constant(self) -> Point:
+        """Objective and gradient at γ = 0 and the loss's own constant: no rows are needed."""
+        codes, constant = np.arange(len(self.class_weights)), self.constant()
+        F = np.tile(constant, (len(codes), 1))
+        slope = self.loss.slope(F, codes)  # (C, K): all rows of a class are alike
+        gradient = np.vstack([self.system.rhs @ slope, self.class_weights @ slope])
+        theta = np.vstack([np.zeros((self.system.n_features, len(constant))), constant])
+        return Point(theta, float(self.class_weights @ self.loss.value(F, codes)), gradient)
+
+    def constant(self) -> Float64:
+        """Where descent starts (K,)."""
+        share = self.class_weights / self.class_weights.sum()
+        return self.loss.start(np.maximum(share, RAREST))
+
+    def above(self) -> Metric:
+        """The inverse of κG + αI, above every Hessian."""
+        return self.bound(self.loss.bound)
+
+    def at_start(self) -> Metric:
+        """The inverse Hessian at :meth:`at_constant` where all rows curve alike, or above it."""
+        codes = np.arange(len(self.class_weights))
+        here = self.loss.curvatures(np.tile(self.constant(), (len(codes), 1)), codes)
+        return self.bound(float(here.max())) if here.shape[1] == 1 else self.above()
+
+
+def penalised(classes: ClassMoments, loss: Loss, alpha: float) -> PenalisedClasses:
     """The objective over the rows of class moments; one R×R float64 is held."""
-    return Penalised(ridge_system(classes.moments), classes.weights, loss, alpha)
+    return PenalisedClasses(ridge_system(classes.moments), loss, alpha, classes.weights)
 
 
 def _inverse(matrix: Float64, alpha: float, border: Float64) -> Metric:

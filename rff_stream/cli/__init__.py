@@ -1,4 +1,4 @@
-"""The command line program ``rff-stream``."""
+"""rff-stream: what every deployment runs."""
 
 from rff_stream.cli.commands import main
 

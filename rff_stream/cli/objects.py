@@ -1,4 +1,4 @@
-"""Names on the command line -> objects: data, models and output paths that are free."""
+"""What the command line names -> what the library opens: data, models, free places."""
 
 from __future__ import annotations
 

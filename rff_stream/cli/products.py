@@ -1,4 +1,4 @@
-"""Outputs of commands, and how they are recognised: a command replaces nothing else."""
+"""What commands write as a whole, and how they know their own: only that is ever replaced."""
 
 from __future__ import annotations
 

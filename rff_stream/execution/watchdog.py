@@ -1,4 +1,4 @@
-"""A watch on passes in threads: a warning after a minute without progress, later an error."""
+"""What a pass in threads waits for: said after a minute, and an error when nothing moves at all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Random frequencies: orthogonal, independent or quasi-Monte-Carlo.
-
-A small draw is the beginning of a larger draw from the same generator.
-"""
+"""Draws of frequencies: orthogonal, independent or quasi-Monte-Carlo; small draws start large."""
 
 from __future__ import annotations
 

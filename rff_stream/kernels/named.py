@@ -1,4 +1,4 @@
-"""The argument ``kernel=`` (a name, a kernel, one of scikit-learn) -> a kernel."""
+"""Kernels by name, and from whatever ``kernel=`` may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The polynomial kernel. It has no spectral sampler: use Nyström or polynomial features."""
+"""The polynomial kernel; it has a value only, for Nyström features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mergeable uniform sample: the k rows whose positions have the smallest hashes."""
+"""A uniform sample of rows that merges: bottom-k by a hash of the row's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of classifiers: the confusion matrix, and the calibration of probabilities."""
+"""Classifiers: what is taken for what, and whether probabilities mean what they say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of rows: their density, their novelty scores, their principal components."""
+"""The rows themselves: their density, what is novel among them, their components."""
 
 from __future__ import annotations
 

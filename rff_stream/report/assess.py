@@ -1,4 +1,4 @@
-"""Evaluation of a model on test data: sums over all rows, and a sample of rows for pictures."""
+"""A model on rows of other data: sums over all of them, and some of them to draw."""
 
 from __future__ import annotations
 

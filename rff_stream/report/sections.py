@@ -1,4 +1,4 @@
-"""The sections of a report on a model; those without data are left out."""
+"""What a report says of a model, section by section; what is not known is left out."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Statistics: sums over rows that one pass computes."""
+"""Statistics: what a pass can add up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +11,24 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.losses import Loss
-from rff_stream.answers.penalised import penalised
+from rff_stream.answers.penalised import Penalised, penalised
+from rff_stream.answers.regression_losses import RegressionLoss
+from rff_stream.answers.ridge import ridge
+from rff_stream.answers.system import ridge_system
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
-from rff_stream.moments import AugmentedRow
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments.accumulate import accumulate
+from rff_stream.moments.classes import class_row
 from rff_stream.pilot import Pilot
+from rff_stream.predictor import LinearPredictor
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_weights import weigh_classes
 from rff_stream.statistics.classes import ClassStatistic
-from rff_stream.statistics.loss import LossStatistic, descents
+from rff_stream.statistics.groups import select
+from rff_stream.statistics.loss import LossStatistic, descents, follow_corners, minimisers
 
-__all__ = ["choose_alpha"]
+__all__ = ["choose_alpha", "choose_regression", "regression_start", "unit_of"]
 
 ALPHAS = np.geomspace(10.0, 1e-5, 13)
 """From 1 over the variance of scores that hardly differ to that of scores of ±300."""
@@ -64,26 +71,139 @@ def choose_alpha(
     """
     step = -(-len(pilot.x) // MOST_ROWS)
     x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
-    quarter = np.arange(len(x)) % 4
-    turns = [
-        (quarter != turn, quarter == turn)
-        for turn in range(4 if len(x) < FEW_ROWS else 1)
-        if (quarter == turn).any() and (quarter != turn).any()
-    ]
+    turns = _turns(len(x))
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
     for losses, turn in zip(scores, turns, strict=True):
         train, held = (_rows(x[part], codes[part], w[part]) for part in turn)
         path = _path(features, row, train, held, loss, class_weight)
         losses[: len(path)] = path
+    return _selection("held-out loss on pilot rows", ALPHAS, scores, _size(features))
+
+
+def choose_regression(
+    features: FeatureMap,
+    row: AugmentedRow,
+    rows: Rows,
+    loss: RegressionLoss,
+    alpha: float | None,
+) -> tuple[RegressionLoss, float, Selection | None]:
+    """The loss with its scale, and the α of least held-out loss, on a sample of rows in memory.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    row : AugmentedRow
+        Without targets.
+    rows : Rows
+        y (m, T), in random order.
+    loss : RegressionLoss
+        What it leaves open (``scale``, ``dispersion``) is found on held-out rows, twice: first
+        beside the misses of the best constant, then beside those of the fit.
+    alpha : float or None
+        None chooses.
+
+    Returns
+    -------
+    loss, alpha, selection
+        None for the selection where α was given.
+    """
+    turns, size = _turns(len(rows.x)), _size(features)
+    if size <= MOST_COMPONENTS:
+        rows, features, row = _mapped(features, size, rows), _Mapped(size), row.leading(size)
+    assert rows.w is not None
+    constant = loss.constant(rows.y, rows.w)
+    free = loss
+    loss = free.of_residuals(np.tile(constant, (len(rows.y), 1)), rows.y, rows.w)
+    found: Selection | None = None
+    for _ in range(1 if loss is free and alpha is not None else 2):
+        unit = unit_of(loss, rows)
+        spread = 1.0 if loss.log_link else max(float(rows.y.var()), np.finfo(float).tiny)
+        grid = ALPHAS * (unit / spread) if alpha is None else np.array([alpha])
+        scores = np.full((len(turns), len(grid)), np.nan)
+        fits = np.full((len(grid), *rows.y.shape), np.nan)
+        for losses, (train, held) in zip(scores, turns, strict=True):
+            path = _regression_path(features, row, select(rows, train), loss, grid, unit)
+            for i, linear in enumerate(path):
+                F = LinearPredictor(features, *linear)(rows.x[held])
+                fits[i, held] = F
+                w = rows.w[held]
+                losses[i] = w @ loss.with_width(0.0).value(F, rows.y[held]) / w.sum()
+                if i > 1 and losses[i] > losses[i - 1] > losses[i - 2]:
+                    break
+        best = 0
+        if alpha is None:
+            found = _selection("held-out loss on the row sample", grid, scores, size)
+            best = int(np.argmin(np.abs(grid - found.best.alpha)))
+        known = np.isfinite(fits[best]).all(axis=1)
+        loss = free.of_residuals(fits[best][known], rows.y[known], rows.w[known])
+    return loss, float(grid[best]), found
+
+
+def unit_of(loss: RegressionLoss, rows: Rows) -> float:
+    """The mean loss of the best constant, about: the unit of tolerances."""
+    w = np.ones(len(rows.x)) if rows.w is None else rows.w
+    constant = np.tile(loss.constant(rows.y, w), (len(rows.y), 1))
+    return max(float(w @ loss.value(constant, rows.y) / w.sum()), float(np.finfo(float).tiny))
+
+
+def regression_start(
+    moments: Moments, loss: RegressionLoss, alpha: float, rows: Rows
+) -> tuple[Float64, Float64]:
+    """Where descent starts: the best constant under a logarithm, else least squares."""
+    if loss.log_link:
+        w = np.ones(len(rows.x)) if rows.w is None else rows.w
+        r, t = moments.row.n_features, moments.row.n_targets
+        return np.zeros((r, t)), loss.constant(rows.y, w)
+    least = ridge(moments, max(alpha, 1e-6 * moments.weight), floor="raise_silently")
+    return least.coef, least.intercept
+
+
+def _regression_path(
+    features: FeatureMap,
+    row: AugmentedRow,
+    train: Rows,
+    loss: RegressionLoss,
+    alphas: Float64,
+    unit: float,
+) -> Iterator[tuple[Float64, Float64]]:
+    """(β, μ) for each α, largest first; each fit starts from the one before."""
+    named = class_row(row, range(train.y.shape[1]))
+    moments = accumulate(features, train.x, train.y, train.w, row=named, sums="float64")
+    problem = Penalised(ridge_system(moments), loss, float(alphas[0]))
+    nothing = np.empty((features.n_components, 0))
+    statistic = LossStatistic(features, loss, None, nothing, np.empty(0), (), None, row)
+    start = regression_start(moments, loss, float(alphas[0]), train)
+    for alpha in alphas:
+        at = replace(problem, alpha=float(alpha))
+        for state in minimisers(
+            _sums_over(train), statistic, at, start, unit=unit, tol=TOL, max_passes=40
+        ):
+            theta = state.point.theta
+        start = problem.linear(theta)
+        yield start
+
+
+def _turns(n: int) -> list[tuple[Array, Array]]:
+    """(fitted, held out) rows: a quarter is held out, or each quarter of few."""
+    quarter = np.arange(n) % 4
+    return [
+        (quarter != turn, quarter == turn)
+        for turn in range(4 if n < FEW_ROWS else 1)
+        if (quarter == turn).any() and (quarter != turn).any()
+    ]
+
+
+def _selection(criterion: str, alphas: Float64, scores: Float64, size: int) -> Selection:
+    """The held-out losses (turns, α) as a selection."""
     return Selection(
-        criterion="held-out loss on pilot rows",
+        criterion=criterion,
         targets=("loss",),
-        folds=tuple(map(str, range(len(turns)))),
-        sizes=(_size(features),),
-        alphas=ALPHAS[::-1].copy(),
+        folds=tuple(map(str, range(len(scores)))),
+        sizes=(size,),
+        alphas=alphas[::-1].copy(),
         scores=scores[:, None, ::-1, None],  # α increases
         scale=np.ones(1),
-        df=np.full((1, len(ALPHAS)), np.nan),
+        df=np.full((1, len(alphas)), np.nan),
         eta=np.zeros(1),
         rule="best",
     )
@@ -151,12 +271,21 @@ def _path(
     classes = sink.result()
     problem = penalised(classes, loss, float(ALPHAS[0]))
     nothing = np.empty((features.n_components, 0))
-    statistic = LossStatistic(features, loss, labels, nothing, np.empty(0), (), class_weight)
+    newton = row if loss.cornered else None
+    statistic = LossStatistic(
+        features, loss, labels, nothing, np.empty(0), (), class_weight, newton
+    )
     losses: list[float] = []
-    start = None
+    start = problem.linear(problem.at_constant().theta) if loss.cornered else None
+    sums_of = _sums_over(train)
     for alpha in ALPHAS:
         at = replace(problem, alpha=float(alpha))
-        for state in descents(_sums_over(train), statistic, at, start, tol=TOL, max_passes=PASSES):
+        states = (
+            descents(sums_of, statistic, at, start, tol=TOL, max_passes=PASSES)
+            if start is None or not loss.cornered
+            else follow_corners(sums_of, statistic, at, start, unit=1.0, tol=0.03, max_passes=40)
+        )
+        for state in states:
             theta = state.point.theta
         start = problem.linear(theta)
         losses.append(_mean_loss(statistic, start, held))

@@ -1,4 +1,4 @@
-"""Checks of a store: every byte against its commit, files of no commit, and their removal."""
+"""Care of a store: is every byte as committed, what else lies there, and what may go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments where=, groups= and weights= -> functions that select and weight batches."""
+"""Which batches and groups count, and with which weight: words of the caller -> functions."""
 
 from __future__ import annotations
 
