@@ -434,9 +434,18 @@ def check_memory(found: Plan, memory: int | None = None) -> None:
     )
 
 
+def machine_memory() -> int:
+    """Bytes of memory in this machine."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil  # Windows; comes with distributed
+
+    return int(psutil.virtual_memory().total)
+
+
 def available_memory() -> int:
     """Bytes this process may use: the container's limit, or the machine's memory."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = machine_memory()
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         path = Path(name)
         text = path.read_text().strip() if path.is_file() else "max"

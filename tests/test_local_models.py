@@ -301,7 +301,7 @@ def test_the_command_line_fits_scores_and_inspects_cells(rng, tmp_path):
     assert "2 trees of 4" in planned.output
     fitted = run("fit", cube, *asked, "--model", model_at, "--holdout", "0.2")
     assert fitted.exit_code == 0, fitted.output
-    scored = run("score", cube, "--model", model_at, "--holdout", "0.2")
+    scored = run("score", model_at, cube, "--holdout", "0.2")
     assert scored.exit_code == 0 and "R² 0.9" in scored.output, scored.output
     assert "Cells(n_components=24" in run("inspect", model_at).output
     wrong = run("fit", cube, *asked[:-4], "--cells", "24")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +81,8 @@ def fit(
 ) -> None:
     """Fit a regression, a Gaussian process or a classifier from one read of DATA.
 
-    DATA is a Zarr group, by path or URL, or a netCDF file. With --holdout, a second streamed
-    pass scores the model on exactly the rows that were left out.
+    DATA is a path or URL: Zarr, icechunk, netCDF, Parquet, Arrow or CSV. With --holdout, a second
+    streamed pass scores the model on exactly the rows that were left out.
 
     With --model, finished sums are kept in M.zarr.checkpoint every 30 seconds: the same command
     goes on after an interrupt or a crash, with the same result. Other options exit 4.
@@ -92,7 +91,7 @@ def fit(
         show({"command": "fit", "model": redacted(model)}, [("saved", f"{model} before")], as_json)
         return
     objects.check_free(model, overwrite, data)
-    if model is None and not dry_run and sys.stderr.isatty():
+    if model is None and not dry_run:
         click.echo(
             "rff-stream: warning: no --model was given, so the fit is not kept when it is done. "
             "Give --model M.zarr to keep it.",

@@ -18,8 +18,11 @@ from rff_stream.errors import ModelError
 
 __all__ = ["predict", "score", "scores"]
 
-places_argument = click.argument("places", nargs=-1, metavar="[MODEL] DATA")
-model_option = click.option("--model", metavar="M.zarr", help="The model, if not before DATA.")
+places_argument = click.argument("places", nargs=-1, metavar="MODEL DATA")
+model_option = click.option(
+    "--model", metavar="M.zarr", hidden=True, help="The model; write it before DATA instead.",
+    deprecated="Write MODEL before DATA.",
+)  # fmt: skip
 
 
 @click.command(epilog="Example: rff-stream predict model.zarr data.zarr --output predicted.zarr")
@@ -101,12 +104,12 @@ def score(
 
 
 def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
-    """MODEL DATA, or DATA with --model; both are there."""
+    """MODEL DATA, or (deprecated) DATA with --model; both are there."""
     every = (*given,) if model is None else (model, *given)
     if len(every) != 2 or not given:
         raise click.UsageError(
-            f"{len(given)} paths were given{'' if model is None else ' besides --model'}. Write "
-            f"MODEL DATA, or DATA --model MODEL."
+            f"{len(given)} paths were given{'' if model is None else ' besides --model'}, but the "
+            f"command takes two. Write MODEL DATA."
         )
     return values.place(every[0]), values.place(every[1])
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import hashlib
 import os
 import platform
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from rff_stream.errors import ModelError
 from rff_stream.store.files import cannot_write
+from rff_stream.store.posix import DIRECTORY, NOFOLLOW, check_posix, lock
 
 __all__ = ["Kind", "check_target", "exists", "remove_whole", "replacing"]
 
@@ -73,11 +73,12 @@ def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
         Where the place is taken, at the start or when the block has ended, or cannot be
         written. What is there is then as it was.
     """
+    check_posix(target)
     parent, name = os.path.split(target)
     recover(target)
     check_target(target, overwrite, kind)
     _remove_litter(parent, name)
-    own, lock = _new_sibling(target)
+    own, descriptor = _new_sibling(target)
     path = own if kind.folder else os.path.join(own, name)
     try:
         yield path
@@ -89,7 +90,7 @@ def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
         _confirm(parent, target)
     finally:
         shutil.rmtree(own, ignore_errors=True)  # the attempt that failed, or the old one
-        os.close(lock)
+        os.close(descriptor)
 
 
 def check_target(target: str, overwrite: bool, kind: Kind) -> None:
@@ -146,12 +147,12 @@ def _new_sibling(target: str) -> tuple[str, int]:
         with cannot_write(target):
             os.mkdir(own)
         with contextlib.suppress(FileNotFoundError):  # taken for litter before it was locked
-            lock = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(own, os.O_RDONLY | DIRECTORY)
             with contextlib.suppress(OSError):  # no locks here: then it is litter after a day
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(descriptor)
             if os.path.isdir(own):
-                return own, lock
-            os.close(lock)
+                return own, descriptor
+            os.close(descriptor)
 
 
 def _put_folder(own: str, target: str, overwrite: bool, kind: Kind) -> None:
@@ -233,7 +234,7 @@ def _stranger(target: str, kind: Kind) -> ModelError:
 def _confirm(folder: str, target: str) -> None:
     """The new name survives a loss of power."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
@@ -277,10 +278,10 @@ def _remove_litter(parent: str, name: str) -> None:
 def _remove_unlocked(path: str, name: str) -> None:
     mine = os.path.basename(path).removeprefix(f".{name}.").startswith(_machine())
     old = time.time() - os.stat(path, follow_symlinks=False).st_mtime > DAY
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | DIRECTORY | NOFOLLOW)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor)
         except OSError:  # its writer lives, or nothing can be locked here
             mine = False
         if mine or old:

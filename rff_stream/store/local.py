@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from rff_stream.errors import ModelError
 from rff_stream.store.atomic import recover
 from rff_stream.store.files import cannot_write, damaged
+from rff_stream.store.posix import DIRECTORY, NOFOLLOW, NONBLOCK, check_posix
 
 __all__ = ["LocalFiles"]
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | DIRECTORY
+READ = os.O_RDONLY | NOFOLLOW | NONBLOCK  # a pipe must not block
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
 SETTLING = 8  # threads
 BLOCK = 2**30  # bytes; Linux moves less than 2 GiB at a time
 
@@ -38,6 +39,7 @@ class LocalFiles:
     """
 
     def __init__(self, root: str) -> None:
+        check_posix(root)
         self.root = root
         self.place = root
         self._pin: int | None = None
@@ -165,7 +167,7 @@ class LocalFiles:
                 if make:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(part, dir_fd=descriptor)
-                inner = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                inner = os.open(part, FOLDER | NOFOLLOW, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
             yield descriptor
@@ -256,7 +258,7 @@ class LocalFiles:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    inner = os.open(entry.name, FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                    inner = os.open(entry.name, FOLDER | NOFOLLOW, dir_fd=descriptor)
                     try:
                         self._walk_in(name, inner, visit)
                     finally:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterable
 
 from rff_stream.errors import ModelError
 from rff_stream.planning import available_memory
 from rff_stream.store.entries import Manifest, sha256
 from rff_stream.store.files import Files, damaged
+from rff_stream.store.posix import memory_limit
 
 MAX_BYTES = 64 * 2**30
 """The most that one model may take in memory, whatever there is."""
@@ -54,9 +54,8 @@ def read_vouched(files: Files, manifest: Manifest, max_bytes: int | None) -> dic
 
 def most_bytes() -> int:
     """Bytes that a model may take unless the caller says otherwise: the memory there is."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MAX_BYTES if limit == resource.RLIM_INFINITY else limit
-    return min(MAX_BYTES, limit, available_memory())
+    limit = memory_limit()
+    return min(MAX_BYTES, MAX_BYTES if limit is None else limit, available_memory())
 
 
 def _read_all(files: Files, manifest: Manifest) -> dict[str, bytes]:
