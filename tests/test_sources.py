@@ -436,7 +436,10 @@ def test_a_new_source_is_one_file_and_one_line(monkeypatch):
 def test_sparse_rows_are_made_dense_by_slab(form, monkeypatch):
     from scipy import sparse
 
-    X = sparse.random_array((20_000, 6), density=0.1, format=form, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(
+        rng.normal(size=(20_000, 6)) * (rng.uniform(size=(20_000, 6)) < 0.1)
+    ).asformat(form)
     dense, sizes, toarray = X.toarray(), [], sparse.csr_array.toarray
 
     def seen(self: Any) -> Array:

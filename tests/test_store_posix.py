@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-
 ELSEWHERE = """
 import os, sys
 import numpy as np, fsspec, scipy.linalg, sklearn.base, zarr, dask, xarray, concurrent.futures
 sys.modules["fcntl"] = sys.modules["resource"] = None
-for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "sysconf", "sched_getaffinity"):
+absent = "O_DIRECTORY O_NOFOLLOW O_NONBLOCK O_CLOEXEC sysconf sched_getaffinity"
+for name in absent.split():
     delattr(os, name)
 os.supports_dir_fd = set()
 import rff_stream as rs
@@ -36,5 +36,3 @@ def test_only_local_stores_need_posix(tmp_path) -> None:
     assert len(lines) == 2
     assert all("POSIX" in line and "object store" in line for line in lines)
     assert all(str(tmp_path / "m.zarr") in line for line in lines)
-
-

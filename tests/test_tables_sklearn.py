@@ -293,12 +293,19 @@ def test_rows_of_a_table_are_chosen_and_labelled_by_its_columns(kind: str) -> No
 
 
 # --------------------------------------------------------------------------- sparse rows
+def sparse_rows(shape: tuple[int, int], density: float) -> Any:
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    return sparse.csr_array(rng.uniform(size=shape) * (rng.uniform(size=shape) < density))
+
+
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 def test_sparse_rows_are_made_dense_by_slab(form: str, monkeypatch: Any) -> None:
     """Same bits as dense rows, and no more of them dense at a time than a slab."""
     from scipy import sparse
 
-    X = sparse.random_array((9000, 40), density=0.05, format=form, rng=np.random.default_rng(0))
+    X = sparse_rows((9000, 40), 0.05).asformat(form)
     dense = X.toarray()
     y = dense.sum(axis=1)
     sizes = []
@@ -324,7 +331,7 @@ def test_sparse_rows_are_made_dense_by_slab(form: str, monkeypatch: Any) -> None
 def test_sparse_where_it_is_not_taken_is_refused_with_a_true_remedy() -> None:
     from scipy import sparse
 
-    X = sparse.random_array((50, 3), density=0.5, format="csr", rng=np.random.default_rng(0))
+    X = sparse_rows((50, 3), 0.5)
     y = np.asarray(X.sum(axis=1)).ravel()
     with pytest.raises(TypeError, match=r"y is a sparse .*Convert it: y.toarray\(\)"):
         ridge().fit(X, sparse.csr_array(y[:, None]))
