@@ -1,0 +1,268 @@
+"""Do two groups of columns depend on each other? From second moments of both maps side by side.
+
+    HSIC = ‖C_xy‖² with C_xy = cov(√s z(x), √t z(y)):  0 in the limit only for independent x and y
+    canonical correlations: singular values of (C_xx + κ)^{−½} C_xy (C_yy + κ)^{−½}
+
+For independent rows the law of both under independence follows from C_xx and C_yy: a weighted sum
+of χ². For rows that depend on their neighbours, the sums of runs of rows are given random signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg, stats
+
+from rff_stream._array import Float64
+from rff_stream.answers.system import scatter_about
+from rff_stream.moments import Moments, total
+
+__all__ = ["CanonicalCorrelations", "Dependence", "canonical_correlations", "hsic"]
+
+FEWEST_RUNS = 8
+"""Runs of rows from which random signs give a p-value: 2⁷ different ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """How strongly two groups of columns depend on each other.
+
+    Parameters
+    ----------
+    statistic : float
+        HSIC, or the sum of squared canonical correlations.
+    expected : float
+        Its mean if the groups were independent.
+    p_value : float
+        Probability of at least this statistic if they were.
+    n : int
+        Rows.
+    """
+
+    statistic: float
+    expected: float
+    p_value: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CanonicalCorrelations:
+    """Functions of x and of y that go together.
+
+    Parameters
+    ----------
+    correlations : (q,) float64
+        Regularised correlations ρ, decreasing.
+    x_rotation, y_rotation : (R₁, q), (R₂, q) float64
+        Canonical variates are (z − z̄) rotation, of unit variance plus penalty.
+    x_mean, y_mean : (R₁,), (R₂,) float64
+        z̄ of each map.
+    dependence : Dependence
+        Of Σρ².
+    """
+
+    correlations: Float64
+    x_rotation: Float64
+    y_rotation: Float64
+    x_mean: Float64
+    y_mean: Float64
+    dependence: Dependence
+
+
+def hsic(
+    moments: Moments | Mapping[Any, Moments],
+    split: int,
+    *,
+    n_signs: int = 9999,
+    random_state: int = 0,
+) -> Dependence:
+    """The Hilbert–Schmidt independence criterion of two groups of columns, with a p-value.
+
+    Parameters
+    ----------
+    moments : Moments, or mapping of label to Moments
+        Order 2, of a map with the columns of z(x) first, then those of z(y): made by
+        :func:`~rff_stream.features.by_columns`. One value: rows are taken as independent. A
+        mapping (``collect(folds=32)``, or whole days by ``by=``): its members are.
+    split : int
+        R₁, the columns of z(x).
+    n_signs : int
+        Random signs for a mapping; the smallest p-value is 1/(n_signs + 1).
+    random_state : int
+        Of the signs.
+
+    Returns
+    -------
+    Dependence
+
+    Raises
+    ------
+    ValueError
+        A split outside of the columns, or fewer than 8 runs of rows.
+
+    Notes
+    -----
+    tr(KHLH)/n² of the kernels ZSZᵀ without a matrix of n × n. Under independence n·HSIC is
+    Σ λᵢμⱼχ², λ and μ the eigenvalues of C_xx and C_yy; its tail is that of the χ² with the same
+    mean, variance and skewness (Buckley & Eagleson 1988).
+
+    References
+    ----------
+    Gretton et al. 2008. Zhang, Filippi, Gretton & Sejdinovic 2018 (Fourier features).
+    Chwialkowski, Sejdinovic & Gretton 2014 (dependent rows).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> from rff_stream.features import by_columns
+    >>> x = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> x[:, 1] += x[:, 0] ** 2  # dependent, hardly correlated
+    >>> one = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 32, rng=0)
+    >>> both = by_columns({"a": one, "b": one}, ["a", "b"])
+    >>> hsic(rs.collect(both, x), 32).p_value < 1e-6
+    True
+    """
+    blocks = _Blocks.of(moments, split)
+    x, y = linalg.eigvalsh(blocks.xx), linalg.eigvalsh(blocks.yy)
+    return _tested(blocks, blocks.crosses, x, y, n_signs, random_state)
+
+
+def canonical_correlations(
+    moments: Moments | Mapping[Any, Moments],
+    split: int,
+    *,
+    n_components: int = 2,
+    regularisation: float = 1e-2,
+    n_signs: int = 9999,
+    random_state: int = 0,
+) -> CanonicalCorrelations:
+    """Kernel canonical correlations of two groups of columns, with a p-value.
+
+    Parameters
+    ----------
+    moments, split, n_signs, random_state
+        As in :func:`hsic`.
+    n_components : int
+        q, the pairs of functions to keep.
+    regularisation : float
+        κ as a share of the largest eigenvalue of C_xx and of C_yy. Smaller sees finer
+        dependence and needs more rows.
+
+    Returns
+    -------
+    CanonicalCorrelations
+        The p-value is that of Σρ² over all pairs.
+
+    References
+    ----------
+    Bach & Jordan 2002. Lopez-Paz et al. 2014 (random features).
+    """
+    blocks = _Blocks.of(moments, split)
+    if not (regularisation > 0 and 1 <= n_components <= min(len(blocks.xx), len(blocks.yy))):
+        raise ValueError(
+            f"regularisation={regularisation!r} and n_components={n_components!r} but the first is "
+            f"> 0 and there are 1 to {min(len(blocks.xx), len(blocks.yy))} pairs."
+        )
+    (x, left), (y, right) = (_whitening(each, regularisation) for each in (blocks.xx, blocks.yy))
+    crosses = [left.T @ cross @ right for cross in blocks.crosses]
+    u, values, v = linalg.svd(sum(crosses) / blocks.weight, full_matrices=False)
+    keep = slice(n_components)
+    return CanonicalCorrelations(
+        correlations=values[keep],
+        x_rotation=blocks.root[:split, None] * (left @ u[:, keep]),
+        y_rotation=blocks.root[split:, None] * (right @ v[keep].T),
+        x_mean=blocks.mean[:split],
+        y_mean=blocks.mean[split:],
+        dependence=_tested(blocks, crosses, x, y, n_signs, random_state),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Covariances of scaled features, and Σ w z̃(x) z̃(y)ᵀ of each run of rows."""
+
+    xx: Float64
+    yy: Float64
+    crosses: Sequence[Float64]
+    mean: Float64
+    root: Float64
+    weight: float
+    effective: float
+    n: int
+
+    @classmethod
+    def of(cls, moments: Moments | Mapping[Any, Moments], split: int) -> _Blocks:
+        parts = list(moments.values()) if isinstance(moments, Mapping) else [moments]
+        parts = [part for part in parts if part.n]
+        whole = total(parts)
+        row = whole.row
+        if not 0 < split < row.n_features:
+            raise ValueError(
+                f"split={split} but the map has {row.n_features} columns, some of x and some of y. "
+                "Give the number of those of x."
+            )
+        if isinstance(moments, Mapping) and len(parts) < FEWEST_RUNS:
+            raise ValueError(
+                f"{len(parts)} runs of rows were given, but a p-value of dependent rows needs "
+                f"{FEWEST_RUNS}. Collect with folds=32."
+            )
+        mean, root = whole.feature_mean(), np.sqrt(row.prior)
+        scaled = [
+            scatter_about(part, mean, part.target_mean())[0] * root * root[:, None]
+            for part in parts
+        ]
+        both = np.sum(scaled, axis=0) / whole.weight
+        return cls(
+            xx=both[:split, :split],
+            yy=both[split:, split:],
+            crosses=[each[:split, split:] for each in scaled],
+            mean=mean,
+            root=root,
+            weight=whole.weight,
+            effective=whole.weight**2 / whole.squared_weight,
+            n=whole.n,
+        )
+
+
+def _whitening(matrix: Float64, regularisation: float) -> tuple[Float64, Float64]:
+    """λ/(λ + κ), and V(Λ + κ)^{−½}."""
+    values, vectors = linalg.eigh(matrix)
+    values = np.maximum(values, 0.0)
+    shifted = values + regularisation * values[-1]
+    return values / shifted, vectors / np.sqrt(shifted)
+
+
+def _tested(
+    blocks: _Blocks,
+    crosses: Sequence[Float64],
+    x: Float64,
+    y: Float64,
+    n_signs: int,
+    random_state: int,
+) -> Dependence:
+    """‖Σ crosses/Σw‖² against its law under independence."""
+    flat = np.stack([cross.ravel() for cross in crosses]) / blocks.weight
+    statistic = float((flat.sum(axis=0) ** 2).sum())
+    if len(flat) == 1:
+        expected, p_value = _weighted_chi2(statistic * blocks.effective, x, y)
+        return Dependence(statistic, expected / blocks.effective, p_value, blocks.n)
+    products = flat @ flat.T
+    signs = np.random.default_rng(random_state).choice([-1.0, 1.0], (n_signs, len(flat)))
+    chance = np.einsum("bi,ij,bj->b", signs, products, signs, optimize=True)
+    more = int((chance >= statistic * (1 - 1e-9)).sum())
+    p_value = (more + 1) / (n_signs + 1)
+    return Dependence(statistic, float(np.trace(products)), p_value, blocks.n)
+
+
+def _weighted_chi2(value: float, x: Float64, y: Float64) -> tuple[float, float]:
+    """Mean of Σ λᵢμⱼχ²₁ and P(it ≥ value), by the χ² of equal mean, variance and skewness."""
+    x, y = np.maximum(x, 0.0), np.maximum(y, 0.0)
+    first, second, third = (float((x**k).sum() * (y**k).sum()) for k in (1, 2, 3))
+    if not third > 0:
+        return first, 1.0
+    freedom = second**3 / third**2
+    distance = (value - first) / np.sqrt(2 * second)
+    return first, float(stats.chi2.sf(freedom + np.sqrt(2 * freedom) * distance, freedom))

@@ -1,0 +1,164 @@
+"""Which inputs matter to a fitted function, and how: by variance, by slope, by its mean.
+
+Of a function of rows alone (a predictor) and a sample of rows; nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import qmc
+
+from rff_stream._array import Array, Float64
+
+__all__ = ["SobolIndices", "length_scale_relevance", "partial_dependence", "sobol_indices"]
+
+Function = Callable[[Array], Float64]
+"""(m, d) -> (m, T)."""
+
+REPLICATES = 8
+"""Independent scramblings of the points: their spread is the error."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SobolIndices:
+    """Shares of the variance of f over inputs that vary independently.
+
+    Parameters
+    ----------
+    first, total : (d, T) float64
+        S_j = Var E[f | x_j]/Var f, the share of x_j alone, and 1 − Var E[f | all but x_j]/Var f,
+        the share that x_j has any part in. Their difference is interaction.
+    first_error, total_error : (d, T) float64
+        Standard errors.
+    variance : (T,) float64
+        Var f.
+    """
+
+    first: Float64
+    total: Float64
+    first_error: Float64
+    total_error: Float64
+    variance: Float64
+
+
+def sobol_indices(
+    function: Function, rows: Array, *, size: int = 8192, random_state: int = 0
+) -> SobolIndices:
+    """Sobol indices of a function, for inputs distributed as in a sample but independent.
+
+    Parameters
+    ----------
+    function : callable
+        (m, d) -> (m, T), such as :class:`~rff_stream.predictor.LinearPredictor`.
+    rows : (m, d) array
+        A sample: ``model.moments_.sample.rows[:, :d]``.
+    size : int
+        Points in all; (d + 2)·size rows are evaluated.
+    random_state : int
+
+    Returns
+    -------
+    SobolIndices
+        NaN for a constant function.
+
+    Notes
+    -----
+    Scrambled Sobol points at the quantiles of each input, eight times. Inputs that depend on
+    each other in the data do not here: an index is of f, not of the data.
+
+    References
+    ----------
+    Saltelli et al. 2010, table 2 (b, f): Saltelli's and Jansen's estimators.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).uniform(size=(1000, 2))
+    >>> found = sobol_indices(lambda x: x[:, :1] + 2 * x[:, 1:], x)  # 1 : 4 in variance
+    >>> found.first.round(2).ravel().tolist()
+    [0.2, 0.8]
+    """
+    d = rows.shape[1]
+    each = max(1 << int(np.ceil(np.log2(max(size // REPLICATES, 2)))), 2)
+    seeds = np.random.SeedSequence(random_state).spawn(REPLICATES)
+    ordered = np.sort(np.asarray(rows, np.float64), axis=0)
+    found = [_one(function, ordered, each, np.random.default_rng(seed), d) for seed in seeds]
+    variance = np.mean([v for v, _, _ in found], axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.array([part / variance for _, part, _ in found])
+        total = np.array([part / variance for _, _, part in found])
+    root = np.sqrt(REPLICATES)
+    return SobolIndices(
+        first.mean(axis=0),
+        total.mean(axis=0),
+        first.std(axis=0, ddof=1) / root,
+        total.std(axis=0, ddof=1) / root,
+        variance,
+    )
+
+
+def _one(
+    function: Function, ordered: Float64, size: int, rng: np.random.Generator, d: int
+) -> tuple[Float64, Float64, Float64]:
+    """Variance (T,) and the two variances of each input (d, T), from one set of points."""
+    shares = qmc.Sobol(2 * d, seed=rng).random(size)
+    a, b = (_at_quantiles(ordered, part) for part in (shares[:, :d], shares[:, d:]))
+    of_a, of_b = function(a), function(b)
+    centre = (of_a.mean(axis=0) + of_b.mean(axis=0)) / 2
+    first, total = np.empty((d, of_a.shape[1])), np.empty((d, of_a.shape[1]))
+    for j in range(d):
+        mixed = a.copy()
+        mixed[:, j] = b[:, j]
+        of_mixed = function(mixed)
+        first[j] = ((of_b - centre) * (of_mixed - of_a)).mean(axis=0)
+        total[j] = ((of_a - of_mixed) ** 2).mean(axis=0) / 2
+    return np.concatenate([of_a, of_b]).var(axis=0), first, total
+
+
+def _at_quantiles(ordered: Float64, shares: Float64) -> Float64:
+    """Values (m, d) of the sample at these shares of it."""
+    places = np.minimum((shares * len(ordered)).astype(int), len(ordered) - 1)
+    return np.take_along_axis(ordered, places, axis=0)
+
+
+def partial_dependence(
+    function: Function, rows: Array, column: int, grid: Array, weights: Array | None = None
+) -> Float64:
+    """The mean of f over a sample whose input j is set to each value of a grid (g, T).
+
+    Parameters
+    ----------
+    function : callable
+        (m, d) -> (m, T).
+    rows : (m, d) array
+    column : int
+        j.
+    grid : (g,) array
+    weights : (m,) array, optional
+
+    Notes
+    -----
+    As ``sklearn.inspection.partial_dependence(method="brute")``, one grid value at a time.
+    """
+    found = []
+    for value in np.asarray(grid, np.float64):
+        moved = np.array(rows, np.float64)
+        moved[:, column] = value
+        found.append(np.average(function(moved), axis=0, weights=weights))
+    return np.stack(found)
+
+
+def length_scale_relevance(length_scale: Array | float, spread: Array) -> Float64:
+    """How many length-scales each input spans (d,): std(x_j)/ℓ_j, 0 for an input left out.
+
+    Parameters
+    ----------
+    length_scale : float or (d,) array
+        Of a fit with ``length_scale="ard"``.
+    spread : (d,) array
+        Standard deviations of the inputs.
+    """
+    return np.asarray(np.asarray(spread, np.float64) / np.asarray(length_scale, np.float64))

@@ -1,0 +1,159 @@
+"""HSIC and kernel CCA from moments: dense matrices, level and power of the p-values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import linalg, signal, stats
+
+import rff_stream as rs
+from rff_stream.answers.dependence import canonical_correlations, hsic
+from rff_stream.features import by_columns
+from rff_stream.moments.accumulate import accumulate
+
+ONE = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 20, rng=0, dtype="float64")
+TWO = rs.FourierFeatures.sample(rs.Gaussian(1.5), 2, 30, rng=1, dtype="float64")
+BOTH = by_columns({"a": ONE, ("b", "c"): TWO}, ["a", "b", "c"])
+PAIR = by_columns({"a": ONE, "b": ONE}, ["a", "b"])
+
+
+def runs_of(features, x, n_runs):
+    parts = np.array_split(np.arange(len(x)), n_runs)
+    return {i: accumulate(features, x[part]) for i, part in enumerate(parts)}
+
+
+def centred(K):
+    H = np.eye(len(K)) - 1 / len(K)
+    return H @ K @ H
+
+
+def test_hsic_is_the_trace_of_centred_kernel_matrices(rng):
+    x = rng.normal(size=(80, 3))
+    x[:, 1] += x[:, 0] ** 2
+    a, b = ONE(x[:, :1]), TWO(x[:, 1:])
+    K, L = (z @ np.diag(f.prior()) @ z.T for z, f in ((a, ONE), (b, TWO)))
+    expected = np.trace(centred(K) @ centred(L)) / len(x) ** 2
+    found = hsic(rs.collect(BOTH, x, progress=False), 20)
+    assert found.statistic == pytest.approx(expected, rel=1e-9)
+    by_runs = hsic(runs_of(BOTH, x, 16), 20)
+    assert by_runs.statistic == pytest.approx(expected, rel=1e-9)
+    assert found.expected == pytest.approx(
+        np.trace(centred(K)) * np.trace(centred(L)) / len(x) ** 3, rel=1e-9
+    )
+    assert found.n == 80
+
+
+def test_weights_are_rows(rng):
+    x, w = rng.normal(size=(60, 3)), np.arange(60) % 3 + 1.0
+    weighted, again = (
+        hsic(accumulate(BOTH, *each), 20)
+        for each in ((x, None, w), (np.repeat(x, w.astype(int), axis=0),))
+    )
+    assert weighted.statistic == pytest.approx(again.statistic, rel=1e-9)
+    assert weighted.p_value >= again.p_value  # equal rows are no more evidence
+
+
+def test_canonical_correlations_solve_the_dense_problem(rng):
+    x = rng.normal(size=(300, 3))
+    x[:, 1] = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1]
+    found = canonical_correlations(accumulate(BOTH, x), 20, n_components=3)
+    a, b = ((f(part) - f(part).mean(axis=0)) * np.sqrt(f.prior())
+            for f, part in ((ONE, x[:, :1]), (TWO, x[:, 1:])))  # fmt: skip
+    xx, yy, xy = a.T @ a / 300, b.T @ b / 300, a.T @ b / 300
+    xx += 1e-2 * np.linalg.eigvalsh(xx)[-1] * np.eye(20)
+    yy += 1e-2 * np.linalg.eigvalsh(yy)[-1] * np.eye(30)
+    left = np.block([[np.zeros((20, 20)), xy], [xy.T, np.zeros((30, 30))]])
+    expected = linalg.eigh(left, linalg.block_diag(xx, yy), eigvals_only=True)[::-1][:3]
+    np.testing.assert_allclose(found.correlations, expected, atol=1e-9)
+    u = (ONE(x[:, :1]) - found.x_mean) @ found.x_rotation
+    v = (TWO(x[:, 1:]) - found.y_mean) @ found.y_rotation
+    np.testing.assert_allclose(u.T @ v / 300, np.diag(found.correlations), atol=1e-9)
+    assert abs(np.corrcoef(u[:, 0], v[:, 0])[0, 1]) > 0.8
+    assert found.dependence.p_value < 1e-10
+
+
+def autoregression(rng, n, memory):
+    noise = rng.standard_normal(n + 200)
+    return signal.lfilter([1.0], [1.0, -memory], noise)[200:] * np.sqrt(1 - memory**2)
+
+
+def p_values(draw, n_tests, statistic):
+    return np.array([statistic(draw(np.random.default_rng(seed))) for seed in range(n_tests)])
+
+
+def share_below(p, level=0.05):
+    return float((p <= level).mean())
+
+
+# 99.9 % of binomial shares of 400 tests at level .05 lie between .0175 and .09.
+LEVEL = (0.0175, 0.09)
+
+
+@pytest.mark.parametrize("test", [hsic, canonical_correlations])
+def test_level_of_independent_rows(test):
+    def p(x):
+        found = test(accumulate(PAIR, x), 20)
+        return getattr(found, "dependence", found).p_value
+
+    found = p_values(lambda rng: rng.normal(size=(200, 2)), 400, p)
+    assert LEVEL[0] < share_below(found) < LEVEL[1]
+    # uniform: 99.9 % of Kolmogorov's statistic of 400 are below .097
+    assert stats.kstest(found, "uniform").statistic < 0.097
+
+
+def test_power_for_dependence_without_correlation():
+    """y on a noisy circle with x: uncorrelated, and seen in 150 rows."""
+    fine = rs.FourierFeatures.sample(rs.Gaussian(0.4), 1, 20, rng=0, dtype="float64")
+    pair = by_columns({"a": fine, "b": fine}, ["a", "b"])
+
+    def draw(rng):
+        angle = rng.uniform(0, 2 * np.pi, 150)
+        return np.column_stack([np.cos(angle), np.sin(angle)]) + 0.1 * rng.normal(size=(150, 2))
+
+    assert share_below(p_values(draw, 100, lambda x: hsic(accumulate(pair, x), 20).p_value)) > 0.9
+
+
+def test_series_need_runs_of_rows():
+    """Two independent series with a long memory: rows as units see dependence, runs do not."""
+
+    def draw(rng):
+        return np.column_stack([autoregression(rng, 2000, 0.9) for _ in range(2)])
+
+    rows = p_values(draw, 60, lambda x: hsic(accumulate(PAIR, x), 20).p_value)
+    runs = p_values(draw, 150, lambda x: hsic(runs_of(PAIR, x, 32), 20, n_signs=999).p_value)
+    assert share_below(rows) > 0.3
+    # 99.9 % of binomial shares of 150 are below .12; runs of 62 rows forget 20 of them
+    assert share_below(runs) < 0.12
+
+    def together(rng):
+        x = draw(rng)
+        x[:, 1] = 0.4 * x[:, 0] ** 2 + x[:, 1]
+        return x
+
+    runs = p_values(together, 30, lambda x: hsic(runs_of(PAIR, x, 32), 20, n_signs=999).p_value)
+    assert share_below(runs) > 0.9
+
+
+def test_out_of_core_and_by_folds(rng):
+    import dask.array as da
+
+    x = rng.normal(size=(1000, 2))
+    x[:, 1] += np.cos(2 * x[:, 0])
+    folds = rs.collect(PAIR, da.from_array(x, chunks=(100, 2)), folds=16, progress=False)
+    whole = hsic(accumulate(PAIR, x), 20)
+    found = hsic(folds, 20, n_signs=999)
+    assert found.statistic == pytest.approx(whole.statistic, rel=1e-6)
+    assert found.p_value == 1 / 1000
+    assert canonical_correlations(folds, 20).correlations[0] > 0.4
+
+
+def test_refusals(rng):
+    x = rng.normal(size=(50, 2))
+    with pytest.raises(ValueError, match="split=40 but the map has 40 columns"):
+        hsic(accumulate(PAIR, x), 40)
+    with pytest.raises(ValueError, match="4 runs of rows were given"):
+        hsic(runs_of(PAIR, x, 4), 20)
+    with pytest.raises(ValueError, match="there are 1 to 20 pairs"):
+        canonical_correlations(accumulate(PAIR, x), 20, n_components=21)
+    constant = hsic(accumulate(PAIR, np.ones((20, 2))), 20)
+    assert constant.p_value > 0.01 or constant.statistic < 1e-20
