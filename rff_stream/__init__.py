@@ -36,7 +36,7 @@ _HOMES = {
     "NystroemFeatures": "features",
     "RandomBinningFeatures": "features",
     "RationalQuadratic": "kernels",
-    "collect": "execution",
+    "collect": "model.collection",
     "load": "estimators",
     "mmd": "answers.twosample",
     "open_source": "sources",
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         NoveltyDetector,
         load,
     )
-    from rff_stream.execution import collect
     from rff_stream.features import (
         Cells,
         FourierFeatures,
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
         RandomBinningFeatures,
     )
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern, RationalQuadratic
+    from rff_stream.model.collection import collect
     from rff_stream.moments import Moments
     from rff_stream.planning import plan
     from rff_stream.sources import HoldOut, open_source

@@ -1,4 +1,4 @@
-"""Array types and the hash of a value: the two words every room uses."""
+"""Array types, and the hash of a value: used by every part of the package."""
 
 from __future__ import annotations
 

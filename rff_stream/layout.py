@@ -1,6 +1,6 @@
 """Which rows make a leaf, and in which order leaves are added: fixed before anything runs.
 
-The same layout gives the same bits for any number of threads, workers and deaths.
+The same layout gives the same bits for any number of threads and workers, and if workers die.
 """
 
 from __future__ import annotations

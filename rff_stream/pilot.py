@@ -1,4 +1,4 @@
-"""What a few rows read first say: origins, scales, the median length-scale.
+"""The pilot: a few rows, read first, that give origins, scales and the median length-scale.
 
 Everything here comes from at most 32 blocks of 512 valid rows and becomes part of the
 model's spec; it is never drawn again.

@@ -1,4 +1,4 @@
-"""What a pass will take, computed and checked before anything is read."""
+"""Memory, time and traffic of a pass, estimated and checked before anything is read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
+    "PlanRequest",
     "available_memory",
     "check_memory",
     "fits",
     "plan",
+    "plan_for",
     "row_seconds",
     "segments_in_flight",
 ]
@@ -325,6 +327,20 @@ def segments_in_flight(threads: int, segment_tasks: int) -> int:
     return max(-(-2 * max(threads, 1) // segment_tasks), 2) + 2
 
 
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What is to be summed, as far as bytes and time depend on it; see :func:`plan`."""
+
+    n_features: int
+    order: int = 2
+    sums: Sums = "auto"
+    dtype: DTypeLike = "float32"
+    n_groups: int = 1
+    n_entries: int | None = None
+    n_trees: int = 0
+    n_cells: int = 0
+
+
 def plan(
     source: Source,
     *,
@@ -377,11 +393,22 @@ def plan(
     >>> found.n_rows, found.layout.n_leaves
     (100000, 2)
     """
+    request = PlanRequest(n_features, order, sums, dtype, n_groups, n_entries, n_trees, n_cells)
+    return plan_for(source, request, threads=threads, workers=workers, seed=seed)
+
+
+def plan_for(
+    source: Source, request: PlanRequest, *, threads: int = 1, workers: int = 1, seed: int = 0
+) -> Plan:
+    """The same as :func:`plan`, of a request that a family of maps made."""
     d, t = len(source.columns.inputs), len(source.columns.targets)
-    precision, name = resolve_sums(sums, source.n_rows, order), np.dtype(dtype).name
+    order, n_features = request.order, request.n_features
+    precision = resolve_sums(request.sums, source.n_rows, order)
+    name = np.dtype(request.dtype).name
     if name not in _COSINE:
         raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
-    seconds = row_seconds(n_features + 1 + t, d, order, precision, name) * max(2 * n_trees, 1)
+    width, trees = n_features + 1 + t, max(2 * request.n_trees, 1)
+    seconds = row_seconds(width, d, order, precision, name) * trees
     layout = lay_out(source, seconds, seed=seed)
     return Plan(
         layout=layout,
@@ -389,16 +416,16 @@ def plan(
         n_inputs=d,
         n_features=n_features,
         n_targets=t,
-        n_groups=n_groups,
+        n_groups=request.n_groups,
         order=order,
         sums=precision,
         dtype=name,
         threads=threads,
         workers=workers,
         largest=largest_leaf(source, layout),
-        n_entries=n_features if n_entries is None else n_entries,
-        n_trees=n_trees,
-        n_cells=n_cells,
+        n_entries=n_features if request.n_entries is None else request.n_entries,
+        n_trees=request.n_trees,
+        n_cells=request.n_cells,
     )
 
 

@@ -80,20 +80,20 @@ class ProbabilityPredictor:
 
     Parameters
     ----------
-    linear : LinearPredictor
+    log_odds : RowFunction
         One value for two classes, else one for each.
     """
 
-    linear: LinearPredictor
+    log_odds: RowFunction
 
     @property
     def width(self) -> int:
         """C."""
-        return max(self.linear.width, 2)
+        return max(self.log_odds.width, 2)
 
     def __call__(self, x: Array) -> Float64:
         """Probabilities (n, C) of rows (n, d)."""
-        return probabilities(self.linear(x))
+        return probabilities(self.log_odds(x))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +102,11 @@ class ClassPredictor:
 
     Parameters
     ----------
-    linear : LinearPredictor
+    log_odds : RowFunction
         As in :class:`ProbabilityPredictor`.
     """
 
-    linear: LinearPredictor
+    log_odds: RowFunction
 
     @property
     def width(self) -> int:
@@ -115,8 +115,8 @@ class ClassPredictor:
 
     def __call__(self, x: Array) -> Float64:
         """Class numbers (n, 1) of rows (n, d)."""
-        odds = self.linear(x)
-        best = odds > 0 if self.linear.width == 1 else odds.argmax(axis=1)[:, None]
+        odds = self.log_odds(x)
+        best = odds > 0 if self.log_odds.width == 1 else odds.argmax(axis=1)[:, None]
         return np.asarray(best.astype(np.float64))
 
 

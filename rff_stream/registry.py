@@ -1,4 +1,4 @@
-"""Classes by the names that specs give them: a kernel or a map is added by its class alone."""
+"""Classes by their names in specs: to define the class of a kernel or map is to register it."""
 
 from __future__ import annotations
 

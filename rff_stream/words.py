@@ -1,4 +1,4 @@
-"""Numbers as people write them, and URLs without what is nobody's business."""
+"""Numbers formatted for people, and URLs without user, password and query."""
 
 from __future__ import annotations
 

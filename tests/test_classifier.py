@@ -24,7 +24,7 @@ from rff_stream.answers.classify import almost_left_out, sampled, squared, squar
 from rff_stream.answers.descent import Point, minimise
 from rff_stream.answers.losses import SquaredHinge, loss_for
 from rff_stream.answers.penalised import penalised
-from rff_stream.estimators import classifier
+from rff_stream.families import whole_classes
 from rff_stream.moments.classes import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.statistics import loss_penalty
@@ -378,7 +378,7 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
         return loss_penalty.choose_alpha(features, row, pilot, *choices)
 
     monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", R // 2)
-    monkeypatch.setattr(classifier, "choose_alpha", choose)
+    monkeypatch.setattr(whole_classes, "choose_alpha", choose)
     model = rs.KernelClassifier("logistic", **QUIET).fit(*rings(rng, 2500, 3))
     found, (pilot,) = model.selection_, pilots
     assert found.sizes == (R // 2,)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from rff_stream.errors import DataError
-from rff_stream.execution import collect
 from rff_stream.features import FourierFeatures
 from rff_stream.features.sums import ColumnSweep, column_sums, linear_form, sweep_of
 from rff_stream.kernels import Gaussian
+from rff_stream.model.collection import collect
 from rff_stream.moments import N_PARTS
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row, resolve_sums
 from rff_stream.predictor import LinearPredictor, ScorePredictor

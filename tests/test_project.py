@@ -40,6 +40,7 @@ ROOMS = [
     {"sources"},
     {"store"},
     {"execution"},
+    {"families"},
     {"model"},
     {"estimators"},
     {"plot"},

@@ -23,6 +23,7 @@ from rff_stream.features import map_from_spec
 from rff_stream.features.base import MAPS
 from rff_stream.kernels import kernel_from_spec, kernel_names
 from rff_stream.kernels.base import KERNELS
+from rff_stream.planning import PlanRequest
 from rff_stream.sources import open_source, opening
 from rff_stream.statistics.groups import ByFold
 
@@ -106,7 +107,7 @@ def test_a_statistic(follow: Any, rows: Any) -> None:
     X, y = rows
     for data, targets in ((X, y), (da.from_array(X, chunks=(90, 2)), da.from_array(y, chunks=90))):
         reading = Reading(open_source(data, targets), progress=False)
-        layout = reading.plan(16).layout
+        layout = reading.plan(PlanRequest(16)).layout
         tally = reading.sums(toy.ExtremesStatistic(), layout)
         assert tally.value == toy.Extremes(y.min(), y.max())
         folds = reading.sums(ByFold(toy.ExtremesStatistic(), 3, 400), layout).value

@@ -1,4 +1,4 @@
-"""Spectra of few rows, whose work goes with the rank, beside the decomposition of R×R."""
+"""Spectra of few rows and tridiagonal forms, beside the decomposition of R×R."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.answers.system import ridge_system
+from rff_stream.answers.tridiagonal import Tridiagonal, tridiagonal
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import Sums, accumulate
 
@@ -118,3 +119,47 @@ def test_components_of_few_rows_are_those_of_all_columns(monkeypatch):
     np.testing.assert_allclose(few.variance, full.variance, rtol=1e-9)
     np.testing.assert_allclose(few.rotation, full.rotation, atol=1e-9 * np.abs(full.rotation).max())
     assert (components(moments, 60).variance[39:] == 0).all(), "more than there are directions"
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("sums", ["float64", "float32"])
+def test_a_tridiagonal_form_answers_as_the_spectrum_does(fit_intercept, sums):
+    moments = moments_of(2 * R, sums=sums)
+    full = spectrum(moments, fit_intercept=fit_intercept)
+    found = tridiagonal(ridge_system(moments, fit_intercept=fit_intercept))
+    largest = full.eigenvalues[-1]
+    unit = R * EPS * largest
+    np.testing.assert_allclose(found.eigenvalues, full.eigenvalues, atol=unit)
+    assert found.eta == pytest.approx(full.eta, rel=1e-6, abs=R * EPS * largest)
+    alpha = np.array([1e-3, 1.0]) * largest
+    Z = np.random.default_rng(0).uniform(-1, 1, (50, R))
+    error = 1e3 * R * EPS * np.abs(Z @ full.coef(alpha)).max()
+    np.testing.assert_allclose(Z @ found.coef(alpha), Z @ full.coef(alpha), atol=error)
+    np.testing.assert_allclose(found.df(alpha), full.df(alpha), rtol=1e-9)
+    for mine, theirs in zip(found.quadratics(alpha), full.quadratics(alpha), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    whole = found.directions()
+    np.testing.assert_allclose(whole.eigenvalues, full.eigenvalues, atol=unit)
+    np.testing.assert_allclose(Z @ whole.coef(alpha), Z @ full.coef(alpha), atol=error)
+    spread = [(each.rotation**2 / (each.eigenvalues + alpha[0])).sum() for each in (whole, full)]
+    assert spread[0] == pytest.approx(spread[1], rel=1e-9)
+
+
+def test_a_penalty_below_rounding_is_refused_by_its_value():
+    found = tridiagonal(ridge_system(moments_of(2 * R, sums="float32")))
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite at alpha=1e-12"):
+        found.solve(np.array([1e-12, 1e-12]))
+
+
+def test_evidence_of_many_columns_needs_no_eigenvectors(monkeypatch):
+    moments = moments_of(2 * R)
+    full = evidence(moments)
+    monkeypatch.setattr("rff_stream.answers.evidence.FEW_FEATURES", 0)
+    found = evidence(moments)
+    assert isinstance(found.spectrum, Tridiagonal) and isinstance(full.spectrum, Spectrum)
+    np.testing.assert_allclose(found.alpha, full.alpha, rtol=1e-9)
+    np.testing.assert_allclose(found.log_evidence, full.log_evidence, rtol=1e-12)
+    Z = np.random.default_rng(1).uniform(-1, 1, (30, R))
+    np.testing.assert_allclose(
+        found.posterior().variance(Z), full.posterior().variance(Z), rtol=1e-8
+    )

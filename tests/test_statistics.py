@@ -26,6 +26,7 @@ from rff_stream.execution.leaves import places_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.classes import sorted_labels
 from rff_stream.pilot import augmented_row
+from rff_stream.planning import PlanRequest
 from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_scores import ClassScoreStatistic
@@ -113,7 +114,7 @@ def reading_of(path: Path) -> Reading:
 
 
 def summed(reading: Reading, wrap: str, checkpoint: Path | None = None) -> Any:
-    plan = reading.plan(1, order=1)
+    plan = reading.plan(PlanRequest(1, order=1))
     statistic = WRAPS[wrap](ExtentStatistic(3), places_of(reading.source, plan.layout))
     kept = None
     if checkpoint is not None:

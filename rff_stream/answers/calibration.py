@@ -2,8 +2,8 @@
 
     log-odds = a·f + b, with one slope a > 0 for all classes and an offset for each
 
-The order of rows by a class's score stays; a and b are fitted on rows whose scores come
-from models that did not see them.
+The ranking of rows by the score of a class does not change. a and b are fitted on held-out
+scores: each row is scored by a model that was fitted without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rff_stream.moments.classes import one_hot
 __all__ = ["calibrate", "probabilities"]
 
 SLOWEST = 1e-3
-"""Least slope: scores that say nothing leave the offsets alone to speak."""
+"""Least slope: with uninformative scores, the offsets alone give the probabilities."""
 
 WEIGHT, PRIOR = 1000.0, 1e-4
 """Weight of all rows together, and the precision of a and b about 0, which fixes Σb."""

@@ -1,4 +1,4 @@
-"""Least squares on one-hot classes: α by Brier score, and honest scores to calibrate on.
+"""Least squares on one-hot classes: α by Brier score; calibration on leave-one-out scores.
 
 One decomposition gives the fit at every α and, for any sampled row, its score under the fit
 without that row: nothing is read or fitted again.

@@ -1,8 +1,8 @@
-"""Convex minimisation where one look at the data is dear: many step lengths for each.
+"""Convex minimisation with few passes over the data: each pass tries several step lengths.
 
-Every pass returns value and gradient at several steps along one direction. Directions are
-Newton's where the pass also sums a Hessian; else they are L-BFGS's about a matrix that is
-above every Hessian, so the first ones are safe and the later ones fast.
+Every pass returns value and gradient at several steps along one direction. Directions are those
+of Newton where the pass also sums a Hessian. Otherwise they are those of L-BFGS, which starts
+from an upper bound of every Hessian: the first steps are safe and the later ones fast.
 """
 
 from __future__ import annotations

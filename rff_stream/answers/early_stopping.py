@@ -1,4 +1,4 @@
-"""Early stopping: errors of held-out leaves, from their moments, and whether they stand still."""
+"""Early stopping: errors of held-out leaves, from their moments, and whether they still change."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from rff_stream.answers.floor import (
     warn_at_floor,
 )
 from rff_stream.answers.posterior import Posterior, posterior
-from rff_stream.answers.spectrum import Spectrum, spectrum
+from rff_stream.answers.spectrum import FEW_ROWS, Decomposition, Spectrum, decompose
+from rff_stream.answers.system import ridge_system
+from rff_stream.answers.tridiagonal import tridiagonal
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments
 
@@ -36,6 +39,9 @@ GRID = 128
 
 HALVINGS = 50
 """Bisections of the best step: log α to 1e-15."""
+
+FEW_FEATURES = 256
+"""R up to which eigenvectors cost nothing to speak of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +62,7 @@ class Evidence:
         Effective degrees of freedom.
     eta : float
         η, the rounding in the sums.
-    spectrum : Spectrum
+    spectrum : Decomposition
         What it was computed from; serves predictions and other α.
     """
 
@@ -66,15 +72,15 @@ class Evidence:
     log_evidence: Float64
     df: Float64
     eta: float
-    spectrum: Spectrum
+    spectrum: Decomposition
 
     def posterior(self) -> Posterior:
         """The Gaussian process given the data, at these variances."""
-        return posterior(self.spectrum, self.alpha, self.noise_variance)
+        return posterior(self.spectrum.directions(), self.alpha, self.noise_variance)
 
 
 def evidence(
-    moments: Moments | Spectrum, *, shared: bool = False, fit_intercept: bool = True
+    moments: Moments | Decomposition, *, shared: bool = False, fit_intercept: bool = True
 ) -> Evidence:
     """Noise and signal variance of each target by maximal marginal likelihood.
 
@@ -82,13 +88,13 @@ def evidence(
 
     Parameters
     ----------
-    moments : Moments or Spectrum
-        Order 2, with targets and at least two rows; a spectrum saves its decomposition.
+    moments : Moments or Decomposition
+        Order 2, with targets and at least two rows; a decomposition is not made again.
     shared : bool
         One α for all targets, each with its own variances: for outputs of one kind, where
         single targets say too little.
     fit_intercept : bool
-        μ flat, or 0. A spectrum has it already.
+        μ flat, or 0. A decomposition has it already.
 
     Returns
     -------
@@ -117,7 +123,7 @@ def evidence(
     >>> bool(abs(found.noise_variance[0] ** 0.5 - 0.3) < 0.02)
     True
     """
-    found = _as_spectrum(moments, fit_intercept)
+    found = _decomposed(moments, fit_intercept)
     profile = Profile.of(found)
     _warn_constant(found)
     largest = largest_eigenvalue(found.eigenvalues)
@@ -127,14 +133,14 @@ def evidence(
 
 
 def evidence_at(
-    moments: Moments | Spectrum,
+    moments: Moments | Decomposition,
     alpha: Array | float,
     *,
     fit_intercept: bool = True,
     floor: Floor = "raise_alpha",
 ) -> Evidence:
     """The variances at a given α: σₙ² = (ỹᵀWỹ − cᵀβ)/(n − 1), σ_f² = σₙ²/α."""
-    found = _as_spectrum(moments, fit_intercept)
+    found = _decomposed(moments, fit_intercept)
     asked = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
     if (asked == 0).any():
         raise ValueError("alpha=0 has no signal variance. A Gaussian process needs alpha > 0.")
@@ -142,14 +148,14 @@ def evidence_at(
 
 
 def log_evidence(
-    moments: Moments | Spectrum,
+    moments: Moments | Decomposition,
     alpha: Array | float,
     noise_variance: Array | float,
     *,
     fit_intercept: bool = True,
 ) -> Float64:
     """Log p(y) (T,) at any α ≥ η and σₙ²; see :func:`evidence` for the formula."""
-    found = _as_spectrum(moments, fit_intercept)
+    found = _decomposed(moments, fit_intercept)
     wanted = alpha_of_targets(alpha, found.system.n_targets)
     used = raised_to_floor(wanted, found.eta, "raise_alpha")
     return Profile.of(found).log_evidence(used, np.asarray(noise_variance, dtype=np.float64))
@@ -170,7 +176,8 @@ class Profile:
     constant: float  # (n − 1) log 2π + log Σw − Σ log w
 
     @classmethod
-    def of(cls, found: Spectrum) -> Profile:
+    def of(cls, found: Decomposition) -> Profile:
+        """log p of what was decomposed."""
         system = found.system
         freedom = system.n - int(system.fit_intercept)
         if freedom < 1:
@@ -181,19 +188,25 @@ class Profile:
         # What η says of a feature column of unit variance, for a target of unit variance.
         rounding = found.eta / (3 * np.mean(system.root_prior**2) * system.weight)
         border = np.log(system.weight) if system.fit_intercept else 0.0
-        return cls(
-            eigenvalues=found.eigenvalues[:, None],
-            squared_rhs=found.rhs**2,
-            scatter=system.target_scatter,
-            least=system.target_scatter * max(rounding, np.finfo(np.float64).eps),
-            freedom=freedom,
-            constant=float(freedom * np.log(2 * np.pi) + border - system.log_weight),
-        )
+        choices: dict[str, Any] = {
+            "eigenvalues": found.eigenvalues[:, None],
+            "scatter": system.target_scatter,
+            "least": system.target_scatter * max(rounding, np.finfo(np.float64).eps),
+            "freedom": freedom,
+            "constant": float(freedom * np.log(2 * np.pi) + border - system.log_weight),
+        }
+        if isinstance(found, Spectrum):
+            return cls(squared_rhs=found.rhs**2, **choices)
+        return SolvedProfile(squared_rhs=np.empty((0, 0)), found=found, **choices)
+
+    def quadratics(self, alpha: Float64) -> tuple[Float64, Float64]:
+        """cᵀ(Λ + α)⁻¹c and cᵀ(Λ + α)⁻²c (T,)."""
+        shifted = self.eigenvalues + alpha
+        return (self.squared_rhs / shifted).sum(axis=0), (self.squared_rhs / shifted**2).sum(axis=0)
 
     def objective(self, alpha: Float64) -> Float64:
         """Q = ỹᵀWỹ − cᵀ(Λ + α)⁻¹c (T,), the least squares objective, and not below rounding."""
-        explained = (self.squared_rhs / (self.eigenvalues + alpha)).sum(axis=0)
-        return np.asarray(np.maximum(self.scatter - explained, self.least))
+        return np.asarray(np.maximum(self.scatter - self.quadratics(alpha)[0], self.least))
 
     def noise(self, alpha: Float64) -> Float64:
         """σₙ² (T,) that maximises log p at α."""
@@ -209,12 +222,22 @@ class Profile:
 
     def slope(self, alpha: Float64) -> Float64:
         """∂ log p/∂ log α (T,) with σₙ² at its maximum; 0 for a constant target."""
-        shifted = self.eigenvalues + alpha
-        change = (self.squared_rhs / shifted**2).sum(axis=0)  # ∂Q/∂α
+        explained, change = self.quadratics(alpha)  # the second is ∂Q/∂α
         clipped = np.maximum(self.eigenvalues, 0.0)
         share = (clipped / (clipped + alpha)).sum(axis=0)
-        gain = self.freedom * alpha * change / _positive(self.objective(alpha))
+        objective = np.maximum(self.scatter - explained, self.least)
+        gain = self.freedom * alpha * change / _positive(objective)
         return np.where(self.scatter > 0, 0.5 * (share - gain), 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SolvedProfile(Profile):
+    """The same without the eigenbasis: c² is not known, but what it is summed to is."""
+
+    found: Decomposition
+
+    def quadratics(self, alpha: Float64) -> tuple[Float64, Float64]:
+        return self.found.quadratics(alpha)
 
 
 def best_alpha(profile: Profile, largest: float, eta: float, shared: bool) -> Float64:
@@ -245,19 +268,22 @@ def best_alpha(profile: Profile, largest: float, eta: float, shared: bool) -> Fl
     return np.asarray(np.clip(np.exp((low + high) / 2), *bounds))
 
 
-def _evidence(found: Spectrum, profile: Profile, alpha: Float64) -> Evidence:
+def _evidence(found: Decomposition, profile: Profile, alpha: Float64) -> Evidence:
     noise = profile.noise(alpha)
     value = profile.log_evidence(alpha, noise)
     return Evidence(alpha, noise, noise / alpha, value, found.df(alpha), found.eta, found)
 
 
-def _as_spectrum(moments: Moments | Spectrum, fit_intercept: bool) -> Spectrum:
-    if isinstance(moments, Spectrum):
+def _decomposed(moments: Moments | Decomposition, fit_intercept: bool) -> Decomposition:
+    if isinstance(moments, Decomposition):
         return moments
-    return spectrum(moments, fit_intercept=fit_intercept)
+    system = ridge_system(moments, fit_intercept=fit_intercept)
+    if system.n_features <= FEW_FEATURES or system.n <= FEW_ROWS * system.n_features:
+        return decompose(system)
+    return tridiagonal(system)
 
 
-def _warn_constant(found: Spectrum) -> None:
+def _warn_constant(found: Decomposition) -> None:
     constant = np.flatnonzero(found.system.target_scatter == 0)
     if len(constant):
         names = ", ".join(found.system.targets[t] for t in constant)

@@ -1,8 +1,8 @@
-"""The smallest α that means anything: what rounding in the sums leaves of G.
+"""The smallest useful α: the rounding in the sums G sets it.
 
 Rounded sums move the eigenvalues of G by up to −λ_min(G) > 0; an α below three times that
 fits the rounding. Cholesky's success at G + αI proves nothing about it, and clipping the
-eigenvalues is no cure: the eigenvectors are wrong too.
+eigenvalues does not help: the eigenvectors are wrong, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the pilot's rows say of an answer: the precision that its sums need, and its gaps."""
+"""Two checks on pilot rows: the precision that the sums need, and the error in gaps."""
 
 from __future__ import annotations
 

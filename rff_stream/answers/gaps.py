@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.system import mirror_lower
 
 __all__ = ["FEWEST_ROWS", "MOST_ROWS", "block_of_rows", "gap_test"]
 
@@ -115,24 +117,35 @@ def gap_test(
 
     Notes
     -----
-    A Gram matrix of min(m, R)² and 16 Cholesky factors for each target: about 3 CPU s at R=2048.
-    Only where a penalty fails are others tried.
+    A Gram matrix of min(m, R)² and one inverse of it for each target, from which the errors of
+    all blocks follow: about .5 CPU s for 2,000 rows. Only where a penalty fails are others tried.
+
+    References
+    ----------
+    Dubrule 1983 (cross-validation of kriging without fitting again); Ginsbourger & Schärer 2021
+    (blocks).
     """
     blocks = _Blocks.of(np.asarray(Z, np.float64) * np.sqrt(prior), np.asarray(y, np.float64), w)
-    tests = [GapTest(float(asked), np.nan, np.nan, float(asked), np.nan) for asked in alpha]
+    x = np.asarray(x, np.float64)
+    halvings = []
     for levels, worse in WORSE.items():
-        block = block_of_rows(np.asarray(x, np.float64), levels) % FOLDS
-        mean_errors = _trend_error(np.empty((len(x), 0)), y, w, block)
-        trend_errors = np.minimum(mean_errors, _trend_error(x, y, w, block))
-        for t, (trend_error, mean_error) in enumerate(zip(trend_errors, mean_errors, strict=True)):
-            asked, before = tests[t].least_alpha, tests[t]
-            error = blocks.error(block, t, asked, 1.0)
-            chosen, least = asked, error
+        block = block_of_rows(x, levels) % FOLDS
+        mean = _trend_error(np.empty((len(x), 0)), y, w, block)
+        halvings.append((block, worse, mean, np.minimum(mean, _trend_error(x, y, w, block))))
+    tests = []
+    for t, asked in enumerate(map(float, alpha)):
+        test, fit = GapTest(asked, np.nan, np.nan, asked, np.nan), blocks.fit(t, asked)
+        for block, worse, mean_errors, trend_errors in halvings:
+            trend_error, mean_error = float(trend_errors[t]), float(mean_errors[t])
+            chosen, error = test.least_alpha, fit.error(block)
+            least = error
             if error > max(worse * trend_error, SMALL * mean_error):
-                bound = max(float(trend_error), SMALL * float(mean_error))
-                chosen, least = _search(blocks, block, t, asked, weight, bound, largest)
-            if before.is_safe or chosen > asked:
-                tests[t] = GapTest(before.alpha, error, float(trend_error), chosen, least)
+                bound = max(trend_error, SMALL * mean_error)
+                chosen, least = _search(blocks, block, t, chosen, weight, bound, largest)
+            if test.is_safe or chosen > test.least_alpha:
+                fit = fit if chosen == test.least_alpha else blocks.fit(t, chosen)
+                test = GapTest(asked, error, trend_error, chosen, least)
+        tests.append(test)
     return tuple(tests)
 
 
@@ -150,7 +163,7 @@ def _search(
     alpha = max(asked, 1e-12 * largest)
     while alpha < largest:
         alpha *= STEP
-        error = blocks.error(block, target, alpha, scale)
+        error = blocks.fit(target, alpha / scale).error(block)
         if error < found[1]:
             found = (float(alpha), error)
         if error <= bound:
@@ -160,65 +173,81 @@ def _search(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Blocks:
-    """Rows times √s, their targets and weights, and the smaller of their two Gram matrices."""
+    """Rows, centred and times √(w s), and what a fit without some of them is computed from.
 
-    rows: Float64  # (m, R)
-    y: Float64  # (m, T)
-    w: Float64  # (m,)
-    gram: Float64  # (R, R) Σ w z zᵀ, or (m, m) of inner products where m ≤ R
+    With Ỹ = √w y, u = √w and A = BBᵀ + αI the residuals of a fit to all rows are αPỸ, where
+    P = A⁻¹ − A⁻¹u(A⁻¹u)ᵀ/(uᵀA⁻¹u) takes the intercept out. Those of rows that were left out are
+    P_oo⁻¹(PỸ)_o: exact, and no model is fitted again.
+    """
+
+    rows: Float64  # B (m, R)
+    y: Float64  # Ỹ (m, T)
+    root: Float64  # u (m,)
+    gram: Float64  # BBᵀ + cuuᵀ (m, m), any c > 0 does; or BᵀB (R, R) where m > R
 
     @classmethod
     def of(cls, rows: Float64, y: Float64, w: Array) -> _Blocks:
-        w, many = np.asarray(w, np.float64), len(rows) > rows.shape[1]
-        return cls(rows, y, w, rows.T @ (w[:, None] * rows) if many else rows @ rows.T)
+        root = np.sqrt(np.asarray(w, np.float64))
+        rows = (rows - np.average(rows, axis=0, weights=w)) * root[:, None]
+        if len(rows) > rows.shape[1]:
+            gram = rows.T @ rows
+        else:
+            gram = rows @ rows.T
+            # The mean's own direction, which centring left without a size.
+            gram += np.trace(gram) / float(root @ root) ** 2 * np.outer(root, root)
+        return cls(rows, y * root[:, None], root, gram)
 
     @property
     def weight(self) -> float:
         """Σw of the rows that a fold is fitted on."""
-        return float(self.w.sum()) * (1 - 1 / FOLDS)
+        return float(self.root @ self.root) * (1 - 1 / FOLDS)
 
-    def error(self, block: Array, target: int, alpha: float, scale: float) -> float:
-        """Root mean squared error over blocks left out, with weights times ``scale``."""
-        predict = self._by_columns if len(self.gram) != len(self.rows) else self._by_rows
-        missed = 0.0
-        for fold in range(FOLDS):
-            out = block == fold
-            y, w = self.y[:, target], self.w[~out]
-            mean = float(np.average(y[~out], weights=w))
-            fitted = predict(out, y[~out] - mean, alpha / scale)
-            missed += float(self.w[out] @ (y[out] - mean - fitted) ** 2)
-        return float(np.sqrt(missed / self.w.sum()))
-
-    def _by_columns(self, out: Array, y: Float64, alpha: float) -> Float64:
-        """Predictions at the rows left out, from the R × R system; infinite without a factor."""
-        w, kept, left = self.w[~out], self.rows[~out], self.rows[out]
-        mean = np.average(kept, axis=0, weights=w)
-        system = self.gram - left.T @ (self.w[out, None] * left) - w.sum() * np.outer(mean, mean)
-        coef = _solve(system, kept.T @ (w * y) - mean * float(w @ y), alpha)
-        return np.full(len(left), np.inf) if coef is None else np.asarray((left - mean) @ coef)
-
-    def _by_rows(self, out: Array, y: Float64, alpha: float) -> Float64:
-        """The same from the n × n system of rows kept."""
-        root, share = np.sqrt(self.w[~out]), self.w[~out] / self.w[~out].sum()
-        inner = self.gram[np.ix_(~out, ~out)]
-        with_mean = inner @ share  # ⟨z, z̄⟩
-        centred = inner - with_mean - with_mean[:, None] + float(share @ with_mean)
-        dual = _solve(root[:, None] * centred * root, root * y, alpha)
-        if dual is None:
-            return np.full(out.sum(), np.inf)
-        coef = root * dual - float(root @ dual) * share
-        return np.asarray(self.gram[np.ix_(out, ~out)] @ coef - float(with_mean @ coef))
+    def fit(self, target: int, alpha: float) -> _Fit:
+        """A fit to all rows at a penalty, or one without residuals where α leaves no factor."""
+        alpha = max(alpha, 8 * np.finfo(np.float64).eps * float(np.trace(self.gram)))
+        matrix, y = self.gram.copy(), self.y[:, target]
+        matrix[np.diag_indices(len(matrix))] += alpha
+        factor, info = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
+        if info:
+            return _Fit(np.empty((0, 0)), y, self.root, by_columns=False)
+        if len(matrix) == len(y):
+            inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+            mirror_lower(inverse)
+            mean = inverse @ self.root
+            inverse -= np.outer(mean / float(self.root @ mean), mean)
+            return _Fit(inverse, inverse @ y, self.root, by_columns=False)
+        hat = linalg.solve_triangular(factor, self.rows.T, lower=True, check_finite=False)
+        hat = np.vstack([hat, self.root / linalg.norm(self.root)])
+        return _Fit(hat, y - hat.T @ (hat @ y), self.root, by_columns=True)
 
 
-def _solve(matrix: Float64, rhs: Float64, alpha: float) -> Float64 | None:
-    """(matrix + αI)⁻¹ rhs by Cholesky, α not below rounding; None where that fails."""
-    rounding = 8 * np.finfo(np.float64).eps * float(np.trace(matrix))
-    matrix[np.diag_indices(len(matrix))] += max(alpha, rounding)
-    factor, info = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
-    if info:
-        return None
-    found, _ = lapack.dpotrs(factor, rhs, lower=1)
-    return np.asarray(found)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """A fit to all rows: its residuals, and how far they move when rows are left out."""
+
+    matrix: Float64  # P (m, m); by columns (R + 1, m), its product with itself is I − αP
+    residuals: Float64  # PỸ; by columns αPỸ (m,)
+    root: Float64  # u (m,)
+    by_columns: bool
+
+    def error(self, block: Array) -> float:
+        """Root mean squared error over blocks left out; infinite where one has no factor."""
+        missed = 0.0 if self.matrix.size else np.inf
+        for fold in range(FOLDS if self.matrix.size else 0):
+            out = np.flatnonzero(block == fold)
+            factor, info = lapack.dpotrf(self._system(out), lower=1, overwrite_a=1)
+            if info:
+                return np.inf
+            left, _ = lapack.dpotrs(factor, self.residuals[out], lower=1)
+            missed += float(left @ left)
+        return float(np.sqrt(missed / float(self.root @ self.root)))
+
+    def _system(self, out: Array) -> Float64:
+        """P_oo, or αP_oo by columns, of rows that are left out; symmetric, as LAPACK reads it."""
+        if not self.by_columns:
+            return np.asarray(self.matrix[np.ix_(out, out)].T)
+        some = self.matrix[:, out]
+        return np.asarray((np.eye(len(out)) - some.T @ some).T)
 
 
 def _trend_error(columns: Array, y: Array, w: Array, block: Array) -> Float64:

@@ -6,10 +6,10 @@ density), the Toeplitz matrix T and a trend t(x)θ that is not penalised:
     A u = D (b − C θ̂),   A = D (T − Cᴴ B⁻¹ C) D + αI,   α = σₙ²/σ_f²
     f(x) = t(x) θ + Σ_j D_j u_j e^{ij·θ(x)},   θ = B⁻¹ (tᵀWy − C D u)
 
-Products with T are real fast Fourier transforms; A is solved by conjugate gradients. What makes
-them few is a preconditioner: the block of A of the largest D, factored exactly, and its
-diagonal for the rest. Where the data leave gaps the block holds what is hard; beyond it A is
-almost diagonal.
+Products with T are real fast Fourier transforms; A is solved by conjugate gradients. A
+preconditioner keeps the number of steps small: the block of A with the largest D is factored
+exactly, and its diagonal is used for the rest. Where the data have gaps, the difficult
+part of A is inside this block; outside it A is almost diagonal.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""What more rows, or other rows, would have given: from moments of groups alone."""
+"""Learning curves over rows, and errors by group: from the moments of groups alone."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def fit_length_scales(
     if not all(trial.finished for trial in search.trials):
         warnings.warn(
             f"The search for length-scales was ended by its limit of {max_seconds:g} s: another "
-            "run may end elsewhere. Give the machine more time, fewer pilot rows or fewer kernels.",
+            "run may give other values. Raise the limit, or use fewer pilot rows or kernels.",
             NumericalWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Novelty from moments: how far a row is from the others, and from where on it is novel."""
+"""Novelty from moments: the score of a row, and the threshold below which it is novel."""
 
 from __future__ import annotations
 

@@ -90,4 +90,4 @@ def spectrum_under_prior(
     rhs = rotation.T @ (factor.T @ system.rhs)
     scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     kept = replace(system, matrix=np.empty((0, 0)), root_prior=scale)
-    return Spectrum(eigenvalues, factor @ rotation, rhs, kept)
+    return Spectrum(eigenvalues, kept, factor @ rotation, rhs)

@@ -1,11 +1,11 @@
-"""Which inputs say anything about y: by themselves, or two together. No kernel, no length-scale.
+"""Which inputs are related to y, alone or in pairs. No kernel or length-scale is needed.
 
     cₖ(u) = √2 cos(πku),  u the share of rows with a smaller value
     S_j = n Σₖ mean(y cₖ(u_j))²,       χ² of 12 for an input that says nothing
     S_jl = n Σₖₘ mean(r cₖ(u_j) cₘ(u_l))²,  χ² of 16; r is y without what single inputs say
 
-A search for length-scales climbs from a point where it sees something. Among thirty inputs a kernel
-of one length-scale sees noise, whatever that length is.
+Why: a search for length-scales must start where the evidence shows a signal. With thirty inputs,
+a kernel with one length-scale finds only noise, for every length.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rff_stream.answers.floor import (
     require_rank,
     rounding_floor,
 )
-from rff_stream.answers.spectrum import Spectrum, decompose
+from rff_stream.answers.spectrum import Decomposition, decompose
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
@@ -129,8 +129,10 @@ def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alph
     return _ridge_by_factor(system, asked, None)
 
 
-def ridge_at(spectrum: Spectrum, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
-    """The ridge regression at α from a spectrum; 2R²T flops. As :func:`ridge` otherwise."""
+def ridge_at(
+    spectrum: Decomposition, alpha: Array | float, *, floor: Floor = "raise_alpha"
+) -> Ridge:
+    """The ridge regression at α from a decomposition; 2R²T flops. As :func:`ridge` otherwise."""
     asked = alpha_of_targets(alpha, spectrum.system.n_targets)
     require_rank(asked, spectrum.all_eigenvalues)
     used = raised_to_floor(asked, spectrum.eta, floor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from rff_stream.answers.floor import rounding_floor
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
-__all__ = ["Spectrum", "spectrum"]
+__all__ = ["Decomposition", "Spectrum", "spectrum"]
 
 FEW_ROWS = 0.6
 """n/R up to which work goes with the rank: at more, one decomposition of R×R is as cheap."""
@@ -23,26 +24,32 @@ ZERO_PIVOT = 64 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spectrum:
-    """Eigenvalues of G, increasing, and everything else in its eigenbasis.
+class Decomposition(ABC):
+    """G in a basis in which every α costs little.
 
     Parameters
     ----------
     eigenvalues : (r,) float64
-        λ as computed: below 0 where the sums were rounded. r = R, or about the rank where rows
-        are few: eigenvalues of 0 are then left out with their directions, where C has nothing.
-    rotation : (R, r) float64
-        S^½U: β = rotation · γ, and (z − z̄)·rotation are a row's coordinates.
-    rhs : (r, T) float64
-        c = UᵀC.
+        λ as computed, increasing: below 0 where the sums were rounded. r = R, or about the rank
+        where rows are few: eigenvalues of 0 are then left out.
     system : System
         Where they came from; its matrix was overwritten and is left empty.
     """
 
     eigenvalues: Float64
-    rotation: Float64
-    rhs: Float64
     system: System
+
+    @abstractmethod
+    def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
+        """Cᵀ(G + α)⁻¹C and Cᵀ(G + α)⁻²C of each target (T,), each at its α (T,)."""
+
+    @abstractmethod
+    def coef(self, alpha: Array) -> Float64:
+        """Raw coefficients β (R, T) for α (T,); 2R²T flops."""
+
+    @abstractmethod
+    def directions(self) -> Spectrum:
+        """The same with eigenvectors, which variances need."""
 
     @property
     def eta(self) -> float:
@@ -59,6 +66,34 @@ class Spectrum:
         """R − r, how many eigenvalues of 0 were left out."""
         return self.system.n_features - len(self.eigenvalues)
 
+    def df(self, alpha: Array) -> Float64:
+        """Effective degrees of freedom for each α: 1 + Σ λ/(λ + α), no 1 without μ."""
+        return degrees_of_freedom(self.eigenvalues, alpha, self.system.fit_intercept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spectrum(Decomposition):
+    """Eigenvalues of G, increasing, and everything else in its eigenbasis.
+
+    Parameters
+    ----------
+    rotation : (R, r) float64
+        S^½U: β = rotation · γ, and (z − z̄)·rotation are a row's coordinates. Directions of
+        eigenvalues that were left out have nothing of C.
+    rhs : (r, T) float64
+        c = UᵀC.
+    """
+
+    rotation: Float64
+    rhs: Float64
+
+    def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
+        shifted = self.eigenvalues[:, None] + alpha
+        return (self.rhs**2 / shifted).sum(axis=0), (self.rhs**2 / shifted**2).sum(axis=0)
+
+    def directions(self) -> Spectrum:
+        return self
+
     def complete(self) -> Spectrum:
         """The same with all R directions: for variances, and whatever leaves the span of the rows.
 
@@ -71,13 +106,12 @@ class Spectrum:
         rest = span[:, len(self.eigenvalues) :] * root
         return Spectrum(
             self.all_eigenvalues,
+            self.system,
             np.hstack([rest, self.rotation]),
             np.concatenate([np.zeros((self.n_zeros, self.rhs.shape[1])), self.rhs]),
-            self.system,
         )
 
     def coef(self, alpha: Array) -> Float64:
-        """Raw coefficients β (R, T) for α (T,); 2R²T flops."""
         return np.asarray(self.rotation @ (self.rhs / (self.eigenvalues[:, None] + alpha)))
 
     def residual_scatter(self, alpha: Array) -> Float64:
@@ -89,10 +123,6 @@ class Spectrum:
         explained = (self.rhs**2 * (shifted + alpha) / shifted**2).sum(axis=0)
         scatter = self.system.target_scatter
         return np.asarray(np.maximum(scatter - explained, np.finfo(float).eps * scatter))
-
-    def df(self, alpha: Array) -> Float64:
-        """Effective degrees of freedom for each α: 1 + Σ λ/(λ + α), no 1 without μ."""
-        return degrees_of_freedom(self.eigenvalues, alpha, self.system.fit_intercept)
 
 
 def spectrum(moments: Moments, *, fit_intercept: bool = True) -> Spectrum:
@@ -119,7 +149,7 @@ def decompose(system: System) -> Spectrum:
         eigenvalues, vectors = _with_rest(*found, system.rhs)
     rhs = vectors.T @ system.rhs
     vectors *= system.root_prior[:, None]
-    return Spectrum(eigenvalues, vectors, rhs, replace(system, matrix=np.empty((0, 0))))
+    return Spectrum(eigenvalues, replace(system, matrix=np.empty((0, 0))), vectors, rhs)
 
 
 def span_of_few_rows(matrix: Float64, n: int) -> tuple[Float64, Float64] | None:

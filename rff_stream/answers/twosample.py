@@ -1,9 +1,9 @@
-"""Two samples from their mean feature vectors: how far apart, and could it be chance.
+"""Two samples, compared by their mean feature vectors: the distance MMD and its p-value.
 
 MMD² = ‖μ_a − μ_b‖² in the kernel's space = Σ s (z̄_a − z̄_b)². Its p-value permutes sub-sums:
 whole batches where there are enough of them, so that days which differ do not look like drift;
-else long runs of rows, so that rows which depend on their neighbours do not. Second moments,
-which take rows for independent, would.
+else long runs of rows, so that dependence between neighbours does not look like drift either.
+A test by second moments assumes independent rows and would report drift.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The sub-sums of a mean that may be taken for independent: whole readings, or runs of rows.
+"""Sub-sums of a mean that can be treated as independent: whole batches, or runs of rows.
 
-Rows depend on their neighbours, and rows of one day on what that day was like. Runs of rows
-allow for the first. Only whole readings (batches) allow for the second, and there must be
-enough of them.
+A row depends on its neighbours, and all rows of one day depend on the state of that day. Runs
+of rows account for the first. Only whole batches ("readings") account for the second, and there
+must be enough of them.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def held_sub_sums(moments: Moments, name: str = "These moments") -> SubSums | No
     weights = moments.parts[:, r]
     if (weights < 0).any():
         raise ModelError(
-            f"{name}: a sub-sum has weight {weights.min():.3g}, for rows were subtracted whose "
-            "runs had been joined with others. Add up the batches that are left instead."
+            f"{name}: a sub-sum has weight {weights.min():.3g}, because rows were subtracted "
+            "whose runs had been joined with others. Add up the remaining batches instead."
         )
     held = weights > 0
     runs = moments.runs

@@ -1,4 +1,4 @@
-"""rff-stream: what every deployment runs."""
+"""The command line program ``rff-stream``."""
 
 from rff_stream.cli.commands import main
 

@@ -224,9 +224,10 @@ def collected(
     """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
     from rff_stream.execution import Reading
     from rff_stream.execution.blas_threads import single_threaded_blas
+    from rff_stream.families import family_of
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Gaussian
-    from rff_stream.pilot import augmented_row
+    from rff_stream.planning import PlanRequest
     from rff_stream.sources import open_source
 
     source = open_source(
@@ -237,7 +238,8 @@ def collected(
         storage_options=selection.storage_options,
     )  # fmt: skip
     reading, columns = Reading(source), source.columns
-    found = reading.plan(n_components, order=1, n_groups=buckets, memory=machine.memory)
+    request = PlanRequest(n_components, order=1, n_groups=buckets)
+    plan = reading.plan(request, memory=machine.memory)
     pilot = reading.pilot(seed)
     kernel = Gaussian(tuple(pilot.median_length_scale().tolist()))
     with single_threaded_blas():
@@ -245,11 +247,11 @@ def collected(
             kernel, len(columns.inputs), n_components, origin=pilot.origin, rng=seed,
             paired=n_components % 2 == 0,
         )  # fmt: skip
-        row = augmented_row(features, pilot, columns.inputs, (), columns.units)
+    family = family_of(features)
+    row = family.row(features, pilot, columns)
+    statistic = family.statistic(features, row, plan, sample_rows=0, n_places=reading.places(plan))
     folds = 0 if by is not None else buckets
-    groups, _ = reading.moments(
-        features, row, found, sample_rows=0, grouped=by is not None, folds=folds
-    )
+    groups, _ = reading.moments(statistic, plan, grouped=by is not None, folds=folds)
     return groups
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -151,23 +152,21 @@ def planned(source: Any, learner: Learner, machine: Machine, workers: int | None
     """
     from dask.system import CPU_COUNT
 
-    from rff_stream.estimators.local import local_sizes
     from rff_stream.execution import Reading
+    from rff_stream.families import family_of
     from rff_stream.layout import rows_of
-    from rff_stream.planning import check_memory
-    from rff_stream.planning import plan as plan_for
+    from rff_stream.planning import check_memory, plan_for
 
-    choices: dict[str, Any] = {
-        "sums": learner.sums,
-        "dtype": learner.dtype,
-        "n_groups": FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,
-    }
-    sizes: dict[str, Any] = {"n_features": learner.n_components}
-    if learner.cells is not None:
-        sizes = local_sizes(learner.cells, rows_of(source))
+    features = "auto" if learner.cells is None else learner.cells
+    request = replace(
+        family_of(features).request(features, learner.n_components, rows_of(source)),
+        sums=learner.sums,
+        dtype=learner.dtype,
+        n_groups=FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,
+    )
     if workers is None:
-        return Reading(source).plan(**sizes, memory=machine.memory, **choices)
+        return Reading(source).plan(request, memory=machine.memory)
     threads = machine.threads or CPU_COUNT
-    found = plan_for(source, **sizes, threads=threads, workers=workers, **choices)
+    found = plan_for(source, request, threads=threads, workers=workers)
     check_memory(found, machine.memory)
     return found

@@ -1,4 +1,4 @@
-"""The commands inspect, verify and compact: what a stored model holds, and its care."""
+"""The commands inspect, verify and compact: show, check and shorten a stored model."""
 
 from __future__ import annotations
 

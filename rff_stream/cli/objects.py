@@ -1,4 +1,4 @@
-"""What the command line names -> what the library opens: data, models, free places."""
+"""Names on the command line -> objects: data, models and output paths that are free."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) ->
         if hasattr(model, name):
             found = getattr(model, name)(data, storage_options=storage_options)
             return predictions.stacked(found) if isinstance(found, tuple) else found
-    raise ModelError(f"{type(model).__name__} answers nothing about single rows.")
+    raise ModelError(f"{type(model).__name__} has no predictions for single rows.")
 
 
 def scores(

@@ -1,4 +1,4 @@
-"""Predictions -> Zarr, streamed: a new group that takes its name when it is whole."""
+"""Predictions -> a Zarr group, block by block; it gets its name when it is complete."""
 
 from __future__ import annotations
 

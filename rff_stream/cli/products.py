@@ -1,4 +1,4 @@
-"""What commands write as a whole, and how they know their own: only that is ever replaced."""
+"""Outputs of commands, and how they are recognised: a command replaces nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what happened to an exit code and one line on stderr."""
+"""The result of a command -> an exit code; an error -> one line on stderr."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def computing(machine: Machine) -> Iterator[None]:
     if machine.threads is not None:
         raise click.UsageError(
             f"--threads {machine.threads} counts threads of this process, but --scheduler was "
-            f"given. Say the threads where the workers are started: dask worker --nthreads."
+            f"given. Set the threads when you start the workers: dask worker --nthreads."
         )
     with cluster(machine.scheduler):
         yield

@@ -129,7 +129,7 @@ def address(text: str) -> str:
         )
     if "@" in text:
         raise click.BadParameter(
-            f"{redacted(text)} names a user, which Dask's schedulers do not know. Write "
+            f"{redacted(text)} contains a user name, but Dask's schedulers have no users. Write "
             "tls://host:8786; certificates come from Dask's configuration (distributed.comm.tls)."
         )
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,45 +10,31 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
-from rff_stream.answers.choice import Selection
-from rff_stream.answers.classify import (
-    Linear,
-    almost_left_out,
-    calibrated,
-    sampled,
-    squared,
-    squared_by_folds,
-)
-from rff_stream.answers.descent import Descent
-from rff_stream.answers.losses import LOSSES, Loss, SquaredHinge, loss_for
-from rff_stream.answers.penalised import Penalised, penalised
+from rff_stream.answers.losses import LOSSES, loss_for
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
-from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.checkpoints import remember_passes
+from rff_stream.families import Draft, MapParameters, family_of
+from rff_stream.families.maps import (
+    FeatureChoice,
+    LengthScale,
+    check_n_components,
+    check_sample_rows,
+    scale_of_map,
+    seed_of,
+)
+from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.decoding import Decoder
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fitted import Data, Draft, Fitted
+from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.inputs import in_memory
-from rff_stream.model.maps import (
-    FeatureChoice,
-    LengthScale,
-    check_choices,
-    check_n_components,
-    find_kernel,
-    length_scale_of,
-    make_features,
-    scale_of_map,
-    seed_of,
-)
 from rff_stream.model.opening import Opened, open_labels, open_later
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.model.predict import score_rows, values_of_rows
@@ -58,18 +43,15 @@ from rff_stream.model.update import partial_fit
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.classes import ClassMoments, class_row, sorted_labels
-from rff_stream.pilot import Pilot, augmented_row
+from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictor import ClassPredictor, LinearPredictor, ProbabilityPredictor
+from rff_stream.predictor import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
-from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows, descents
-from rff_stream.statistics.loss_penalty import choose_alpha
+from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 from rff_stream.store import Checkpoint
 
 __all__ = ["KernelClassifier"]
-
-logger = logging.getLogger("rff_stream")
 
 LOSS_NAMES = ("squared", *LOSSES)
 
@@ -305,7 +287,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         numbers = values_of_rows(
-            self, X, ClassPredictor(linear_of(self)), self.columns_.targets[:1], flat=True,
+            self, X, ClassPredictor(log_odds_of(self)), self.columns_.targets[:1], flat=True,
             storage_options=storage_options,
         )  # fmt: skip
         return Decoder(self.classes_).of(numbers)
@@ -316,7 +298,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         A labelled X gives a Dataset of one variable a class: "probability[y=spam]".
         """
         check_is_fitted(self)
-        function, names = ProbabilityPredictor(linear_of(self)), names_of(self, "probability")
+        function, names = ProbabilityPredictor(log_odds_of(self)), names_of(self, "probability")
         return values_of_rows(self, X, function, names, flat=False, storage_options=storage_options)
 
     def predict_log_proba(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -326,7 +308,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def decision_function(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Log-odds: (n,) of the second of two classes, else (n, C) up to a constant a row."""
         check_is_fitted(self)
-        linear = linear_of(self)
+        linear = log_odds_of(self)
         one = linear.width == 1
         names = self.columns_.targets[:1] if one else names_of(self, "score")
         return values_of_rows(self, X, linear, names, flat=one, storage_options=storage_options)
@@ -386,7 +368,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         y = self.columns_.targets[0] if y is None else y
         data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
         labels = tuple(self.classes_.tolist())
-        statistic = ClassScoreStatistic(ProbabilityPredictor(linear_of(self)), labels)
+        statistic = ClassScoreStatistic(ProbabilityPredictor(log_odds_of(self)), labels)
         return score_rows(self, data, statistic, labels=True)
 
     def _recipe(self, classes: Any = None) -> ClassRecipe:
@@ -394,10 +376,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return ClassRecipe(self, announced)
 
 
-def linear_of(model: Any) -> LinearPredictor:
+def log_odds_of(model: KernelClassifier) -> RowFunction:
     """x ↦ log-odds."""
-    coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
-    return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))
+    answer: ClassAnswer = model._held().answer
+    return answer.log_odds.predictor()
 
 
 def names_of(model: KernelClassifier, what: str) -> tuple[str, ...]:
@@ -407,11 +389,11 @@ def names_of(model: KernelClassifier, what: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassAnswer:
-    """A linear classifier, and how it was found.
+    """Scores of classes, and how they were found.
 
     Parameters
     ----------
-    linear : Linear
+    log_odds : LogOdds
     classes : tuple
         Labels, sorted.
     class_weight : dict of label to float
@@ -422,7 +404,7 @@ class ClassAnswer:
         Before calibration: where a warm start goes on from.
     """
 
-    linear: Linear
+    log_odds: LogOdds
     classes: tuple[Any, ...]
     class_weight: dict[Any, float]
     n_passes: int = 1
@@ -461,6 +443,7 @@ class ClassRecipe(Recipe):
     def check(self) -> None:
         asked = self.asked
         check_n_components(asked.n_components, asked.features)
+        check_sample_rows(asked.sample_rows)
         if asked.loss not in LOSS_NAMES:
             known = ", ".join(map(repr, LOSS_NAMES))
             raise ValueError(f"loss={asked.loss!r} but it is one of {known}.")
@@ -502,9 +485,31 @@ class ClassRecipe(Recipe):
                     f"class_weight has {weight!r} for {label!r} but weights are finite and ≥ 0."
                 )
 
+    @property
+    def sums(self) -> Sums:
+        sums: Sums = self.asked.sums
+        return sums
+
+    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
+        """What the map is drawn by."""
+        asked = self.asked
+        return MapParameters(
+            self.choice(columns),
+            kernel=asked.kernel,
+            length_scale=asked.length_scale,
+            n_components=asked.n_components,
+            dtype=asked.dtype,
+            sums=asked.sums,
+            penalty=asked.alpha,
+            seed=seed,
+            progress=asked.progress,
+        )
+
     def check_columns(self, columns: Columns) -> None:
-        asked, d = self.asked, len(columns.inputs)
-        check_choices(asked.kernel, asked.length_scale, self.choice(columns), asked.sample_rows, d)
+        asked = self.map_parameters(columns)
+        family = family_of(asked.features)
+        family.classes()  # refuses a family without them
+        family.check(asked, len(columns.inputs))
 
     def check_grows(self) -> None:
         loss, weight = self.asked.loss, self.asked.class_weight
@@ -533,33 +538,20 @@ class ClassRecipe(Recipe):
 
     def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
         seed = seed_of(self.asked.random_state)
-        return self.drawn(reading.class_pilot(seed)[0], columns, seed, before)
+        return self.draft(reading.class_pilot(seed)[0], columns, seed, before)
 
-    def drawn(self, pilot: Pilot, columns: Columns, seed: int, before: Fitted | None) -> Draft:
+    def draft(self, pilot: Pilot, columns: Columns, seed: int, before: Fitted | None) -> Draft:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
-            features, scales = self.new_map(pilot, columns, seed)
+            asked = self.map_parameters(columns, seed)
+            features, scales = family_of(asked.features).classes().draw(pilot, asked)
         bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
-        with single_threaded_blas():
-            row = augmented_row(features, bare, columns.inputs, (), units)
+        unlabelled = replace(columns, targets=(), units=units)
+        row = family_of(features).row(features, bare, unlabelled)
         return Draft(features, row, scales)
-
-    def new_map(
-        self, pilot: Pilot, columns: Columns, seed: int
-    ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        """A map for a kernel found on the pilot; two classes are one target."""
-        asked, two = self.asked, pilot.y.shape[1] == 2
-        targets = replace(pilot, y=pilot.y[:, 1:]) if two else pilot
-        kernel = find_kernel(asked.kernel, asked.length_scale, targets, seed, asked.progress)
-        with single_threaded_blas():
-            features = make_features(
-                self.choice(columns), kernel, asked.n_components, pilot, seed=seed,
-                dtype=asked.dtype,
-            )  # fmt: skip
-        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
         return {"length_scale": scale_of_map(features)}
@@ -590,7 +582,7 @@ class ClassRecipe(Recipe):
             n_groups = max(folds, 1) * len(labels)
             plan = self.plan(reading, opened.columns, n_groups=n_groups)
         if draft is None:
-            draft = self.drawn(pilot, opened.columns, seed, before)
+            draft = self.draft(pilot, opened.columns, seed, before)
         if checkpoint is not None:
             header, arrays = draft_of(draft)
             checkpoint.begin(draft.row, plan.order, header | {SEED: seed}, arrays)
@@ -669,126 +661,59 @@ class ClassRecipe(Recipe):
 
     def least_squares(self, fitted: Fitted, class_weight: dict[Any, float]) -> ClassAnswer:
         """Least squares on one-hot classes, its scores calibrated on the row sample."""
-        whole, alpha = classes_of(fitted), self.asked.alpha
-        assert fitted.groups is not None
-        if alpha == "cv":
-            samples = {
-                fold: sampled(part, fitted.features, class_weight)
-                for fold, part in fitted.groups.items()
-            }
-            linear = squared_by_folds(whole, fitted.groups, samples)
-        else:
-            given = None if isinstance(alpha, str) else float(alpha)
-            linear = squared(whole, sampled(whole, fitted.features, class_weight), given)
-        return ClassAnswer(linear, whole.labels, class_weight)
+        whole = classes_of(fitted)
+        log_odds = fitted.family.classes().least_squares(
+            fitted.totals, class_weight, self.asked.alpha
+        )
+        return ClassAnswer(log_odds, whole.labels, class_weight)
 
     def least_loss(self, fitted: Fitted, done: ClassPass) -> ClassAnswer:
         """Passes over the rows until the loss is least."""
         asked, classes, opened = self.asked, classes_of(fitted), done.opened
         class_weight = done.class_weight
-        loss = loss_for(asked.loss, len(classes.labels))
-        written = tuple(as_written(opened, label) for label in classes.labels)
-        weights = {as_written(opened, label): w for label, w in class_weight.items()}
-        alpha, selection = self.penalty(done, loss, classes, class_weight)
-        problem = penalised(classes, loss, alpha)
-        nothing = np.empty((fitted.features.n_components, 0))
-        newton = done.draft.row if loss.n_classes == 2 else None
-        sums: Any = done.plan.sums
-        statistic = LossStatistic(
-            fitted.features, loss, written, nothing, np.empty(0), (), weights, newton, sums
-        )
-        state: Descent | None = None
-        for state in descents(
-            passes_of(done),
-            statistic,
-            problem,
-            start_of(done, classes),
+        request = LossRequest(
+            fitted.features,
+            done.draft.row,
+            classes,
+            loss_for(asked.loss, len(classes.labels)),
+            written=tuple(as_written(opened, label) for label in classes.labels),
+            class_weight=class_weight,
+            written_weight={as_written(opened, label): w for label, w in class_weight.items()},
+            sums=done.plan.sums,
+            pilot=done.pilot,
+            penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
+            passes=passes_of(done),
+            start=start_of(done, classes),
             tol=asked.tol,
             max_passes=asked.max_passes,
-        ):
-            self.tell(state, problem)
-        assert state is not None
-        coef, intercept = problem.linear(state.point.theta)
-        linear = Linear(coef, intercept, alpha, np.nan, selection)
-        if isinstance(loss, SquaredHinge):
-            sample = sampled(classes, fitted.features, class_weight)
-            held_out = almost_left_out(problem, loss, state.point, sample)
-            linear = calibrated(linear, held_out, sample)
-        self.warn_of_slow(state, problem)
+            progress=asked.progress,
+        )
+        found = fitted.family.classes().least_loss(request)
         return ClassAnswer(
-            linear,
+            found.log_odds,
             classes.labels,
             class_weight,
-            n_passes=1 + state.passes,
-            converged=state.converged,
-            objective=tuple(value / problem.system.weight for value in state.history),
-            last=(coef, intercept),
-        )
-
-    def penalty(
-        self,
-        done: ClassPass,
-        loss: Loss,
-        classes: ClassMoments,
-        class_weight: Mapping[Any, float],
-    ) -> tuple[float, Selection | None]:
-        """The penalty given, or the best on pilot rows."""
-        if not isinstance(self.asked.alpha, str):
-            return float(self.asked.alpha), None
-        weights = {i: class_weight.get(label, 1.0) for i, label in enumerate(classes.labels)}
-        found = choose_alpha(done.draft.features, done.draft.row, done.pilot, loss, weights)
-        return found.best.alpha, found
-
-    def tell(self, state: Descent, problem: Penalised) -> None:
-        """Say how far the descent is."""
-        if self.asked.progress:
-            weight = problem.system.weight
-            logger.info(
-                "pass %d: mean loss %.6f, decrement %.2g (stops at %.2g)",
-                state.passes, state.point.value / weight, state.decrement / weight**0.5,
-                self.asked.tol,
-            )  # fmt: skip
-
-    def warn_of_slow(self, state: Descent, problem: Penalised) -> None:
-        """Warn where the passes ended before the descent did."""
-        if state.converged:
-            return
-        asked, share = self.asked, state.decrement / problem.system.weight**0.5
-        warnings.warn(
-            f"After max_passes={asked.max_passes} the decrement is {share:.2g}, above "
-            f"tol={asked.tol:.2g}. Go on with warm_start=True and fit again, raise "
-            "max_passes, or raise alpha.",
-            ConvergenceWarning,
-            stacklevel=6,
+            n_passes=1 + found.passes,
+            converged=found.converged,
+            objective=found.objective,
+            last=found.last,
         )
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: ClassAnswer = fitted.answer
-        linear = answer.linear
-        one = linear.coef.shape[1] == 1
-        found = {
+        return answer.log_odds.attributes() | {
             "classes_": np.asarray(answer.classes),
             "class_weight_": answer.class_weight,
-            "coef_": linear.coef[:, 0] if one else linear.coef,
-            "intercept_": float(linear.intercept[0]) if one else linear.intercept,
-            "alpha_": linear.alpha,
-            "df_": linear.df,
             "length_scale_": fitted.length_scale,
             "n_passes_": answer.n_passes,
             "converged_": answer.converged,
             "objective_": answer.objective,
         }
-        return found if linear.selection is None else found | {"selection_": linear.selection}
 
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
-        linear: Linear = fitted.answer.linear
-        return {
-            "coef": linear.coef,
-            "intercept": np.asarray(linear.intercept, np.float64),
-            "alpha": np.array([linear.alpha]),
-            "df": np.array([linear.df]),
-            "length_scale": np.asarray(fitted.length_scale, np.float64),
-        }
+        answer: ClassAnswer = fitted.answer
+        scale = np.asarray(fitted.length_scale, np.float64)
+        return answer.log_odds.arrays() | {"length_scale": scale}
 
     def facts(self, fitted: Fitted) -> dict[str, Any]:
         answer: ClassAnswer = fitted.answer
@@ -804,10 +729,9 @@ class ClassRecipe(Recipe):
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
     ) -> ClassAnswer:
-        alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
-        linear = Linear(arrays["coef"], arrays["intercept"], alpha, df)
+        log_odds = fitted.family.classes().restore(fitted.features, arrays)
         classes, weight = tuple(classes_in(facts).tolist()), dict(facts["class_weight"])
-        return ClassAnswer(linear, classes, weight, facts["n_passes"], facts["converged"])
+        return ClassAnswer(log_odds, classes, weight, facts["n_passes"], facts["converged"])
 
 
 def classes_of(fitted: Fitted) -> ClassMoments:
@@ -836,12 +760,22 @@ def class_moments(
     balanced = asked.class_weight == "balanced"
     given = dict(asked.class_weight) if isinstance(asked.class_weight, Mapping) else {}
     weights = {as_written(opened, label): float(w) for label, w in given.items()}
+    known = tuple(label for label in labels if weights.get(label, 1.0) > 0)
+    statistic = (
+        family_of(features)
+        .classes()
+        .statistic(
+            features,
+            row,
+            plan,
+            sample_rows=asked.sample_rows,
+            n_places=reading.places(plan),
+            labels=() if balanced else known,
+        )
+    )
     groups, seen = reading.classes(
-        features,
-        row,
+        statistic,
         plan,
-        labels=tuple(label for label in labels if weights.get(label, 1.0) > 0),
-        sample_rows=asked.sample_rows,
         class_weight=weights,
         folds=recipe.n_folds(1),
         apart=balanced,

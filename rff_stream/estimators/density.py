@@ -27,11 +27,7 @@ from rff_stream.errors import NumericalWarning
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.features import FeatureMap, FourierFeatures
-from rff_stream.kernels import Kernel
-from rff_stream.kernels.spectral import log_integral
-from rff_stream.model.fitted import Fitted
-from rff_stream.model.maps import (
+from rff_stream.families.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
@@ -39,6 +35,10 @@ from rff_stream.model.maps import (
     make_features,
     scale_of_map,
 )
+from rff_stream.features import FeatureMap, FourierFeatures
+from rff_stream.kernels import Kernel
+from rff_stream.kernels.spectral import log_integral
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor
@@ -230,7 +230,7 @@ class DensityRecipe(RowsRecipe):
         log_integral(kernel, d)
         check_n_components(asked.n_components, asked.features)
         own = getattr(kernel, "length_scale", None) is not None
-        check_choices(asked.kernel, "median", self.choice(columns), asked.sample_rows, d)
+        check_choices(asked.kernel, "median", self.choice(columns), d)
         if not (isinstance(asked.features, str) or own) and isinstance(asked.bandwidth, str):
             raise ValueError(
                 f"bandwidth={asked.bandwidth!r} but features is a map, which was made for one "
@@ -245,7 +245,7 @@ class DensityRecipe(RowsRecipe):
         if _is(asked.bandwidth, "cv") and d > MOST_INPUTS:
             kernel.self_convolution(d)
 
-    def drawn(
+    def new_map(
         self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked, bandwidth = self.asked, self.asked.bandwidth

@@ -8,34 +8,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.floor import alpha_of_targets
-from rff_stream.answers.foresight import safe_evidence
-from rff_stream.answers.local import leave_one_out
-from rff_stream.answers.posterior import Posterior, conformal_quantile
+from rff_stream.answers.posterior import conformal_quantile
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.local import is_local
-from rff_stream.estimators.regression import (
-    LinearAnswer,
-    LocalAnswer,
-    RegressionRecipe,
-    number_or_array,
-    values_of_targets,
-)
+from rff_stream.estimators.regression import RegressionRecipe, values_of_targets
+from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
+from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.moments.accumulate import Sums
-from rff_stream.predictor import (
-    FunctionPredictor,
-    LocalStdPredictor,
-    PosteriorPredictor,
-    RowFunction,
-)
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -156,11 +140,9 @@ n_missing_, plan_
         mean = regression.predict(self, X, storage_options=storage_options)
         if not return_std:
             return mean
-        function: RowFunction = PosteriorPredictor(self.features_, self.posterior_, noise)
-        if is_local(self.features_):
-            function = LocalStdPredictor(self.posterior_, noise)
+        process: Process = self._held().answer
         names = tuple(f"{name}_std" for name in self.columns_.targets)
-        return mean, values_of_targets(self, X, function, names, storage_options)
+        return mean, values_of_targets(self, X, process.std(noise), names, storage_options)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[Any, Any]:
         """Conformal interval (lower, upper): covers whatever the model gets wrong.
@@ -168,7 +150,6 @@ n_missing_, plan_
         ŷ ± q with q the quantile of leave-one-out residuals of the row sample
         (Lei et al. 2018); it needs exchangeable rows and ``sample_rows`` > 0.
         """
-        check_is_fitted(self)
         half = conformal_half_width(self, coverage)
         half = half[0] if np.ndim(self.alpha_) == 0 else half
         mean = regression.predict(self, X)
@@ -182,15 +163,8 @@ n_missing_, plan_
         (n, n_samples) array, or (n, T, n_samples)
             The same functions whatever rows they are asked at.
         """
-        check_is_fitted(self)
-        if is_local(self.features_):
-            raise ValueError(
-                "Functions are drawn from one process, but features='local' is a mean of several "
-                "trees. Use predict with return_std, or a map of the whole space."
-            )
-        rng = np.random.default_rng(seed_of(random_state))
-        draws = self.posterior_.functions(n_samples, rng)
-        function = FunctionPredictor(self.features_, draws)
+        process: Process = self._held().answer
+        function = process.draws(n_samples, seed_of(random_state))
         names = tuple(f"draw{i}" for i in range(function.width))
         found = np.asarray(values_of_targets(self, X, function, names))
         found = found.reshape(len(found), len(self.columns_.targets), -1)
@@ -202,53 +176,15 @@ n_missing_, plan_
 
 def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
     """Half the width (T,) of an interval with this coverage, from the row sample."""
-    moments = getattr(model, "moments_", None)
-    sample = np.empty((0, 0)) if moments is None else moments.sample.rows
+    fitted = model._held()
+    sample = np.empty((0, 0)) if fitted.total is None else fitted.total.sample.rows
     if not len(sample):
         raise ValueError(
             "This model has no row sample (sample_rows=0, or saved without moments), and "
             "a conformal interval needs one. Fit with sample_rows=2000."
         )
-    d = model.n_features_in_
-    if is_local(model.features_):
-        return conformal_quantile(leave_one_out(model.posterior_, sample), coverage)
-    x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1]
-    Z = model.features_(x).astype(np.float64)
-    return conformal_quantile(model.posterior_.leave_one_out(Z, y, w), coverage)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProcessAnswer:
-    """A Gaussian process in the space of the features.
-
-    Parameters
-    ----------
-    linear : LinearAnswer
-        Its mean.
-    posterior : Posterior
-    noise_variance, signal_variance, log_marginal_likelihood : (T,) float64
-    """
-
-    linear: LinearAnswer
-    posterior: Posterior
-    noise_variance: Float64
-    signal_variance: Float64
-    log_marginal_likelihood: Float64
-
-    @property
-    def coef(self) -> Float64:
-        """(R, T)."""
-        return self.linear.coef
-
-    @property
-    def intercept(self) -> Float64:
-        """(T,)."""
-        return self.linear.intercept
-
-    @property
-    def target_origin(self) -> Float64:
-        """(T,)."""
-        return self.linear.target_origin
+    process: Process = fitted.answer
+    return conformal_quantile(process.leave_one_out(sample), coverage)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,73 +203,15 @@ class ProcessRecipe(RegressionRecipe):
             alpha_of_targets(noise, n_targets)  # refused before rows are read
         return 0
 
-    def answer(self, fitted: Fitted) -> ProcessAnswer | LocalAnswer:
-        if is_local(fitted.features):
-            noise = self.asked.noise
-            return self.local_answer(fitted, None if isinstance(noise, str) else noise)
-        asked, moments = self.asked, fitted.whole
-        if isinstance(asked.noise, str):
-            found = safe_evidence(fitted.features, moments, fit_intercept=asked.fit_intercept)
-        else:
-            found = evidence_at(moments, asked.noise, fit_intercept=asked.fit_intercept)
-        posterior = found.posterior()
-        origin = moments.row.target_origin
-        return ProcessAnswer(
-            LinearAnswer(posterior.coef, posterior.intercept, found.alpha, found.df, origin),
-            posterior,
-            found.noise_variance,
-            found.signal_variance,
-            found.log_evidence,
-        )
+    @property
+    def penalty(self) -> Any:
+        return self.asked.noise
 
-    def attributes(self, fitted: Fitted) -> dict[str, Any]:
-        answer, one = fitted.answer, fitted.flat
-        if isinstance(answer, LocalAnswer):
-            posterior = answer.posterior
-            signal = (posterior.noise_variance / posterior.alpha).mean(axis=0)
-            return self.local_attributes(fitted, answer) | {
-                "noise_variance_": number_or_array(posterior.noise(), one),
-                "signal_variance_": number_or_array(signal, one),
-                "log_marginal_likelihood_": number_or_array(answer.log_evidence, one),
-            }
-        return self.linear_attributes(fitted, answer.linear) | {
-            "posterior_": answer.posterior,
-            "noise_variance_": number_or_array(answer.noise_variance, one),
-            "signal_variance_": number_or_array(answer.signal_variance, one),
-            "log_marginal_likelihood_": number_or_array(answer.log_marginal_likelihood, one),
-        }
-
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
-        answer: ProcessAnswer | LocalAnswer = fitted.answer
-        if isinstance(answer, LocalAnswer):
-            evidence = {"log_marginal_likelihood": answer.log_evidence}
-            return self.local_arrays(fitted, answer) | evidence
-        posterior = answer.posterior
-        return self.linear_arrays(fitted, answer.linear) | {
-            "noise_variance": answer.noise_variance,
-            "signal_variance": answer.signal_variance,
-            "log_marginal_likelihood": answer.log_marginal_likelihood,
-            "rotation": posterior.rotation,
-            "eigenvalues": posterior.eigenvalues,
-            "feature_mean": posterior.feature_mean,
-            "inverse_weight": np.array([1 / posterior.weight]),
-        }
+    def answer(self, fitted: Fitted) -> Process:
+        asked = self.asked
+        return fitted.family.process(fitted.totals, asked.noise, fit_intercept=asked.fit_intercept)
 
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
-    ) -> ProcessAnswer | LocalAnswer:
-        if is_local(fitted.features):
-            return self.local_in(fitted, arrays)
-        inverse = float(arrays["inverse_weight"][0])
-        posterior = Posterior(
-            coef=arrays["coef"],
-            intercept=arrays["intercept"],
-            alpha=arrays["alpha"],
-            noise_variance=arrays["noise_variance"],
-            rotation=arrays["rotation"],
-            eigenvalues=arrays["eigenvalues"],
-            feature_mean=arrays["feature_mean"],
-            weight=1 / inverse if inverse else np.inf,
-        )
-        names = ("noise_variance", "signal_variance", "log_marginal_likelihood")
-        return ProcessAnswer(self.linear_in(arrays), posterior, *(arrays[name] for name in names))
+    ) -> Process:
+        return fitted.family.process_in(fitted.features, arrays, fitted.columns.targets)

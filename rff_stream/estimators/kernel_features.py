@@ -16,8 +16,8 @@ from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.prediction import map_rows
-from rff_stream.features import FeatureMap
-from rff_stream.model.maps import (
+from rff_stream.families import check_whole_space
+from rff_stream.families.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
@@ -27,6 +27,7 @@ from rff_stream.model.maps import (
     make_features,
     seed_of,
 )
+from rff_stream.features import FeatureMap
 from rff_stream.sources import kind_of, open_source
 
 __all__ = ["KernelFeatures"]
@@ -136,6 +137,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             Naming the parameter; nothing was read.
         """
         check_n_components(self.n_components, self.features)
+        check_whole_space(self.features, type(self).__name__)
         if isinstance(self.length_scale, str) and self.length_scale != "median":
             raise ValueError(
                 f"length_scale={self.length_scale!r} but there is no target that could choose "
@@ -150,7 +152,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         names = getattr(self, "feature_names_in_", source.columns.inputs)
         chosen, d = chosen_map(self.features, tuple(names)), len(source.columns.inputs)
         scale: Any = self.length_scale
-        check_choices(self.kernel, scale, chosen, 0, d)
+        check_choices(self.kernel, scale, chosen, d)
         seed = seed_of(self.random_state)
         with single_threaded_blas():
             pilot = Reading(source, progress=False).pilot(seed)

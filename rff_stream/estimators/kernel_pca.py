@@ -16,10 +16,7 @@ from rff_stream.answers.components import Components, components
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.features import FeatureMap
-from rff_stream.kernels import Kernel
-from rff_stream.model.fitted import Fitted
-from rff_stream.model.maps import (
+from rff_stream.families.maps import (
     FeatureChoice,
     check_n_components,
     find_kernel,
@@ -27,6 +24,9 @@ from rff_stream.model.maps import (
     make_features,
     n_columns,
 )
+from rff_stream.features import FeatureMap
+from rff_stream.kernels import Kernel
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import AnswerPredictor
@@ -158,7 +158,7 @@ class ComponentsRecipe(RowsRecipe):
         if getattr(kernel, "length_scale", None) is None:
             positive_numbers("length_scale", asked.length_scale, d, "median")
 
-    def drawn(
+    def new_map(
         self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked = self.asked

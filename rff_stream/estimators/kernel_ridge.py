@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.choice import Selection
-from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
-from rff_stream.answers.foresight import safe_evidence
-from rff_stream.answers.refine import refined
-from rff_stream.answers.ridge import ridge, ridge_at
-from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
-from rff_stream.answers.spectrum import spectrum
+from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.local import is_local, penalty_by_folds
-from rff_stream.estimators.regression import LinearAnswer, LocalAnswer, RegressionRecipe
-from rff_stream.features import LocalFeatures
+from rff_stream.estimators.regression import RegressionRecipe
+from rff_stream.families.maps import FeatureChoice, LengthScale
+from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.maps import FeatureChoice, LengthScale
 from rff_stream.model.recipe import Pass
-from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import Sums
-from rff_stream.predictor import LinearPredictor
 from rff_stream.statistics.normal import NormalStatistic, NormalSums
 
 __all__ = ["KernelRidge"]
@@ -195,108 +186,25 @@ class RidgeRecipe(RegressionRecipe):
             raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
         return int(asked.cv)
 
-    def answer(self, fitted: Fitted) -> LinearAnswer | LocalAnswer:
-        if is_local(fitted.features):
-            return self.local_answer(fitted, self.local_penalty(fitted))
-        return self.linear_answer(fitted)
-
-    def local_penalty(self, fitted: Fitted) -> Any:
-        """The penalty given or of least held-out error in cells; None: by evidence."""
-        asked, features = self.asked, fitted.features
-        if _is(asked.alpha, "gcv") or asked.refine:
-            raise ValueError(
-                f"alpha={asked.alpha!r} and refine={asked.refine} but the penalty of local "
-                "features is a number, 'evidence' or 'cv', without refine. Choose one of them."
-            )
-        if _is(asked.alpha, "cv"):
-            assert fitted.groups is not None
-            assert isinstance(features, LocalFeatures)
-            return penalty_by_folds(features, fitted.groups, fit_intercept=asked.fit_intercept)
-        return None if _is(asked.alpha, "evidence") else asked.alpha
-
-    def linear_answer(self, fitted: Fitted) -> LinearAnswer:
-        """Ridge regression in the columns of one map."""
-        asked, moments, selection = self.asked, fitted.whole, None
-        if _is(asked.alpha, "evidence"):
-            found = safe_evidence(fitted.features, moments, fit_intercept=asked.fit_intercept)
-            solved = ridge_at(found.spectrum, found.alpha)
-        else:
-            alpha, selection = self.penalty(fitted)
-            floor: Floor = "raise_silently" if asked.refine else "raise_alpha"
-            solved = ridge(moments, alpha, fit_intercept=asked.fit_intercept, floor=floor)
-        origin = moments.row.target_origin
-        return LinearAnswer(
-            solved.coef, solved.intercept, solved.alpha, solved.df, origin, selection
-        )
-
-    def penalty(self, fitted: Fitted) -> tuple[Float64 | float, Selection | None]:
-        """The penalty given, or the best of each target by the criterion named."""
-        asked, moments = self.asked, fitted.whole
-        if not isinstance(asked.alpha, str):
-            return asked.alpha, None
-        assert fitted.groups is not None
-        sizes = [moments.row.n_features]
-        if asked.alpha == "gcv":
-            found = gcv(moments, sizes=sizes, fit_intercept=asked.fit_intercept)
-        else:
-            found = cross_validate(fitted.groups, sizes=sizes, fit_intercept=asked.fit_intercept)
-        targets = range(moments.row.n_targets)
-        alpha = np.array([found.of_target(t).best.alpha for t in targets])
-        if not asked.refine:  # its steps remove the rounding
-            step = float(found.alphas[1] / found.alphas[0])
-            largest = float(found.alphas[-1] / HIGHEST)
-            eta = float(found.eta[-1])
-            warn_at_floor(alpha, eta, largest, moments.row.targets, slack=step)
-        return alpha, found
-
-    def answer_of_pass(self, fitted: Fitted, done: Pass) -> LinearAnswer | LocalAnswer:
-        """With conjugate-gradient steps on the exact system; each reads the rows once."""
+    def answer(self, fitted: Fitted) -> RidgeAnswer:
         asked = self.asked
-        if not asked.refine or is_local(fitted.features):
-            return self.answer(fitted)
-        answer = self.linear_answer(fitted)
-        moments: Moments = fitted.whole
-        given = answer.alpha if isinstance(asked.alpha, str) else asked.alpha
-        alpha = alpha_of_targets(given, moments.row.n_targets)
-        found = spectrum(moments, fit_intercept=asked.fit_intercept)
-        linear = LinearPredictor(fitted.features, answer.coef, answer.intercept)
-        first = normal_sums(done, linear.coef, linear.intercept, residuals=True)
-        coef = refined(
-            found,
-            alpha,
-            linear.coef,
-            first.centred() if asked.fit_intercept else first.raw(),
-            lambda direction: self.product(done, direction, first.feature_mean),
-            asked.refine,
+        return fitted.family.ridge(
+            fitted.totals, asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
         )
-        moved = first.mean - first.feature_mean @ (coef - linear.coef)
-        intercept = linear.intercept + (moved if asked.fit_intercept else 0.0)
-        df = np.atleast_1d(found.df(alpha))
-        origin = answer.target_origin
-        return LinearAnswer(coef, intercept, alpha, df, origin, answer.selection)
 
-    def product(self, done: Pass, direction: Float64, mean: Float64) -> Float64:
-        """Z̃ᵀWZ̃ v (R, T) by one pass."""
-        if not self.asked.fit_intercept:
-            return normal_sums(done, direction, np.zeros(direction.shape[1])).raw()
-        return normal_sums(done, direction, -(mean @ direction)).centred()
-
-    def attributes(self, fitted: Fitted) -> dict[str, Any]:
-        if is_local(fitted.features):
-            return self.local_attributes(fitted, fitted.answer)
-        return self.linear_attributes(fitted, fitted.answer)
-
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
-        if is_local(fitted.features):
-            return self.local_arrays(fitted, fitted.answer)
-        return self.linear_arrays(fitted, fitted.answer)
-
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
-    ) -> LinearAnswer | LocalAnswer:
-        if is_local(fitted.features):
-            return self.local_in(fitted, arrays)
-        return self.linear_in(arrays)
+    def answer_of_pass(self, fitted: Fitted, done: Pass) -> RidgeAnswer:
+        """With conjugate-gradient steps on the exact system; each reads the rows once."""
+        asked, answer = self.asked, self.answer(fitted)
+        if not asked.refine:
+            return answer
+        return fitted.family.refine(
+            answer,
+            fitted.totals,
+            asked.alpha,
+            fit_intercept=asked.fit_intercept,
+            steps=asked.refine,
+            normal_sums=functools.partial(normal_sums, done),
+        )
 
 
 def normal_sums(

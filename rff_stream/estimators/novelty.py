@@ -15,16 +15,16 @@ from rff_stream.answers.novelty import Whitened, threshold, whitened
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.features import FeatureMap
-from rff_stream.kernels import Kernel
-from rff_stream.model.fitted import Fitted
-from rff_stream.model.maps import (
+from rff_stream.families.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
     length_scale_of,
     make_features,
 )
+from rff_stream.features import FeatureMap
+from rff_stream.kernels import Kernel
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.model.recipe import Pass
 from rff_stream.pilot import Pilot
@@ -207,7 +207,7 @@ class NoveltyRecipe(RowsRecipe):
         asked, d = self.asked, len(columns.inputs)
         kernel_of(asked.kernel)
         check_n_components(asked.n_components, asked.features)
-        check_choices(asked.kernel, "median", self.choice(columns), asked.sample_rows, d)
+        check_choices(asked.kernel, "median", self.choice(columns), d)
         share: Any = asked.contamination
         ridge: Any = asked.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
@@ -223,7 +223,7 @@ class NoveltyRecipe(RowsRecipe):
                 "Use sample_rows=2000."
             )
 
-    def drawn(
+    def new_map(
         self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked, scale = self.asked, self.asked.length_scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -13,12 +14,18 @@ from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.families import Draft, check_whole_space
+from rff_stream.families.maps import (
+    check_n_components,
+    check_sample_rows,
+    scale_of_map,
+    seed_of,
+)
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.layout import rows_of
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fitted import Data, Draft, Fitted
-from rff_stream.model.maps import check_n_components, scale_of_map, seed_of
+from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_inputs, open_later
 from rff_stream.model.recipe import Recipe
 from rff_stream.pilot import Pilot, augmented_row
@@ -31,22 +38,18 @@ Model = TypeVar("Model", bound=Estimator)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsRecipe(Recipe):
-    """Rows without targets; a map drawn for the pilot's scales.
+    """Rows without targets; a map of the whole space drawn for the pilot's scales."""
 
-    A subclass answers, and makes the map by ``drawn``.
-    """
-
-    def drawn(
+    @abstractmethod
+    def new_map(
         self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        """The map, and what it was drawn for."""
-        raise NotImplementedError
+        """A map for the pilot, and what it was drawn for."""
 
     def check(self) -> None:
         check_n_components(self.n_components, "auto")
-        size: Any = self.asked.sample_rows
-        if not isinstance(size, (int, np.integer)) or size < 0:
-            raise ValueError(f"sample_rows={size!r} but it is a whole number ≥ 0.")
+        check_sample_rows(self.asked.sample_rows)
+        check_whole_space(self.asked.features, type(self.asked).__name__)
 
     def open(self, data: Data) -> Opened:
         return open_inputs(self.asked, data)
@@ -58,7 +61,7 @@ class RowsRecipe(Recipe):
         seed = seed_of(self.asked.random_state)
         with single_threaded_blas():
             pilot = reading.pilot(seed)
-            features, scales = self.drawn(pilot, columns, rows_of(reading.source), seed)
+            features, scales = self.new_map(pilot, columns, rows_of(reading.source), seed)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return Draft(features, row, scales)
 

@@ -1,4 +1,4 @@
-"""What of a pass is kept in a checkpoint, and when; never what is summed."""
+"""Which partial sums of a pass go into a checkpoint, and when. The sums are not changed."""
 
 from __future__ import annotations
 
@@ -236,6 +236,6 @@ def check_same_data(source: Source, before: str) -> None:
     if source.generation() != before:
         raise DataError(
             f"The data changed while {' × '.join(source.dims)} {source.shape} of it were read, so "
-            "the sum may be of neither state and is dropped. Data stand still during a pass; run "
-            "it again when their writer has finished."
+            "the sum may mix old and new values and is dropped. Data must not change during a "
+            "pass; run it again when their writer has finished."
         )

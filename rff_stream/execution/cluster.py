@@ -1,4 +1,4 @@
-"""Segments in flight on a ``distributed`` cluster, and what to say when they stop."""
+"""Segments in flight on a ``distributed`` cluster, and the errors when it fails."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Job:
             box = ", ".join(f"{lo}:{hi}" for lo, hi in leaf.box)
             raise PlanError(
                 f"The box [{box}], rows from {leaf.start} on, found no memory: {error}. A plan "
-                "counts what this program holds, not what others do. Leave more memory free, or "
+                "counts the memory of this program, not of others. Leave more memory free, or "
                 "use fewer threads, a smaller n_components or smaller chunks."
             ) from error
 

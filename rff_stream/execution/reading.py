@@ -6,30 +6,23 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count, islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
 from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.leaves import UNKNOWN_PLACES, leaves_of, places_of
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
-from rff_stream.features.base import FeatureMap
-from rff_stream.features.local import LocalFeatures
 from rff_stream.layout import Layout, pilot_boxes
-from rff_stream.moments import AugmentedRow, Moments, ended_readings
-from rff_stream.moments.classes import ClassMoments, one_hot, sorted_labels
-from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row
-from rff_stream.planning import Plan, check_memory, fits
-from rff_stream.planning import plan as make_plan
+from rff_stream.moments import ended_readings
+from rff_stream.moments.classes import one_hot, sorted_labels
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
+from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.cells import CellStatistic
 from rff_stream.statistics.class_weights import ClassWeighted
-from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, Groups
-from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
@@ -57,29 +50,29 @@ class Reading:
         self.source = source
         self._pass = Pass(source, token=uuid.uuid4().hex[:12], progress=progress)
 
-    def plan(self, n_features: int, *, memory: int | None = None, **choices: Any) -> Plan:
+    def plan(self, request: PlanRequest, *, memory: int | None = None) -> Plan:
         """The plan of a pass over this source; refuses what cannot fit, and no rows at all.
 
         Parameters
         ----------
-        n_features : int
-            R.
+        request : PlanRequest
+            What is to be summed.
         memory : int, optional
             Bytes that a computing process may use.
-        **choices
-            As in :func:`rff_stream.plan`.
         """
         if self.source.n_rows == 0:
             raise no_rows(self.source)
         workers, threads = _processes()
         memory = worker_memory() if memory is None else memory
-        plan = make_plan(
-            self.source, n_features=n_features, threads=threads, workers=workers, **choices
-        )
+        plan = plan_for(self.source, request, threads=threads, workers=workers)
         while plan.threads > 1 and not fits(plan, memory) and self._pass.limit(plan.threads - 1):
             plan = replace(plan, threads=plan.threads - 1)
         check_memory(plan, memory)
         return plan
+
+    def places(self, plan: Plan) -> int:
+        """Places of rows in the whole data: what runs of them are cut from."""
+        return places_of(self.source, plan.layout)
 
     def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS) -> Pilot:
         """At most 32 blocks of at most ``rows`` valid rows; all rows of small data.
@@ -120,29 +113,22 @@ class Reading:
         x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
         return Pilot(x, y, w[:, 0], inputs), total.labels
 
-    def row(self, features: FeatureMap) -> AugmentedRow:
-        """Origins from the pilot and names of the columns, for a map that is given."""
-        columns, pilot = self.source.columns, self.pilot()
-        with single_threaded_blas():
-            return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
-
     def moments(
         self,
-        features: FeatureMap,
-        row: AugmentedRow,
+        statistic: Statistic,
         plan: Plan,
         *,
-        sample_rows: int = 2000,
         grouped: bool = False,
         folds: int = 0,
         checkpoint: Checkpoint | None = None,
-    ) -> tuple[dict[Any, Moments], int]:
-        """Moments by label, fold or (neither) under None, and how many rows were looked at.
+    ) -> tuple[dict[Any, Any], int]:
+        """Sums by label, fold or (neither) under None, and how many rows were looked at.
 
         Parameters
         ----------
-        features, row, plan, sample_rows
-            As in :class:`~rff_stream.statistics.moments.MomentStatistic`.
+        statistic : Statistic
+            Of rows with targets, or of rows alone.
+        plan : Plan
         grouped : bool
             By the labels that rows carry.
         folds : int
@@ -150,18 +136,10 @@ class Reading:
         checkpoint : Checkpoint, optional
             Begun: where finished nodes of an earlier run come from, and those of this one go.
         """
-        places = places_of(self.source, plan.layout)
-        statistic: Statistic
-        if isinstance(features, LocalFeatures):
-            statistic = CellStatistic(features, row, plan.sums, sample_rows)
-        else:
-            statistic = MomentStatistic(
-                features, row, plan.order, plan.sums, sample_rows, places, plan.n_groups
-            )
         if grouped:
             statistic = ByGroup(statistic)
         elif folds:
-            statistic = ByFold(statistic, folds, places)
+            statistic = ByFold(statistic, folds, self.places(plan))
         tally = self._whole(statistic, plan, checkpoint)
         groups = tally.value.by_label if grouped or folds else {None: tally.value}
         ordered = {label: groups[label] for label in sorted(groups)}
@@ -169,23 +147,21 @@ class Reading:
 
     def classes(
         self,
-        features: FeatureMap,
-        row: AugmentedRow,
+        statistic: Statistic,
         plan: Plan,
         *,
-        labels: tuple[Any, ...] = (),
         class_weight: Mapping[Any, float] | None = None,
         folds: int = 0,
         apart: bool = False,
-        sample_rows: int = 2000,
         checkpoint: Checkpoint | None = None,
-    ) -> tuple[dict[Any, ClassMoments], int]:
-        """Class moments by (fold, label), and how many rows were looked at.
+    ) -> tuple[dict[Any, Any], int]:
+        """Sums of labelled rows by (fold, label), and how many rows were looked at.
 
         Parameters
         ----------
-        features, row, plan, sample_rows, labels
-            As in :class:`~rff_stream.statistics.classes.ClassStatistic`.
+        statistic : Statistic
+            Of labelled rows; for ``apart`` it knows no labels beforehand.
+        plan : Plan
         class_weight : mapping of label to float, optional
             Row weights are multiplied by it; 1 where absent, and 0 leaves rows out.
         folds : int
@@ -196,13 +172,10 @@ class Reading:
         checkpoint : Checkpoint, optional
             Begun: where finished nodes of an earlier run come from, and those of this one go.
         """
-        places, sums = places_of(self.source, plan.layout), cast(Any, plan.sums)
-        known = () if apart else labels
-        statistic: Statistic = ClassStatistic(features, row, sums, sample_rows, places, known)
         if apart:
             statistic = ByClass(statistic)
         if folds:
-            statistic = ByFold(statistic, folds, places)
+            statistic = ByFold(statistic, folds, self.places(plan))
         if class_weight:
             statistic = ClassWeighted(statistic, class_weight)
         tally = self._whole(statistic, plan, checkpoint)

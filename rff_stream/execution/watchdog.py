@@ -1,4 +1,4 @@
-"""What a pass in threads waits for: said after a minute, and an error when nothing moves at all."""
+"""A watch on passes in threads: a warning after a minute without progress, later an error."""
 
 from __future__ import annotations
 

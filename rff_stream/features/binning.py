@@ -1,4 +1,4 @@
-"""Random binning: a row is the cells of random grids it lies in, hashed to a fixed width."""
+"""Random binning: the cells of random grids that contain a row, hashed to a fixed width."""
 
 from __future__ import annotations
 

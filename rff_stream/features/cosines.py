@@ -1,4 +1,4 @@
-"""cos and sin of angles into columns of features: NumPy's, in every installation.
+"""cos and sin of angles as columns of features, computed by NumPy in every installation.
 
 A row has the same features whatever extras are installed and whatever batch it comes in. The
 float32 cosines of NumPy give the same bits with AVX2 and with AVX-512.

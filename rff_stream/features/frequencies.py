@@ -1,4 +1,7 @@
-"""Draws of frequencies: orthogonal, independent or quasi-Monte-Carlo; small draws start large."""
+"""Random frequencies: orthogonal, independent or quasi-Monte-Carlo.
+
+A small draw is the beginning of a larger draw from the same generator.
+"""
 
 from __future__ import annotations
 

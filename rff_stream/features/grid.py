@@ -1,4 +1,4 @@
-"""A grid of equispaced frequencies: columns whose sums know no kernel.
+"""A grid of equispaced frequencies: columns whose sums do not depend on the kernel.
 
     z_j(x) = exp(2πi j·(x − c)/L),   j ∈ ℤᵈ, |j_a| ≤ m_a
 

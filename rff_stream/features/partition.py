@@ -5,7 +5,7 @@ A node of a tree cuts space by a hyperplane: row x goes right where
     Σⱼ (xⱼ − oⱼ) wⱼ > θ        added from j = 0 on, in float64
 
 Products and sums are single IEEE operations in a fixed order (no BLAS, no fused multiply-add),
-so no machine decides otherwise. o, w and θ are stored; nothing is drawn again.
+so every machine chooses the same side. o, w and θ are stored, not the seed.
 """
 
 from __future__ import annotations

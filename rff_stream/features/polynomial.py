@@ -1,4 +1,4 @@
-"""Polynomial features: every product of up to so many inputs, exactly the polynomial kernel."""
+"""Polynomial features: all products of up to ``degree`` inputs; exact for the polynomial kernel."""
 
 from __future__ import annotations
 

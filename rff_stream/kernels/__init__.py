@@ -1,8 +1,8 @@
-"""Kernels: values that know their exact formula and their own spectral measure.
+"""Kernels: frozen values with an exact formula and a sampler of their spectral measure.
 
 A shift-invariant kernel k(x, x') = κ(x − x') is the Fourier transform of a measure on
-frequencies ω (Bochner): κ(δ) = variance · E cos(ωᵀδ). So each kernel is its formula and a
-sampler of ω, and one law tests both. ``k1 + k2``, ``k1 * k2`` and ``c * k`` are kernels.
+frequencies ω (Bochner): κ(δ) = variance · E cos(ωᵀδ). So each kernel has a formula and a
+sampler of ω, and one test compares the two. ``k1 + k2``, ``k1 * k2`` and ``c * k`` are kernels.
 Shapes: n and m rows, d inputs.
 
 A kernel is added by one file in this folder: every file here is imported, and every class

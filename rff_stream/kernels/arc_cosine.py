@@ -1,4 +1,4 @@
-"""The arc-cosine kernel; it has a value only, for Nyström features."""
+"""The arc-cosine kernel. It has no spectral sampler: use it with Nyström features."""
 
 from __future__ import annotations
 

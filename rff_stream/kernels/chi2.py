@@ -1,4 +1,4 @@
-"""The χ² kernel of histograms; it has a value only, for Nyström features."""
+"""The χ² kernel of histograms. It has no spectral sampler: use it with Nyström features."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class _Composed(Kernel):
         for part in self.parts:
             if not part.stationary:
                 raise TypeError(
-                    f"{type(part).__name__} has no {method}: it is a value without that sampler. "
+                    f"{type(part).__name__} has no {method}: it has a formula but no sampler. "
                     "Use NystroemFeatures, or leave this part out."
                 )
         return [getattr(part, method) for part in self.parts]

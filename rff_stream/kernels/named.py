@@ -1,4 +1,4 @@
-"""Kernels by name, and from whatever ``kernel=`` may be."""
+"""The argument ``kernel=`` (a name, a kernel, one of scikit-learn) -> a kernel."""
 
 from __future__ import annotations
 

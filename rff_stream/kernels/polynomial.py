@@ -1,4 +1,4 @@
-"""The polynomial kernel; it has a value only, for Nyström features."""
+"""The polynomial kernel. It has no spectral sampler: use Nyström or polynomial features."""
 
 from __future__ import annotations
 

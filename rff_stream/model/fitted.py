@@ -13,6 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import State
 from rff_stream.errors import ModelError
+from rff_stream.families import Family, Totals, family_of
 from rff_stream.features import FeatureMap
 from rff_stream.model.ledger import Ledger
 from rff_stream.moments import AugmentedRow
@@ -22,13 +23,13 @@ from rff_stream.sources import Columns
 if TYPE_CHECKING:
     from rff_stream.store import Home
 
-__all__ = ["Data", "Draft", "Fitted", "Sums"]
+__all__ = ["Data", "Fitted", "Sums"]
 
 
 class Sums(Protocol):
     """What a pass added up: moments, class moments, or any value that adds and has a row.
 
-    An estimator chooses it in :meth:`rff_stream.model.Recipe.add_up`, and answers from it.
+    The family of the map chooses it, and answers from it.
     """
 
     @property
@@ -64,24 +65,6 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
-    """What is decided from pilot rows, before the pass.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        What a row of the sums means.
-    scales : mapping of str to array
-        What the map was drawn for, ``length_scale`` above all: kept beside it.
-    """
-
-    features: FeatureMap
-    row: AugmentedRow
-    scales: Mapping[str, Array]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
     """All that a fit knows. Fitting, updating, saving and loading make the next one of it.
 
@@ -91,7 +74,7 @@ class Fitted:
         Names and units of inputs and targets.
     features : FeatureMap
     scales : mapping of str to array
-        As in :class:`Draft`.
+        As in :class:`~rff_stream.families.Draft`.
     answer : frozen value
         What was solved from the sums; its class is the estimator's. None: not solved yet.
     groups : mapping of label to Sums, or None
@@ -165,6 +148,17 @@ class Fitted:
                 "that was saved with moments=True."
             )
         return self.total
+
+    @property
+    def family(self) -> Family:
+        """What the kind of its map decides."""
+        return family_of(self.features)
+
+    @property
+    def totals(self) -> Totals:
+        """The sums that an answer comes from; refuses a model that has none."""
+        whole = self.whole
+        return Totals(self.features, self.groups or {}, whole)
 
     @property
     def n_inputs(self) -> int:

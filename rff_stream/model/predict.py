@@ -16,6 +16,7 @@ from rff_stream.execution.prediction import map_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.pilot import warn_where_left_out_vary
+from rff_stream.planning import PlanRequest
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns, Source, open_source
 from rff_stream.sources.values import is_sparse
@@ -90,7 +91,7 @@ def score_rows(model: Any, data: Data, statistic: Statistic, *, labels: bool = F
     """Sum of a statistic over rows; for each group where groups are asked for."""
     source = scored_source(model, data, labels=labels)
     reading = Reading(source, progress=model.progress)
-    layout = reading.plan(1, order=1, memory=model.memory).layout
+    layout = reading.plan(PlanRequest(1, order=1), memory=model.memory).layout
     if data.by is not None:
         return dict(reading.sums(ByGroup(statistic), layout, "scoring").value.by_label)
     found = reading.sums(statistic, layout, "scoring").value

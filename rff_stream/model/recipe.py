@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
+from rff_stream.families import Draft, family_of
+from rff_stream.families.maps import chosen_map
 from rff_stream.features import FeatureMap
-from rff_stream.model.fitted import Data, Draft, Fitted
-from rff_stream.model.maps import chosen_map, n_columns, n_entries
+from rff_stream.layout import rows_of
+from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 from rff_stream.store import Checkpoint
@@ -91,9 +94,6 @@ class Recipe(ABC):
     def check_grows(self) -> None:  # noqa: B027 - most answers need nothing but the sums
         """Refuse more rows where the sums are not all that the answer needs."""
 
-    def check_streams(self, columns: Columns) -> None:  # noqa: B027 - as above
-        """Refuse to look at a part of the rows where the answer needs all of them."""
-
     # -------------------------------------------------------------------------------- map
 
     @property
@@ -101,7 +101,12 @@ class Recipe(ABC):
         """R of a map that is to be drawn."""
         return int(self.asked.n_components)
 
-    def choice(self, columns: Columns) -> FeatureMap | str:
+    @property
+    def sums(self) -> Sums:
+        """Precision of the sums."""
+        return "auto"
+
+    def choice(self, columns: Columns) -> Any:
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.asked.features, columns.inputs)
 
@@ -125,20 +130,23 @@ class Recipe(ABC):
         return 0
 
     def plan(
-        self, reading: Reading, columns: Columns, features: FeatureMap | None = None, **more: Any
+        self,
+        reading: Reading,
+        columns: Columns,
+        features: FeatureMap | None = None,
+        n_groups: int | None = None,
     ) -> Plan:
         """The plan of a pass: of the map to come, or of one that is drawn."""
         chosen = self.choice(columns) if features is None else features
-        size, folds = n_columns(chosen, self.n_components), self.n_folds(len(columns.targets))
-        asked: dict[str, Any] = {
-            "n_entries": n_entries(chosen, size),
-            "n_groups": max(folds, 1),
-            "order": self.order,
-            "memory": self.asked.memory,
-            "sums": getattr(self.asked, "sums", "auto"),
-            "dtype": self.asked.dtype,
-        }
-        return reading.plan(size, **asked | more)
+        folds = self.n_folds(len(columns.targets))
+        request = replace(
+            family_of(chosen).request(chosen, self.n_components, rows_of(reading.source)),
+            order=self.order,
+            sums=self.sums,
+            dtype=self.asked.dtype,
+            n_groups=max(folds, 1) if n_groups is None else n_groups,
+        )
+        return reading.plan(request, memory=self.asked.memory)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
@@ -154,19 +162,16 @@ class Recipe(ABC):
         grouped: bool,
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Groups, int]:
-        """The sums of all rows by label or fold, and how many rows were looked at.
-
-        This is the one place that chooses what a pass adds up.
-        """
-        return reading.moments(
+        """The sums of all rows by label or fold, and how many rows were looked at."""
+        statistic = family_of(features).statistic(
             features,
             row,
             plan,
             sample_rows=self.asked.sample_rows,
-            grouped=grouped,
-            folds=0 if grouped else self.n_folds(row.n_targets),
-            checkpoint=checkpoint,
+            n_places=reading.places(plan),
         )
+        folds = 0 if grouped else self.n_folds(row.n_targets)
+        return reading.moments(statistic, plan, grouped=grouped, folds=folds, checkpoint=checkpoint)
 
     def read(
         self,
@@ -196,11 +201,8 @@ class Recipe(ABC):
         reading = Reading(opened.source, progress=self.asked.progress)
         plan = self.precise(self.plan(reading, fitted.columns, fitted.features), fitted.scales)
         groups, seen = self.add_up(reading, fitted.features, row, plan, grouped=grouped)
-        return groups or {None: self.nothing(fitted, row)}, seen
-
-    def nothing(self, fitted: Fitted, row: AugmentedRow) -> Any:
-        """The sums of no rows."""
-        return Moments.zero(row, self.order)
+        zero = family_of(fitted.features).zero(fitted.features, row, self.order)
+        return groups or {None: zero}, seen
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> Groups:
         """Sums by group with those of one more batch."""

@@ -6,19 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rff_stream.answers.early_stopping import State, has_settled, state_of
+from rff_stream.answers.early_stopping import State, has_settled
 from rff_stream.errors import PlanError
 from rff_stream.execution import Reading, leaves_of
 from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.progress import Progress
+from rff_stream.families import family_of
 from rff_stream.model.fit import solve, started
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.statistics.groups import ByFold, Groups
-from rff_stream.statistics.moments import MomentStatistic
-from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["fit_until", "stream"]
 
@@ -37,7 +36,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     Parameters
     ----------
     recipe : Recipe
-        Of a regression: its answer has ``coef`` and ``intercept``.
+        Of a regression: its answer tells its error on held-out leaves.
     data : Data
     every : float
         Share of the leaves in a step, or the factor by which they grow.
@@ -47,7 +46,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     Fitted, State
     """
     opened = started(recipe, data)
-    recipe.check_streams(opened.columns)
+    family_of(recipe.choice(opened.columns)).check_streams()
     if not (every > 0 and every != 1):
         raise ValueError(
             f"every={every!r}, but it is the share of a step in (0, 1), or a factor above 1."
@@ -119,8 +118,7 @@ def steps(
         fitted = solve(recipe, empty.with_groups(groups))
         fraction = read / rows
         fitted = replace(fitted, n_missing=current.seen - fitted.n_rows, fraction=fraction)
-        coef, intercept = fitted.answer.coef, fitted.answer.intercept
-        state = state_of(tests, coef, intercept, fitted.n_rows, fraction)
+        state = fitted.answer.state(tests, fitted.n_rows, fraction)
         bar.say(state.error)
         yield fitted, state
 
@@ -165,13 +163,9 @@ def sum_of(
             "or compute the lengths first: compute_chunk_sizes()."
         )
     assert fitted.plan is not None
-    statistic: Statistic = MomentStatistic(
-        fitted.features,
-        row,
-        2,
-        "float64" if apart else fitted.plan.sums,
-        recipe.asked.sample_rows,
-        places,
+    plan = replace(fitted.plan, n_groups=1, sums="float64" if apart else fitted.plan.sums)
+    statistic = fitted.family.statistic(
+        fitted.features, row, plan, sample_rows=recipe.asked.sample_rows, n_places=places
     )
     folds = 0 if apart else recipe.n_folds(row.n_targets)
     if folds:

@@ -106,8 +106,8 @@ def _checked(
     w = None if weights is None else np.asarray(weights, np.float64)
     if w is not None and not (w.shape == (len(X),) and ((w > 0) & (w < np.inf)).all()):
         raise ValueError(
-            f"weights of shape {w.shape} from {w.min(initial=np.inf)} on, but {len(X)} rows have "
-            "one finite weight > 0 each. Leave rows of weight 0 out."
+            f"weights have shape {w.shape} and minimum {w.min(initial=np.inf)}, but each of "
+            f"{len(X)} rows needs one finite weight > 0. Leave rows of weight 0 out."
         )
     return X, y, w
 
@@ -164,7 +164,7 @@ class Accumulator:
     ) -> None:
         if row.n_features != features.n_components:
             named = f"{row.n_features} features but the map has {features.n_components}"
-            raise ValueError(f"The row is of {named}. Make the row for this map.")
+            raise ValueError(f"The AugmentedRow has {named}. Make the row for this map.")
         self._row = row
         self._n_places, self._n_runs = max(n_places, 1), N_PARTS * max(rounds, 1)
         self._order = order

@@ -132,7 +132,7 @@ class CellAccumulator:
     ) -> None:
         if row.n_features != features.n_components:
             raise ValueError(
-                f"The row is of {row.n_features} columns but a cell of the map has "
+                f"The AugmentedRow has {row.n_features} columns but a cell of the map has "
                 f"{features.n_components}. Make the row for this map."
             )
         self._features, self._row = features, row

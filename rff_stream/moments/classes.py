@@ -1,4 +1,4 @@
-"""Moments whose targets are one-hot classes: they add although each saw its own labels.
+"""Moments whose targets are one-hot classes: they can be added when their labels differ.
 
 A class that first appears in the last row of the last leaf is a column of zeros everywhere
 before, so nothing is read twice for it and nothing is lost.

@@ -1,4 +1,4 @@
-"""A uniform sample of rows that merges: bottom-k by a hash of the row's place."""
+"""A mergeable uniform sample: the k rows whose positions have the smallest hashes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which rows each of the 32 sub-sums of order-1 moments holds: runs that stay runs when added.
+"""Which rows each of the 32 sub-sums of order-1 moments covers; addition keeps runs apart.
 
-A sub-sum is one run of neighbouring rows. While a reading is under way, sub-sums of the same
-number are parts of the same run, and add. Once the reading has ended they never mix with the
-runs of another one: the runs stand side by side, and where there are more than 32 the two
-lightest neighbours become one, first inside a reading, then whole readings.
+A sub-sum is one run of neighbouring rows. A reading is one pass over the data. During a reading,
+sub-sums with the same number belong to the same run, and are added. After it, runs of different
+readings are kept side by side. Only where there are more than 32, the two neighbours with the
+least weight are joined: first inside a reading, then whole readings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Classifiers: what is taken for what, and whether probabilities mean what they say."""
+"""Pictures of classifiers: the confusion matrix, and the calibration of probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows themselves: their density, what is novel among them, their components."""
+"""Pictures of rows: their density, their novelty scores, their principal components."""
 
 from __future__ import annotations
 

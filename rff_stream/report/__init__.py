@@ -1,4 +1,4 @@
-"""A page about a model: what was fitted on what, how good, how sure, cost, drift, provenance."""
+"""A report on a model: settings, training data, errors, intervals, cost, drift, provenance."""
 
 from __future__ import annotations
 

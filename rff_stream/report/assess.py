@@ -1,4 +1,4 @@
-"""A model on rows of other data: sums over all of them, and some of them to draw."""
+"""Evaluation of a model on test data: sums over all rows, and a sample of rows for pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of a model, section by section; what is not known is left out."""
+"""The sections of a report on a model; those without data are left out."""
 
 from __future__ import annotations
 

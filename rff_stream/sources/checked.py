@@ -1,8 +1,8 @@
 """The store that every Zarr read passes: an absent chunk is an error, not zeros.
 
 Zarr reads an absent chunk, a directory in its place or an empty shard as fill values,
-silently. Here a chunk that is not there raises with its name, as it is read; the same
-place retries, gives up on a read that hangs, and counts.
+silently. Here an absent chunk raises an error with its name when it is read. The store also
+tries failed reads again, stops reads that hang, and counts chunks and bytes.
 """
 
 from __future__ import annotations
@@ -288,8 +288,8 @@ class CheckedStore(WrapperStore[Store]):
 REWRITE = "Every chunk must be readable and whole. Write it again from its source."
 
 GONE = (
-    "What is there when a run begins stays until its end, and every worker sees all of it. Look "
-    "at what is mounted there, or at who deletes; then run again."
+    "Chunks that exist when a run begins must exist until its end, on every worker. Check "
+    "what is mounted there, and whether a process deletes files; then run again."
 )
 
 HANGS = "A read that takes so long is given up. Look at the storage, then run again."

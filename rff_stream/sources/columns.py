@@ -1,4 +1,4 @@
-"""From what was asked for to the columns of a row: the one place for every container.
+"""Names in a request -> columns of a row, for every container.
 
 A container is a :class:`Container`: it looks names up and says which grid its samples lie on.
 :func:`align` asks it for inputs, targets, weight and labels, and collects them in a

@@ -1,8 +1,8 @@
-"""How far growing data were read, and whether what was read is still the same.
+"""Which rows of growing data were counted, and whether they are still the same.
 
-A record says of rows start:stop along one dimension what was there: size and time of the
-files of every row of chunks, and a hash of the values in the last ones, which the next rows
-will share a chunk with. It is plain JSON, so it is kept beside the moments of these rows.
+A record describes rows start:stop along one dimension: size and time of the files of every row
+of chunks, and a hash of the values in the last chunks, which later rows may share. It is plain
+JSON and is stored beside the moments of these rows.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
             was = {dim: stop, **record["others"]}
             raise DataError(
                 f"The data are {_sized(sizes)}, but {_sized(was)} were counted. Data grow along "
-                "one dimension; these were cut or reshaped. Fit them anew."
+                "one dimension; these were cut or reshaped. Fit a new model."
             )
         if known.keys() != record["variables"].keys():
             raise DataError(
@@ -194,9 +194,9 @@ def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: b
 
 def _changed(variable: Variable, words: str, why: str) -> DataError:
     return DataError(
-        f"{variable.name!r} changed in {words}, which was counted before: {why}. What was counted "
-        "stays as it was when it was read. Put the old data back, forget their batch and give "
-        "the new ones under another name (batch=…), or fit anew."
+        f"{variable.name!r} changed in {words}, which was counted before: {why}. The model "
+        "still counts the old values. Put the old data back, or forget their batch and give "
+        "the new data under another name (batch=…), or fit a new model."
     )
 
 

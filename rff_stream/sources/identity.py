@@ -1,4 +1,4 @@
-"""Has it changed? A hash of the data's identity, cheap enough to look at twice."""
+"""A cheap hash that changes when the data change: compared before and after a pass."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def of_stored(array: Any) -> list[str]:
     except (FileNotFoundError, ValueError) as cause:
         raise DataError(
             f"{store.name}: array {array.path!r} is no longer there, or cannot be opened: {cause}. "
-            f"What is there when a run begins stays until its end. Look at what is mounted there, "
-            f"or at who deletes; then run again."
+            f"Data that exist when a run begins must exist until its end. Check what is mounted "
+            f"there, and whether a process deletes files; then run again."
         ) from cause
     found = hashlib.sha256()
     for name, stamp in sorted(stamps_of(store._store, array.path).items()):

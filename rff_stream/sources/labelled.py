@@ -165,8 +165,8 @@ class Labelled:
             first = next((i for i in range(sizes[0]) if ours[i] != theirs[i]), 0)
             raise DataError(
                 f"{name!r} and X have other coordinates along {dim!r}: {theirs[first]} and "
-                f"{ours[first]} at place {first}. Rows are paired by place, so coordinates must "
-                f"agree; align them with xarray.align."
+                f"{ours[first]} at position {first}. Rows are paired by position, so coordinates "
+                f"must agree; align them with xarray.align."
             )
 
     def on_grid(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:

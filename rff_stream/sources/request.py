@@ -1,4 +1,4 @@
-"""What was asked for: columns, rows that meet conditions, and hold-outs by hash."""
+"""A request for data: columns, conditions on rows, and hold-outs by hash."""
 
 from __future__ import annotations
 

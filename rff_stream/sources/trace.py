@@ -1,4 +1,4 @@
-"""The Zarr arrays inside what others opened: xarray's lazy arrays, dask's graphs.
+"""The Zarr arrays inside xarray's lazy arrays and inside dask graphs.
 
 xarray wraps an array on disk in layers (indexing, decoding, caching), each holding the
 next as ``.array``. The innermost is replaced by the same array on the checked store; a

@@ -256,8 +256,8 @@ def unknown_container(role: str, values: Any) -> KindError:
     """The error that names a type which is no container here."""
     kind = type(values)
     return KindError(
-        f"{role} is a {kind.__module__}.{kind.__qualname__}, which is no container that is known "
-        f"here: arrays (NumPy, Dask, lists), tables, xarray objects, Zarr groups and paths are. "
+        f"{role} is a {kind.__module__}.{kind.__qualname__}, which is no container that is known. "
+        f"Known are arrays (NumPy, Dask, lists), tables, xarray objects, Zarr groups and paths. "
         f"Convert it: numpy.asarray(…) where it fits in memory, dask.array.from_array(…) where "
         f"slices of it can be read."
     )
@@ -397,8 +397,8 @@ def check_index(X: Any, **others: Any) -> None:
         first = next(i for i, (a, b) in enumerate(zip(X.index, each.index, strict=True)) if a != b)
         raise DataError(
             f"{role} and X have other indexes: {each.index[first]} and {X.index[first]} at "
-            f"place {first}. Rows are paired by place, so indexes must agree. Give "
-            f"{role}.loc[X.index], or {role}.to_numpy() where the places are right."
+            f"place {first}. Rows are paired by position, so indexes must agree. Give "
+            f"{role}.loc[X.index], or {role}.to_numpy() if the positions are right."
         )
 
 

@@ -1,1 +1,1 @@
-"""Statistics: what a pass can add up."""
+"""Statistics: sums over rows that one pass computes."""

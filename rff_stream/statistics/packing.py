@@ -54,8 +54,8 @@ def packing_of(statistic: Statistic) -> PackingStatistic:
     """
     if not isinstance(statistic, PackingStatistic):
         raise TypeError(
-            f"{type(statistic).__name__} has no pack and unpack, which a checkpoint keeps its "
-            "values by. Write them, or read without a checkpoint."
+            f"{type(statistic).__name__} has no pack and unpack; a checkpoint needs these "
+            "methods to store its values. Write them, or read without a checkpoint."
         )
     return statistic
 

@@ -1,4 +1,4 @@
-"""What a pass can add up: a statistic has a zero, takes rows, and its values add."""
+"""The protocol of a statistic: it starts at zero, takes rows, and its values can be added."""
 
 from __future__ import annotations
 

@@ -3,18 +3,18 @@
 ::
 
     zarr.json                    format, header, names and units of columns: written once
-    map/<array> …                what the model is made of, by the names its estimator gives
+    map/<array> …                arrays that define the model, with names from its estimator
     row/<array>                  numbers of the augmented row: prior, origins, target scale
-    answers/<sha256>/<array>     what was solved from the moments, by what it was solved from;
-                                 of a model that grew: a store of its own, of the same form
+    answers/<sha256>/<array>     a solution, under a hash of all that it was solved from;
+                                 for an updated model: a store inside, of the same form
     data/<uuid>/                 one batch: moments, parts, runs, rows, weights, sample_…;
                                  of a checkpoint also the packed value of another statistic
-    log/<20 digits>/zarr.json    an entry, which is a commit: what it adds or takes away, and
-                                 bytes and sha256 of every file it vouches for
+    log/<20 digits>/zarr.json    an entry, which is a commit: what it adds or removes, and
+                                 size and sha256 of every file that it lists
 
 Every file but the root lies in a Zarr array (bytes and crc32c, uncompressed) or is its
-metadata. Data without an entry are not there. An entry holds the sha256 of the entry before
-and of itself; every 128th holds all that is live before it.
+metadata. Data without an entry are ignored. An entry holds the sha256 of the entry before it and of
+itself; every 128th entry also holds the full state before it.
 """
 
 from rff_stream.store.audit import Verified

@@ -1,8 +1,8 @@
-"""A new file or folder takes its place at one instant; whatever was there stays until then.
+"""Atomic replacement of a file or folder: the old one stays until the new one is complete.
 
-Used for all that is written as a whole: models, checkpoints, predictions, pages. What is new is
-made as a hidden sibling ``.NAME.<hex>.partial``, which its writer keeps locked. A killed
-writer leaves it behind, and whoever writes there next removes it.
+Used for models, checkpoints, predictions and pages. The new content is written to a hidden
+sibling ``.NAME.<hex>.partial``, which its writer keeps locked. A killed writer leaves this file
+behind; the next writer of the same path removes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Care of a store: is every byte as committed, what else lies there, and what may go."""
+"""Checks of a store: every byte against its commit, files of no commit, and their removal."""
 
 from __future__ import annotations
 

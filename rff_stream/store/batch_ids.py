@@ -1,4 +1,4 @@
-"""What an id promises: one content for ever, and no return of what was forgotten."""
+"""Rules for batch ids: one id has one content for ever; a forgotten id is not used again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_there(state: State, key: str, content: str) -> bool:
     if isinstance(found, Gone) and found.op == "forget":
         raise ModelError(
             f"The batch {key!r} was forgotten on {found.time} (entry {found.number}), and an id "
-            "does not come back by a retry. If it shall count again, append it under a new id."
+            "is not used twice. To count the batch again, append it under a new id."
         )
     if found.content != content:
         raise ModelError(

@@ -1,9 +1,9 @@
-"""Answers of a model that grew: derived from its moments, kept beside them, solved where absent.
+"""Cached answers of an updated model: stored beside its moments, solved again where absent.
 
-``answers/<sha256>/`` is a small store of its own, which verifies by its own commit. Its name
-is made of all that the answer depends on: the first entry of the model's log, which vouches for
-map and parameters, and the batches that count. So an old answer is never taken for a new one,
-nor that of another model.
+``answers/<sha256>/`` is a small store with a commit of its own, which lists its files. Its name
+is the hash of all that the answer depends on: the first entry of the model's log (which fixes
+map and parameters) and the batches that count. So the answer of older batches or of another
+model is never used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def find_answer(log: Log, batches: Collection[Batch], max_bytes: int | None) -> 
         return None if found is None else read_root(found, max_bytes)
     except ModelError as error:
         place = f"{log.files.place}/{ANSWERS}/{find_name(log, batches)}"
-        raise ModelError(f"{error} Or remove {place}: it is derived, and solved again.") from error
+        raise ModelError(f"{error} Or remove {place}: it is a cache, and solved again.") from error
 
 
 def is_answered(log: Log) -> bool:

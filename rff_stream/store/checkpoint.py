@@ -1,7 +1,7 @@
 """Finished parts of a long fit as batches of a store: nodes of a sum, and whole passes.
 
-Moments lie as in every store; values of other statistics are packed. A node's commit replaces
-what it covers; a pass is kept under the sha256 of what it was asked.
+Moments are stored as in every store; values of other statistics are packed. The commit of a
+node replaces the nodes below it. A whole pass is stored under the sha256 of its inputs.
 """
 
 from __future__ import annotations

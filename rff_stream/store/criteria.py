@@ -1,4 +1,4 @@
-"""Which batches and groups count, and with which weight: words of the caller -> functions."""
+"""Arguments where=, groups= and weights= -> functions that select and weight batches."""
 
 from __future__ import annotations
 

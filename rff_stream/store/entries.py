@@ -1,4 +1,4 @@
-"""Entries of the log: what a commit says, as one text that protects itself."""
+"""Entries of the log: each is one JSON text that includes its own hash."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ class State:
         for key in leaving:
             batch = self.live.pop(key, None)
             if batch is None:
-                raise ModelError(f"{place} takes away {key!r}, which is not there: a torn log.")
+                raise ModelError(f"{place} removes {key!r}, which does not exist: the log is torn.")
             was = batch.content, batch.data, batch.labels
             self.gone[key] = Gone(entry.op, entry.number, entry.time, *was)
         batch = entry.batch(commit)
         if batch is not None:
             if batch.id in self.live or batch.id in self.gone:
-                raise ModelError(f"{place} adds {batch.id!r} a second time: a torn log.")
+                raise ModelError(f"{place} adds {batch.id!r} a second time: the log is torn.")
             self.live[batch.id] = batch
 
     def copy(self) -> State:
@@ -254,7 +254,7 @@ def check_format(plain: Mapping[str, Any], place: str, name: str) -> None:
         )
     group = plain.get("zarr_format") == 3 and plain.get("node_type") == "group"
     if not group or type(found) is not int or found < 1:
-        raise damaged(place, name, f"has format {str(found)[:20]}, which never was")
+        raise damaged(place, name, f"has format {str(found)[:20]}, which does not exist")
 
 
 def _check_fields(value: Mapping[str, Any]) -> None:

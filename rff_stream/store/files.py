@@ -1,4 +1,4 @@
-"""Where a store lives: the few operations that its promises rest on."""
+"""The few file operations that a store needs; its guarantees depend on them."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Files(Protocol):
 def damaged(place: str, name: str, fact: str) -> ModelError:
     """The error for a file that is not what its commit says."""
     return ModelError(
-        f"{place}/{name} {fact}. What does not verify is not loaded: restore the file from a "
-        "copy, or fit the model again."
+        f"{place}/{name} {fact}. A file that fails this check is not loaded: restore the file "
+        "from a copy, or fit the model again."
     )
 
 

@@ -1,4 +1,4 @@
-"""The home of a loaded model: a place, and which model with which history was read there."""
+"""Where a model was loaded from: its location, identity and history at that time."""
 
 from __future__ import annotations
 

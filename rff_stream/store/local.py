@@ -1,4 +1,4 @@
-"""Files on a local or network file system: no link is followed, and what is said is on disk."""
+"""Files on a local or network file system: links are not followed, writes are synced to disk."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class LocalFiles:
                 raise
             raise ModelError(
                 f"{self.place} lies in a file system that makes no hard links ({error.strerror}), "
-                "so two writers could not be told apart. Write to a local disk, NFS or S3."
+                "so two writers could overwrite each other. Write to a local disk, NFS or S3."
             ) from error
         return True
 

@@ -1,4 +1,4 @@
-"""The log: numbered entries, each of which is a commit; one file more is the whole of it."""
+"""The log: numbered entries. To commit is to create the file of the next entry."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class Log:
         if files.sizes(folder) != own:
             raise ModelError(
                 f"{self.files.place}/{folder} is not as it was written for the batch {entry.id!r}: "
-                "data that no commit names are removed when they are a day old (gc). Nothing was "
+                "files that no commit names are removed when they are a day old (gc). Nothing was "
                 "committed; append the batch again."
             )
 

@@ -1,4 +1,4 @@
-"""Files that a commit vouches for: written once, read once, used as they were verified."""
+"""The files that a commit lists: written once, read once, verified before they are used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_vouched(files: Files, manifest: Manifest, max_bytes: int | None) -> dic
         total = sum(size for size, _ in manifest.values())
         raise ModelError(
             f"{files.place} takes {total:,} bytes in memory, and so much is not free. Leave more "
-            "memory free; a model from a stranger may be made to fill it."
+            "memory free; a model from an untrusted source may be made to fill it."
         ) from error
 
 
@@ -88,7 +88,7 @@ def check_size(place: str, manifest: Manifest, max_bytes: int | None) -> None:
     if total > max_bytes:
         raise ModelError(
             f"{place} takes {total:,} bytes in memory, but max_bytes={max_bytes:,}. Raise "
-            "max_bytes if this is expected; a model from a stranger may be made to fill memory."
+            "max_bytes if this is expected; an untrusted model may be made to fill memory."
         )
 
 

@@ -1,4 +1,4 @@
-"""Moments of named batches: appended exactly once, summed in a fixed order, forgotten at will."""
+"""Moments of named batches: each is added exactly once, and can be removed (forgotten)."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ class MomentStore:
         if key in self._root.pilot:
             warnings.warn(
                 f"The feature map and origins of this store were made from a sample of {key!r}: "
-                "its rows no longer count, but their trace there stays. Fit anew to remove it.",
+                "its rows no longer count, but the map still depends on them. Fit a new model.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -86,7 +86,7 @@ def decode_row(plain: Any, arrays: Mapping[str, Array], place: str) -> Augmented
             raise ValueError("its fingerprint is not that of its values")
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(
-            f"{place} cannot be read as the meaning of the moments: {error!r}. "
+            f"{place} does not describe moments (map, origins, names, units): {error!r}. "
             "Restore it from a copy."
         ) from error
     return row
@@ -113,8 +113,8 @@ def check_moments(moments: Moments | CellMoments, row: AugmentedRow, order: int,
     """Refuse moments that mean something else, or hold what no pass gives."""
     if moments.row.fingerprint != row.fingerprint:
         raise ModelError(
-            f"{name} differs in {row.difference(moments.row)} from what the store keeps, which "
-            "is named first. Collect it with the map, origins, names and units of the store."
+            f"{name} differs in {row.difference(moments.row)} from the store (its value is given "
+            "first). Collect it with the map, origins, names and units of the store."
         )
     if moments.order != order:
         raise ModelError(

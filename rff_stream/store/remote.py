@@ -1,4 +1,4 @@
-"""Files in an object store, through fsspec: a put is whole or absent; of two racers one wins."""
+"""Files in an object store, through fsspec: a put is atomic, and only one of two writers wins."""
 
 from __future__ import annotations
 

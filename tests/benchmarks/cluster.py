@@ -33,7 +33,10 @@ from bench import INPUTS, write_zarr
 import rff_stream as rs
 from rff_stream import layout as layouts
 from rff_stream.execution import Reading
+from rff_stream.families import family_of
+from rff_stream.planning import PlanRequest
 from rff_stream.sources.protocol import BoxCost, Columns, Rows
+from rff_stream.statistics.moments import MomentStatistic
 
 ROOT = Path(__file__).parents[2]
 CASES = ["one", "two", "two, twice the rows", "bare", "threads"]  # taken in turn
@@ -161,11 +164,12 @@ def measure_leaves(counts: list[int]) -> None:
                 client.wait_for_workers(8, timeout=60)
                 source: Any = Leaves(count)
                 reading = Reading(source, progress=False)
-                row = reading.row(features)
-                found = reading.plan(2, sums="float64")
+                row = family_of(features).row(features, reading.pilot(), source.columns)
+                found = reading.plan(PlanRequest(2, sums="float64"))
                 assert found.layout.n_leaves == count
                 before, begun = (time.process_time(), cpu_seconds(pid)), time.perf_counter()
-                reading.moments(features, row, found, sample_rows=0)
+                statistic = MomentStatistic(features, row, 2, "float64", 0, reading.places(found))
+                reading.moments(statistic, found)
                 driver = 1000 * (time.process_time() - before[0]) / count
                 scheduling = 1000 * (cpu_seconds(pid) - before[1]) / count
                 peaks = f"{peak_mebibytes(os.getpid()):.0f}, {peak_mebibytes(pid):.0f}"

@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.features import Cells, FeatureMap, MapRequest, by_columns, map_class
+from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import Pilot
@@ -21,12 +21,14 @@ __all__ = [
     "LengthScale",
     "check_choices",
     "check_n_components",
+    "check_sample_rows",
     "chosen_map",
     "find_kernel",
     "length_scale_of",
     "make_features",
     "n_columns",
     "n_entries",
+    "number_or_array",
     "scale_of_map",
     "seed_of",
 ]
@@ -177,7 +179,6 @@ def check_choices(
     kernel: Kernel | str | Sequence[Kernel],
     length_scale: LengthScale,
     features: FeatureMap | str,
-    sample_rows: int,
     d: int,
 ) -> None:
     """Refuse, before a row is read, what would be refused after the pilot.
@@ -187,19 +188,39 @@ def check_choices(
     ValueError
         Naming the parameter.
     """
-    if not isinstance(features, str | Cells):
-        if features.n_inputs != d:
-            raise ValueError(
-                f"features maps {features.n_inputs} inputs but the data have {d}. "
-                "Make the map for these columns."
-            )
-    elif isinstance(features, str):
+    check_map(features, d)
+    check_kernel(kernel, length_scale, d)
+
+
+def check_map(features: FeatureMap | str, d: int) -> None:
+    """Refuse a name that no map has, and a map of other inputs."""
+    if isinstance(features, str):
         map_class(features)
-    if sample_rows < 0 or sample_rows != int(sample_rows):
-        raise ValueError(f"sample_rows={sample_rows!r} but it is a whole number ≥ 0.")
+    else:
+        check_inputs(features.n_inputs, d)
+
+
+def check_inputs(mapped: int, d: int) -> None:
+    """Refuse a map of so many inputs for data that have others."""
+    if mapped != d:
+        raise ValueError(
+            f"features maps {mapped} inputs but the data have {d}. Make the map for these columns."
+        )
+
+
+def check_kernel(
+    kernel: Kernel | str | Sequence[Kernel], length_scale: LengthScale, d: int
+) -> None:
+    """Refuse a kernel, or length-scales, that say no kernel of d inputs."""
     if not _searches(length_scale):
         one_row = Pilot(np.zeros((1, d)), np.zeros((1, 1)), np.ones(1))
         find_kernel(kernel, length_scale, one_row, 0, False)
+
+
+def check_sample_rows(size: Any) -> None:
+    """A whole number ≥ 0."""
+    if not isinstance(size, (int, np.integer)) or size < 0:
+        raise ValueError(f"sample_rows={size!r} but it is a whole number ≥ 0.")
 
 
 def check_n_components(n_components: Any, features: Any) -> None:
@@ -229,6 +250,11 @@ def seed_of(random_state: Any) -> int:
         f"random_state={random_state!r} but it is None, an integer ≥ 0, a Generator or a "
         "RandomState."
     )
+
+
+def number_or_array(values: Float64, flat: bool) -> Any:
+    """A number for a single y."""
+    return float(values[0]) if flat else values
 
 
 def scale_of_map(features: Any) -> Float64:

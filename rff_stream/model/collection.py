@@ -10,10 +10,11 @@ from typing import Any
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.execution.checkpoints import checkpoint_at, kept_row
 from rff_stream.execution.reading import Reading, no_rows
+from rff_stream.families import family_of
 from rff_stream.features.base import FeatureMap
+from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Sums
-from rff_stream.moments.entries import entries_of
 from rff_stream.planning import Plan
 from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Source
@@ -105,17 +106,22 @@ def collect(
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
     _require_fit(source, features, row, plan)
     reading = Reading(source, progress=progress)
-    plan = plan or reading.plan(
-        features.n_components, n_entries=entries_of(features), order=order, sums=sums,
-        dtype=features.dtype, n_groups=max(n_groups, folds), memory=memory,
+    family = family_of(features)
+    request = replace(
+        family.request(features, 0, rows_of(source)),
+        order=order, sums=sums, dtype=features.dtype, n_groups=max(n_groups, folds),
     )  # fmt: skip
+    plan = plan or reading.plan(request, memory=memory)
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
     kept = checkpoint_at(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
-    row = row or kept_row(kept) or reading.row(features)
+    row = row or kept_row(kept) or family.row(features, reading.pilot(), source.columns)
     if kept is not None:
         kept.begin(row, plan.order)
+    statistic = family.statistic(
+        features, row, plan, sample_rows=sample_rows, n_places=reading.places(plan)
+    )
     groups, _ = reading.moments(
-        features, row, plan, grouped=by is not None, checkpoint=kept, **chosen
+        statistic, plan, grouped=by is not None, folds=folds, checkpoint=kept
     )
     if not any(moments.n for moments in groups.values()):
         raise no_rows(source)
@@ -142,8 +148,8 @@ def _require_fit(
         )
         if mine.fingerprint != row.fingerprint:
             raise ModelError(
-                f"The row that was given differs from the data in {row.difference(mine)}. Give "
-                "data with the names and units of the row, or no row."
+                f"The row= that was given differs from the data in {row.difference(mine)}. Give "
+                "data with the names and units of that AugmentedRow, or leave row= out."
             )
     if plan is not None:
         ends = tuple(edges[-1] for edges in plan.layout.edges)

@@ -1,0 +1,42 @@
+"""Families of feature maps: what each kind of map needs to be planned, drawn, summed and solved.
+
+A family is a kind of map together with the sums that answer for it. Estimators and passes ask
+:func:`family_of` for the one of a map (or of ``features=``) and look at the kind no further, so
+that a model that is loaded or goes on knows its own. To add a family: write a class that keeps
+:class:`~rff_stream.families.protocol.Family` and name it in :data:`FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rff_stream.families.cells import CellSpace
+from rff_stream.families.protocol import Draft, Family, MapParameters, Totals
+from rff_stream.families.whole import LinearAnswer, WholeSpace
+
+__all__ = [
+    "Draft",
+    "Family",
+    "LinearAnswer",
+    "MapParameters",
+    "Totals",
+    "check_whole_space",
+    "family_of",
+]
+
+FAMILIES: tuple[Family, ...] = (CellSpace(), WholeSpace())
+"""Asked in this order; the last takes what no other does."""
+
+
+def family_of(features: Any) -> Family:
+    """The family of a map, or of the name or the request that one is to be made by."""
+    return next(family for family in FAMILIES if family.takes(features))
+
+
+def check_whole_space(features: Any, name: str) -> None:
+    """Refuse maps of other families for an estimator (by name) that has no answer for them."""
+    if family_of(features) != WholeSpace():
+        raise ValueError(
+            f"features={features!r} but {name} answers for maps of the whole space; cells and "
+            "grids are for KernelRidge and GaussianProcessRegressor. Choose another map."
+        )

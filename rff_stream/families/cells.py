@@ -1,0 +1,362 @@
+"""Cells of random trees, each with columns and moments of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import State
+from rff_stream.answers.local import (
+    LocalPosterior,
+    cross_validate_cells,
+    leave_one_out,
+    local_evidence,
+    local_posterior,
+    local_spectrum,
+)
+from rff_stream.answers.windows import Window, compact_windows, neighbour_scale, search_windows
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.leaf import Leaf
+from rff_stream.families.maps import check_inputs, check_kernel, length_scale_of, number_or_array
+from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, Totals
+from rff_stream.features import Cells, LocalFeatures
+from rff_stream.kernels import Kernel, as_kernel
+from rff_stream.layout import pilot_boxes, rows_of
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.accumulate_cells import cell_row
+from rff_stream.moments.cells import CellMoments
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
+from rff_stream.planning import Plan, PlanRequest
+from rff_stream.predictor import LocalPredictor, LocalStdPredictor, RowFunction
+from rff_stream.sources import Columns
+from rff_stream.statistics.cells import CellStatistic
+from rff_stream.statistics.normal import NormalSums
+from rff_stream.statistics.protocol import Statistic
+from rff_stream.statistics.windows import WindowRows, WindowStatistic
+
+__all__ = ["CellSpace"]
+
+logger = logging.getLogger("rff_stream")
+
+FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
+"""Pilot rows: few say nothing of short scales; landmarks beyond many lie between them."""
+
+WINDOWS, BLOCK_ROWS = 10, 1024
+"""Windows that length-scales are learnt from; neighbouring rows kept for each."""
+
+ALPHAS = np.logspace(-6, 3, 28)
+"""Penalties that cross-validation compares, times the mean eigenvalue of a cell's matrix."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellAnswer:
+    """The mean of a process in the cells of random trees.
+
+    Parameters
+    ----------
+    posterior : LocalPosterior
+    log_evidence : (T,) float64
+        log p(y) as the mean over trees.
+    target_origin : (T,) float64
+        y₀ of the moments: residuals are summed about it.
+    """
+
+    posterior: LocalPosterior
+    log_evidence: Float64
+    target_origin: Float64
+
+    def mean(self) -> RowFunction:
+        return LocalPredictor(self.posterior)
+
+    def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> State:
+        raise _not_streamed()
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """α and df are those of the trees, averaged."""
+        posterior = self.posterior
+        alpha = np.exp(np.log(posterior.alpha).mean(axis=0))
+        df = posterior.spectrum.df(posterior.alpha).mean(axis=0)
+        return {
+            "posterior_": posterior,
+            "alpha_": number_or_array(alpha, flat),
+            "df_": number_or_array(df, flat),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """The posterior of every cell."""
+        return {**self.posterior.arrays(), "target_origin": self.target_origin}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellProcess(CellAnswer):
+    """The same with its uncertainty."""
+
+    def std(self, noise: bool) -> RowFunction:
+        return LocalStdPredictor(self.posterior, noise)
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        raise ValueError(
+            "Functions are drawn from one process, but features='local' is a mean of several "
+            "trees. Use predict with return_std, or a map of the whole space."
+        )
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        return leave_one_out(self.posterior, sample)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the mean, and the variances with their evidence."""
+        posterior = self.posterior
+        signal = (posterior.noise_variance / posterior.alpha).mean(axis=0)
+        return CellAnswer.attributes(self, flat) | {
+            "noise_variance_": number_or_array(posterior.noise(), flat),
+            "signal_variance_": number_or_array(signal, flat),
+            "log_marginal_likelihood_": number_or_array(self.log_evidence, flat),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """The posterior of every cell, and the evidence."""
+        return CellAnswer.arrays(self) | {"log_marginal_likelihood": self.log_evidence}
+
+
+@dataclass(frozen=True, slots=True)
+class CellSpace:
+    """:class:`~rff_stream.LocalFeatures` with their :class:`~rff_stream.moments.cells.CellMoments`.
+
+    ``features="local"``, :class:`~rff_stream.Cells` that say how many, or a map that is drawn.
+    """
+
+    def takes(self, features: Any) -> bool:
+        return isinstance(features, Cells | LocalFeatures) or (
+            isinstance(features, str) and features == "local"
+        )
+
+    def check(self, asked: MapParameters, n_inputs: int) -> None:
+        given: Any = asked.features
+        if isinstance(given, LocalFeatures):
+            check_inputs(given.n_inputs, n_inputs)
+        check_kernel(asked.kernel, asked.length_scale, n_inputs)
+
+    def check_streams(self) -> None:
+        raise _not_streamed()
+
+    def request(self, features: Any, n_components: int, n_rows: int) -> PlanRequest:
+        if isinstance(features, LocalFeatures):
+            cells = features.n_cells
+        else:
+            features = Cells() if isinstance(features, str) else features
+            cells = features.cells_of(n_rows)
+        return PlanRequest(features.n_components, n_trees=features.n_trees, n_cells=cells)
+
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+        """The map, drawn for pilot rows, and what a row of one of its cells means.
+
+        A map that is given stays as it is. Length-scales are numbers, those of the kernel, or
+        found on compact windows of rows: one for "evidence", else ("ard", and "median", which
+        cannot see local scales) one for each input.
+        """
+        features: Any = asked.features
+        seed, n_rows = asked.seed, rows_of(reading.source)
+        sizes = self.request(features, asked.n_components, n_rows)
+        wanted = sizes.n_cells * sizes.n_features
+        wanted = min(max(wanted, FEWEST_PILOT_ROWS), MOST_PILOT_ROWS)
+        pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
+        if not isinstance(asked.features, LocalFeatures):
+            known = _known_kernel(asked.kernel, asked.length_scale)
+            if known is None:
+                share = sizes.n_features * sizes.n_cells / max(n_rows, 1)
+                known = _search(
+                    reading, pilot, _named(asked.kernel), asked.length_scale, share, seed,
+                    asked.progress,
+                )  # fmt: skip
+            with single_threaded_blas():
+                features = LocalFeatures.sample(
+                    known,
+                    pilot.x,
+                    n_cells=sizes.n_cells,
+                    n_trees=sizes.n_trees,
+                    n_components=sizes.n_features,
+                    rng=seed,
+                    dtype=asked.dtype,
+                )
+        scale = np.asarray(length_scale_of(features.kernel))
+        return Draft(features, self.row(features, pilot, columns), {"length_scale": scale})
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        return cell_row(
+            features,
+            target_origin=pilot.target_origin,
+            target_scale=pilot.target_scale,
+            inputs=columns.inputs,
+            targets=columns.targets,
+            units=columns.units,
+        )
+
+    def statistic(
+        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
+    ) -> Statistic:
+        return CellStatistic(features, row, plan.sums, sample_rows)
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> CellMoments:
+        return CellMoments.zero(row, features.n_trees, features.n_cells)
+
+    def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> CellAnswer:
+        rule = alpha if isinstance(alpha, str) else ""
+        if rule == "gcv" or refine:
+            raise ValueError(
+                f"alpha={alpha!r} and refine={refine} but the penalty of local "
+                "features is a number, 'evidence' or 'cv', without refine. Choose one of them."
+            )
+        if rule == "cv":
+            alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
+        return CellAnswer(*_solved(totals, None if rule == "evidence" else alpha, fit_intercept))
+
+    def refine(
+        self,
+        answer: CellAnswer,
+        totals: Totals,
+        alpha: Any,
+        *,
+        fit_intercept: bool,
+        steps: int,
+        normal_sums: Callable[..., NormalSums],
+    ) -> CellAnswer:
+        """Refused by :meth:`ridge`: sums of cells are precise enough."""
+        return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
+
+    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> CellProcess:
+        return CellProcess(
+            *_solved(totals, None if isinstance(noise, str) else noise, fit_intercept)
+        )
+
+    def ridge_in(
+        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> CellAnswer:
+        return CellAnswer(*_stored(features, arrays, targets))
+
+    def process_in(
+        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> CellProcess:
+        return CellProcess(*_stored(features, arrays, targets))
+
+    def classes(self) -> ClassFamily:
+        raise ValueError(
+            "features='local' but cells are for KernelRidge and GaussianProcessRegressor. "
+            "Choose a map of the whole space here."
+        )
+
+
+def _not_streamed() -> ValueError:
+    return ValueError(
+        "features='local' is read to the end: its error on leaves held out is not told "
+        "from sums. Use fit without until, or a map of the whole space."
+    )
+
+
+def _solved(
+    totals: Totals, alpha: Any, fit_intercept: bool
+) -> tuple[LocalPosterior, Float64, Float64]:
+    """The posterior at a penalty (None: of highest evidence), log p (T,) and the origin of y."""
+    moments: CellMoments = totals.whole
+    spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)
+    evidence = local_evidence(spectrum, alpha=alpha)
+    posterior = local_posterior(evidence, moments.sample.rows)
+    return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
+
+
+def _stored(
+    features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+) -> tuple[LocalPosterior, Float64, Float64]:
+    """The same from arrays of the store."""
+    posterior = LocalPosterior.from_arrays(features, arrays, targets)
+    unknown = np.full(len(targets), np.nan)
+    evidence = arrays.get("log_marginal_likelihood", unknown)
+    return posterior, np.asarray(evidence), arrays["target_origin"]
+
+
+def penalty_by_folds(totals: Totals, *, fit_intercept: bool) -> Float64:
+    """α (T,) of the least held-out error, summed over folds and trees."""
+    features, parts = totals.features, list(totals.groups.values())
+    size = np.mean([part.weight for part in parts]) * len(parts) / features.n_cells
+    alphas = ALPHAS * size * features.kernel.variance / features.n_components
+    losses = cross_validate_cells(features, parts, alphas, fit_intercept=fit_intercept)
+    return np.asarray(alphas[losses.sum(axis=(0, 1)).argmin(axis=0)])
+
+
+def _named(kernel: Kernel | str | Sequence[Kernel | str]) -> list[Any]:
+    several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
+    return [as_kernel(each) for each in several]
+
+
+def _known_kernel(kernel: Any, length_scale: Any) -> Any:
+    """The kernel with the length-scales that were given; None where they are to be found."""
+    named = _named(kernel)
+    own = getattr(named[0], "length_scale", None)
+    if len(named) == 1 and own is not None:
+        return named[0]
+    if isinstance(length_scale, str):
+        return None
+    values = np.asarray(length_scale, np.float64)
+    return named[0].with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
+
+
+def _search(
+    reading: Reading,
+    pilot: Pilot,
+    kernels: list[Any],
+    length_scale: str,
+    share: float,
+    seed: int,
+    progress: bool,
+) -> Any:
+    """The kernel that explains windows of rows best."""
+    rng, rows = np.random.default_rng(seed), Window(pilot.x, pilot.y, pilot.w)
+    with single_threaded_blas():
+        found = search_windows(
+            _blocks(reading, rows, rng, seed),
+            rows,
+            kernels,
+            ard=length_scale != "evidence",
+            rng=rng,
+            share=share,
+        )
+    if progress:
+        logger.info(
+            "length-scales from windows: log p %.1f of %s", found.log_evidence, found.kernel
+        )
+    return found.kernel
+
+
+def _blocks(reading: Reading, rows: Window, rng: np.random.Generator, seed: int) -> list[Window]:
+    """Neighbouring rows: of the pilot, or of boxes of the data where those lie closer together.
+
+    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
+    """
+    scale, size = neighbour_scale(rows.x), min(BLOCK_ROWS, len(rows.x))
+    near = compact_windows(rows.x, rows.y, rows.w, scale=scale, size=size, count=WINDOWS, rng=rng)
+    if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
+        return near
+    boxes, _ = pilot_boxes(reading.source, WINDOWS, PILOT_ROWS, seed)
+    leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
+    found: WindowRows = reading.add_up(
+        WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"
+    ).value
+    d = rows.x.shape[1]
+    stored = [Window(each[:, :d], each[:, d:-1], each[:, -1]) for each in found.windows]
+    unit = rows.x.std(axis=0) + np.finfo(float).tiny
+    return min(near, stored, key=lambda blocks: _log_volume(blocks, unit))
+
+
+def _log_volume(blocks: list[Window], unit: Float64) -> float:
+    """Mean log extent of some blocks along the inputs, for as many rows; ∞ where there are none."""
+    sizes = [
+        np.log(np.ptp(block.x, axis=0) / unit + 1e-12).mean() - np.log(len(block.x)) / len(unit)
+        for block in blocks
+        if len(block.x) > 1
+    ]
+    return float(np.median(sizes)) if sizes else np.inf

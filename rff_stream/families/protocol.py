@@ -1,0 +1,341 @@
+"""What a family of feature maps decides: plan, map, sums and answers that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import State
+from rff_stream.answers.losses import Loss
+from rff_stream.execution import Reading
+from rff_stream.features import FeatureMap
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.classes import ClassMoments
+from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan, PlanRequest
+from rff_stream.predictor import RowFunction
+from rff_stream.sources import Columns
+from rff_stream.statistics.loss import SumOfRows
+from rff_stream.statistics.normal import NormalSums
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = [
+    "ClassFamily",
+    "Descended",
+    "Draft",
+    "Family",
+    "LogOdds",
+    "LossRequest",
+    "MapParameters",
+    "Process",
+    "RidgeAnswer",
+    "Totals",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """What is decided from pilot rows, before the pass.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    row : AugmentedRow
+        What a row of the sums means.
+    scales : mapping of str to array
+        What the map was drawn for, ``length_scale`` above all: kept beside it.
+    """
+
+    features: FeatureMap
+    row: AugmentedRow
+    scales: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapParameters:
+    """The parameters of an estimator that a map is drawn by.
+
+    Parameters
+    ----------
+    features : map, name of one, or a request such as ``Cells()``
+        With columns that choose their own already one map of the inputs.
+    kernel, length_scale, n_components, dtype, sums : as in :class:`~rff_stream.KernelRidge`
+    penalty : float, array or str
+        α as it was given, or the rule that finds it.
+    seed : int
+    progress : bool
+    """
+
+    features: Any
+    kernel: Any
+    length_scale: Any
+    n_components: int
+    dtype: Any
+    sums: Any
+    penalty: Any
+    seed: int
+    progress: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    """The sums of a pass and the map that they are of.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    groups : mapping of label to sums
+        By fold or label, else one under None.
+    whole : sums
+        Of all groups.
+    """
+
+    features: Any
+    groups: Mapping[Any, Any]
+    whole: Any
+
+
+class RidgeAnswer(Protocol):
+    """A function that was fitted by least squares; a frozen value."""
+
+    @property
+    def target_origin(self) -> Float64:
+        """y₀ (T,) of the sums: residuals are summed about it."""
+        ...
+
+    def mean(self) -> RowFunction:
+        """x ↦ ŷ (T), a picklable function of rows."""
+        ...
+
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> State:
+        """Its error on leaves that it has not seen, from their sums alone."""
+        ...
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Public attributes by name; without the axis of targets if ``flat``."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """The same for the store."""
+        ...
+
+
+class Process(RidgeAnswer, Protocol):
+    """A Gaussian process given its data: also an uncertainty, and functions drawn from it."""
+
+    def std(self, noise: bool) -> RowFunction:
+        """x ↦ standard deviation (T) of f, or of a new y with its noise."""
+        ...
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        """x ↦ values (T·n_samples) of functions drawn from the posterior, target by target."""
+        ...
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        """Residuals y − f (m, T) of sampled rows [x, y, w], each under the fit without it."""
+        ...
+
+
+class LogOdds(Protocol):
+    """Scores of classes as a function of rows: one for two classes, else one a class."""
+
+    def predictor(self) -> RowFunction:
+        """x ↦ log-odds, a picklable function of rows."""
+        ...
+
+    def attributes(self) -> dict[str, Any]:
+        """Public attributes by name."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """The same for the store."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossRequest:
+    """What a loss of several passes is minimised over.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    row : AugmentedRow
+        Without classes.
+    classes : ClassMoments
+        Of the first pass.
+    loss : Loss
+    written : tuple
+        The labels as rows carry them.
+    class_weight : mapping of label to float
+    written_weight : mapping of written label to float
+    sums : {"float32", "float64"}
+    pilot : Pilot
+        A penalty that is not given is chosen on its rows.
+    penalty : float or None
+    passes : callable
+        A statistic -> its sum over all rows.
+    start : (coef, intercept) or None
+    tol : float
+    max_passes : int
+    progress : bool
+    """
+
+    features: Any
+    row: AugmentedRow
+    classes: ClassMoments
+    loss: Loss
+    written: tuple[Any, ...]
+    class_weight: Mapping[Any, float]
+    written_weight: Mapping[Any, float]
+    sums: Any
+    pilot: Pilot
+    penalty: float | None
+    passes: SumOfRows
+    start: tuple[Array, Array] | None
+    tol: float
+    max_passes: int
+    progress: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descended:
+    """Where a descent ended.
+
+    Parameters
+    ----------
+    log_odds : LogOdds
+    passes : int
+        After the first.
+    converged : bool
+    objective : tuple of float
+        Mean penalised loss after each pass.
+    last : (coef, intercept)
+        Before calibration: where a warm start goes on from.
+    """
+
+    log_odds: LogOdds
+    passes: int
+    converged: bool
+    objective: tuple[float, ...] = field(default=())
+    last: tuple[Array, Array] | None = None
+
+
+class ClassFamily(Protocol):
+    """What a family decides for classifiers."""
+
+    def draw(self, pilot: Pilot, asked: MapParameters) -> tuple[FeatureMap, Mapping[str, Array]]:
+        """The map for pilot rows with one-hot classes, and what it was drawn for."""
+        ...
+
+    def statistic(
+        self,
+        features: Any,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        sample_rows: int,
+        n_places: int,
+        labels: tuple[Any, ...],
+    ) -> Statistic:
+        """What the first pass adds up: sums of labelled rows."""
+        ...
+
+    def least_squares(
+        self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
+    ) -> LogOdds:
+        """Least squares on one-hot classes, calibrated on the row sample."""
+        ...
+
+    def least_loss(self, request: LossRequest) -> Descended:
+        """The scores of least loss, by passes over the rows."""
+        ...
+
+    def restore(self, features: Any, arrays: Mapping[str, Array]) -> LogOdds:
+        """The scores from arrays of the store."""
+        ...
+
+
+class Family(Protocol):
+    """All that depends on the kind of a map; estimators and passes ask it and look no further.
+
+    A new family is a file here and a line in :data:`rff_stream.families.FAMILIES`.
+    """
+
+    def takes(self, features: Any) -> bool:
+        """Whether these ``features=`` (a name, a request or a map) are of this family."""
+        ...
+
+    def check(self, asked: MapParameters, n_inputs: int) -> None:
+        """Refuse, before a row is read, what would be refused after the pilot."""
+        ...
+
+    def check_streams(self) -> None:
+        """Refuse fits of a part of the rows where their error is not known from sums."""
+        ...
+
+    def request(self, features: Any, n_components: int, n_rows: int) -> PlanRequest:
+        """The sizes that a plan is made from, before the map is drawn or after."""
+        ...
+
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+        """The map for the pilot's rows, and what a row of the sums means."""
+        ...
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        """What a row of the sums means, for a map that is given."""
+        ...
+
+    def statistic(
+        self,
+        features: Any,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        sample_rows: int,
+        n_places: int,
+    ) -> Statistic:
+        """What the pass adds up."""
+        ...
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
+        """The sums of no rows."""
+        ...
+
+    def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> RidgeAnswer:
+        """Ridge regression at the α given, or at that of "evidence", "cv" or "gcv"."""
+        ...
+
+    def refine(
+        self,
+        answer: Any,
+        totals: Totals,
+        alpha: Any,
+        *,
+        fit_intercept: bool,
+        steps: int,
+        normal_sums: Callable[..., NormalSums],
+    ) -> RidgeAnswer:
+        """The answer after conjugate-gradient steps on the exact system, a pass each."""
+        ...
+
+    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> Process:
+        """A Gaussian process with the ratio of noise that is given, or of highest evidence."""
+        ...
+
+    def ridge_in(
+        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> RidgeAnswer:
+        """What :meth:`ridge` gave, from arrays of the store."""
+        ...
+
+    def process_in(
+        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> Process:
+        """What :meth:`process` gave, from arrays of the store."""
+        ...
+
+    def classes(self) -> ClassFamily:
+        """The same for classifiers; refuses a family that has none."""
+        ...

@@ -1,0 +1,351 @@
+"""Columns of the whole space: one map, one matrix of second moments, a linear model of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.choice import Selection
+from rff_stream.answers.early_stopping import State, state_of
+from rff_stream.answers.evidence import evidence_at
+from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
+from rff_stream.answers.foresight import Foresight, safe_evidence
+from rff_stream.answers.posterior import Posterior
+from rff_stream.answers.refine import refined
+from rff_stream.answers.ridge import Ridge, ridge, ridge_at
+from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
+from rff_stream.answers.spectrum import spectrum
+from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.families.maps import (
+    check_choices,
+    find_kernel,
+    length_scale_of,
+    make_features,
+    n_columns,
+    n_entries,
+    number_or_array,
+)
+from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, Totals
+from rff_stream.families.whole_classes import WholeClasses
+from rff_stream.features import FeatureMap
+from rff_stream.layout import rows_of
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments.accumulate import resolve_sums
+from rff_stream.pilot import Pilot, augmented_row
+from rff_stream.planning import Plan, PlanRequest
+from rff_stream.predictor import (
+    FunctionPredictor,
+    LinearPredictor,
+    PosteriorPredictor,
+    RowFunction,
+)
+from rff_stream.sources import Columns
+from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.normal import NormalSums
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["LinearAnswer", "WholeSpace"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearAnswer:
+    """A linear model of feature columns: ŷ = intercept + Z coef.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    coef, intercept : (R, T), (T,) float64
+    alpha, df : (T,) float64
+        Penalty and effective degrees of freedom of every target.
+    target_origin : (T,) float64
+        y₀ of the moments: residuals are summed about it.
+    selection : Selection or None
+        Scores of every α, where it was chosen.
+    """
+
+    features: FeatureMap
+    coef: Float64
+    intercept: Float64
+    alpha: Float64
+    df: Float64
+    target_origin: Float64
+    selection: Selection | None = None
+
+    @classmethod
+    def of(
+        cls, features: FeatureMap, found: Ridge, origin: Float64, selection: Selection | None = None
+    ) -> LinearAnswer:
+        """The answer that a ridge regression is."""
+        return cls(features, found.coef, found.intercept, found.alpha, found.df, origin, selection)
+
+    def mean(self) -> LinearPredictor:
+        return LinearPredictor(self.features, self.coef, self.intercept)
+
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> State:
+        return state_of(tests, self.coef, self.intercept, n_rows, fraction)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """β, μ, α and df; the scores of every α where it was chosen."""
+        found = {
+            "coef_": self.coef[:, 0] if flat else self.coef,
+            "intercept_": number_or_array(self.intercept, flat),
+            "alpha_": number_or_array(self.alpha, flat),
+            "df_": number_or_array(self.df, flat),
+        }
+        return found if self.selection is None else found | {"selection_": self.selection}
+
+    def arrays(self) -> dict[str, Array]:
+        """The same without the scores."""
+        return {
+            "coef": np.asarray(self.coef, np.float64),
+            "intercept": np.asarray(self.intercept, np.float64),
+            "alpha": np.asarray(self.alpha, np.float64),
+            "df": np.asarray(self.df, np.float64),
+            "target_origin": self.target_origin,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessAnswer:
+    """A Gaussian process in the space of the features.
+
+    Parameters
+    ----------
+    linear : LinearAnswer
+        Its mean.
+    posterior : Posterior
+    noise_variance, signal_variance, log_marginal_likelihood : (T,) float64
+    """
+
+    linear: LinearAnswer
+    posterior: Posterior
+    noise_variance: Float64
+    signal_variance: Float64
+    log_marginal_likelihood: Float64
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return self.linear.target_origin
+
+    def mean(self) -> LinearPredictor:
+        return self.linear.mean()
+
+    def std(self, noise: bool) -> RowFunction:
+        return PosteriorPredictor(self.linear.features, self.posterior, noise)
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        functions = self.posterior.functions(n_samples, np.random.default_rng(seed))
+        return FunctionPredictor(self.linear.features, functions)
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        d = self.linear.features.n_inputs
+        x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1]
+        Z = self.linear.features(x).astype(np.float64)
+        return self.posterior.leave_one_out(Z, y, w)
+
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> State:
+        return self.linear.state(tests, n_rows, fraction)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the mean, the posterior, and the variances with their evidence."""
+        return self.linear.attributes(flat) | {
+            "posterior_": self.posterior,
+            "noise_variance_": number_or_array(self.noise_variance, flat),
+            "signal_variance_": number_or_array(self.signal_variance, flat),
+            "log_marginal_likelihood_": number_or_array(self.log_marginal_likelihood, flat),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """The same; the posterior by its eigenvectors."""
+        posterior = self.posterior
+        return self.linear.arrays() | {
+            "noise_variance": self.noise_variance,
+            "signal_variance": self.signal_variance,
+            "log_marginal_likelihood": self.log_marginal_likelihood,
+            "rotation": posterior.rotation,
+            "eigenvalues": posterior.eigenvalues,
+            "feature_mean": posterior.feature_mean,
+            "inverse_weight": np.array([1 / posterior.weight]),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSpace:
+    """Any :class:`~rff_stream.features.base.FeatureMap` with its :class:`~rff_stream.Moments`."""
+
+    def takes(self, features: Any) -> bool:
+        return True
+
+    def check(self, asked: MapParameters, n_inputs: int) -> None:
+        check_choices(asked.kernel, asked.length_scale, asked.features, n_inputs)
+
+    def check_streams(self) -> None:
+        """All answers of it do."""
+
+    def request(self, features: Any, n_components: int, n_rows: int) -> PlanRequest:
+        size = n_columns(features, n_components)
+        return PlanRequest(size, n_entries=n_entries(features, size))
+
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+        pilot = reading.pilot(asked.seed)
+        kernel = find_kernel(asked.kernel, asked.length_scale, pilot, asked.seed, asked.progress)
+        with single_threaded_blas():
+            features = make_features(
+                asked.features, kernel, asked.n_components, pilot, seed=asked.seed,
+                dtype=asked.dtype,
+            )  # fmt: skip
+            row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
+            scales = {"length_scale": np.asarray(length_scale_of(kernel))}
+            if _needs_float64(asked, rows_of(reading.source), pilot, features, row):
+                scales["float64_sums"] = np.ones(1)
+        return Draft(features, row, scales)
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        with single_threaded_blas():
+            return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
+
+    def statistic(
+        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
+    ) -> Statistic:
+        return MomentStatistic(
+            features, row, plan.order, plan.sums, sample_rows, n_places, plan.n_groups
+        )
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:
+        return Moments.zero(row, order)
+
+    def ridge(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int
+    ) -> LinearAnswer:
+        moments, selection = totals.whole, None
+        if isinstance(alpha, str) and alpha == "evidence":
+            found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
+            solved = ridge_at(found.spectrum, found.alpha)
+        else:
+            chosen, selection = _penalty(totals, alpha, fit_intercept, refine)
+            floor: Floor = "raise_silently" if refine else "raise_alpha"
+            solved = ridge(moments, chosen, fit_intercept=fit_intercept, floor=floor)
+        return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
+
+    def refine(
+        self,
+        answer: LinearAnswer,
+        totals: Totals,
+        alpha: Any,
+        *,
+        fit_intercept: bool,
+        steps: int,
+        normal_sums: Callable[..., NormalSums],
+    ) -> LinearAnswer:
+        """Residuals of the exact system by one more pass, and a product with it by each step."""
+        moments: Moments = totals.whole
+        given = answer.alpha if isinstance(alpha, str) else alpha
+        penalty = alpha_of_targets(given, moments.row.n_targets)
+        found = spectrum(moments, fit_intercept=fit_intercept)
+        first = normal_sums(answer.coef, answer.intercept, residuals=True)
+
+        def product(direction: Float64) -> Float64:
+            """Z̃ᵀWZ̃ v (R, T) by one pass."""
+            if not fit_intercept:
+                return normal_sums(direction, np.zeros(direction.shape[1])).raw()
+            return normal_sums(direction, -(first.feature_mean @ direction)).centred()
+
+        coef = refined(
+            found,
+            penalty,
+            answer.coef,
+            first.centred() if fit_intercept else first.raw(),
+            product,
+            steps,
+        )
+        moved = first.mean - first.feature_mean @ (coef - answer.coef)
+        intercept = answer.intercept + (moved if fit_intercept else 0.0)
+        df = np.atleast_1d(found.df(penalty))
+        origin, selection = answer.target_origin, answer.selection
+        return LinearAnswer(totals.features, coef, intercept, penalty, df, origin, selection)
+
+    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ProcessAnswer:
+        moments = totals.whole
+        if isinstance(noise, str):
+            found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
+        else:
+            found = evidence_at(moments, noise, fit_intercept=fit_intercept)
+        posterior = found.posterior()
+        linear = LinearAnswer(
+            totals.features, posterior.coef, posterior.intercept, found.alpha, found.df,
+            moments.row.target_origin,
+        )  # fmt: skip
+        return ProcessAnswer(
+            linear, posterior, found.noise_variance, found.signal_variance, found.log_evidence
+        )
+
+    def ridge_in(
+        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> LinearAnswer:
+        return LinearAnswer(
+            features=features,
+            coef=arrays["coef"],
+            intercept=arrays["intercept"],
+            alpha=arrays["alpha"],
+            df=arrays["df"],
+            target_origin=arrays["target_origin"],
+        )
+
+    def process_in(
+        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> ProcessAnswer:
+        inverse = float(arrays["inverse_weight"][0])
+        posterior = Posterior(
+            coef=arrays["coef"],
+            intercept=arrays["intercept"],
+            alpha=arrays["alpha"],
+            noise_variance=arrays["noise_variance"],
+            rotation=arrays["rotation"],
+            eigenvalues=arrays["eigenvalues"],
+            feature_mean=arrays["feature_mean"],
+            weight=1 / inverse if inverse else np.inf,
+        )
+        names = ("noise_variance", "signal_variance", "log_marginal_likelihood")
+        linear = self.ridge_in(features, arrays, targets)
+        return ProcessAnswer(linear, posterior, *(arrays[name] for name in names))
+
+    def classes(self) -> ClassFamily:
+        return WholeClasses()
+
+
+def _penalty(
+    totals: Totals, alpha: Any, fit_intercept: bool, refine: int
+) -> tuple[Float64 | float, Selection | None]:
+    """The penalty given, or the best of each target by the criterion named."""
+    if not isinstance(alpha, str):
+        return alpha, None
+    moments: Moments = totals.whole
+    sizes = [moments.row.n_features]
+    if alpha == "gcv":
+        found = gcv(moments, sizes=sizes, fit_intercept=fit_intercept)
+    else:
+        found = cross_validate(totals.groups, sizes=sizes, fit_intercept=fit_intercept)
+    targets = range(moments.row.n_targets)
+    best = np.array([found.of_target(t).best.alpha for t in targets])
+    if not refine:  # its steps remove the rounding
+        step = float(found.alphas[1] / found.alphas[0])
+        largest = float(found.alphas[-1] / HIGHEST)
+        warn_at_floor(best, float(found.eta[-1]), largest, moments.row.targets, slack=step)
+    return best, found
+
+
+def _needs_float64(
+    asked: MapParameters, n_rows: int, pilot: Pilot, features: FeatureMap, row: AugmentedRow
+) -> bool:
+    """Whether sums="auto" is float64 beyond its number of rows, for the pilot's penalty."""
+    if asked.sums != "auto" or resolve_sums("auto", int(n_rows)) == "float64":
+        return False
+    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    penalty = None if isinstance(asked.penalty, str) else asked.penalty
+    return seen.needs_float64(features, row, n_rows, penalty)

@@ -1,0 +1,202 @@
+"""Classifiers on columns of the whole space: least squares from moments, or a loss by descent."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.answers.choice import Selection
+from rff_stream.answers.classify import (
+    Linear,
+    almost_left_out,
+    calibrated,
+    sampled,
+    squared,
+    squared_by_folds,
+)
+from rff_stream.answers.descent import Descent
+from rff_stream.answers.losses import SquaredHinge
+from rff_stream.answers.penalised import Penalised, penalised
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.families.maps import find_kernel, length_scale_of, make_features
+from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
+from rff_stream.features import FeatureMap
+from rff_stream.moments import AugmentedRow
+from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan
+from rff_stream.predictor import LinearPredictor
+from rff_stream.statistics.classes import ClassStatistic
+from rff_stream.statistics.loss import LossStatistic, descents
+from rff_stream.statistics.loss_penalty import choose_alpha
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["WholeClasses"]
+
+logger = logging.getLogger("rff_stream")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearLogOdds:
+    """Log-odds that are linear in feature columns.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    linear : Linear
+    """
+
+    features: FeatureMap
+    linear: Linear
+
+    def predictor(self) -> LinearPredictor:
+        return LinearPredictor(self.features, self.linear.coef, self.linear.intercept)
+
+    def attributes(self) -> dict[str, Any]:
+        """β, μ, α and df; the scores of every α where it was chosen."""
+        linear = self.linear
+        one = linear.coef.shape[1] == 1
+        found = {
+            "coef_": linear.coef[:, 0] if one else linear.coef,
+            "intercept_": float(linear.intercept[0]) if one else linear.intercept,
+            "alpha_": linear.alpha,
+            "df_": linear.df,
+        }
+        return found if linear.selection is None else found | {"selection_": linear.selection}
+
+    def arrays(self) -> dict[str, Array]:
+        """The same without the scores."""
+        return {
+            "coef": self.linear.coef,
+            "intercept": np.asarray(self.linear.intercept, np.float64),
+            "alpha": np.array([self.linear.alpha]),
+            "df": np.array([self.linear.df]),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WholeClasses:
+    """One-hot classes as targets of the moments, or gradients of a loss."""
+
+    def draw(self, pilot: Pilot, asked: MapParameters) -> tuple[FeatureMap, Mapping[str, Array]]:
+        """A map for a kernel found on the pilot; two classes are one target."""
+        two = pilot.y.shape[1] == 2
+        targets = replace(pilot, y=pilot.y[:, 1:]) if two else pilot
+        kernel = find_kernel(asked.kernel, asked.length_scale, targets, asked.seed, asked.progress)
+        with single_threaded_blas():
+            features = make_features(
+                asked.features, kernel, asked.n_components, pilot, seed=asked.seed,
+                dtype=asked.dtype,
+            )  # fmt: skip
+        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
+
+    def statistic(
+        self,
+        features: Any,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        sample_rows: int,
+        n_places: int,
+        labels: tuple[Any, ...],
+    ) -> Statistic:
+        sums: Any = plan.sums
+        return ClassStatistic(features, row, sums, sample_rows, n_places, labels)
+
+    def least_squares(
+        self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
+    ) -> LinearLogOdds:
+        features, whole = totals.features, totals.whole
+        if alpha == "cv":
+            samples = {
+                fold: sampled(part, features, class_weight) for fold, part in totals.groups.items()
+            }
+            linear = squared_by_folds(whole, totals.groups, samples)
+        else:
+            given = None if isinstance(alpha, str) else float(alpha)
+            linear = squared(whole, sampled(whole, features, class_weight), given)
+        return LinearLogOdds(features, linear)
+
+    def least_loss(self, request: LossRequest) -> Descended:
+        """Passes over the rows until the loss is least."""
+        alpha, selection = _penalty(request)
+        problem = penalised(request.classes, request.loss, alpha)
+        state = _descent(request, problem)
+        coef, intercept = problem.linear(state.point.theta)
+        linear = Linear(coef, intercept, alpha, np.nan, selection)
+        if isinstance(request.loss, SquaredHinge):
+            sample = sampled(request.classes, request.features, request.class_weight)
+            held_out = almost_left_out(problem, request.loss, state.point, sample)
+            linear = calibrated(linear, held_out, sample)
+        _warn_of_slow(request, state, problem)
+        return Descended(
+            LinearLogOdds(request.features, linear),
+            passes=state.passes,
+            converged=state.converged,
+            objective=tuple(value / problem.system.weight for value in state.history),
+            last=(coef, intercept),
+        )
+
+    def restore(self, features: Any, arrays: Mapping[str, Array]) -> LinearLogOdds:
+        alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
+        return LinearLogOdds(features, Linear(arrays["coef"], arrays["intercept"], alpha, df))
+
+
+def _penalty(request: LossRequest) -> tuple[float, Selection | None]:
+    """The penalty given, or the best on pilot rows."""
+    if request.penalty is not None:
+        return request.penalty, None
+    labels = request.classes.labels
+    weights = {i: request.class_weight.get(label, 1.0) for i, label in enumerate(labels)}
+    found = choose_alpha(request.features, request.row, request.pilot, request.loss, weights)
+    return found.best.alpha, found
+
+
+def _descent(request: LossRequest, problem: Penalised) -> Descent:
+    """The last state of the descent."""
+    features, loss = request.features, request.loss
+    nothing = np.empty((features.n_components, 0))
+    newton = request.row if loss.n_classes == 2 else None
+    weights = dict(request.written_weight)
+    statistic = LossStatistic(
+        features, loss, request.written, nothing, np.empty(0), (), weights, newton, request.sums
+    )
+    state: Descent | None = None
+    for state in descents(
+        request.passes,
+        statistic,
+        problem,
+        request.start,
+        tol=request.tol,
+        max_passes=request.max_passes,
+    ):
+        if request.progress:
+            weight = problem.system.weight
+            logger.info(
+                "pass %d: mean loss %.6f, decrement %.2g (stops at %.2g)",
+                state.passes, state.point.value / weight, state.decrement / weight**0.5,
+                request.tol,
+            )  # fmt: skip
+    assert state is not None
+    return state
+
+
+def _warn_of_slow(request: LossRequest, state: Descent, problem: Penalised) -> None:
+    """Warn where the passes ended before the descent did."""
+    if state.converged:
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    share = state.decrement / problem.system.weight**0.5
+    warnings.warn(
+        f"After max_passes={request.max_passes} the decrement is {share:.2g}, above "
+        f"tol={request.tol:.2g}. Go on with warm_start=True and fit again, raise "
+        "max_passes, or raise alpha.",
+        ConvergenceWarning,
+        stacklevel=7,
+    )

@@ -1,0 +1,57 @@
+"""One value for each family of maps: which one a map has, and who refuses it by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.families import family_of
+from rff_stream.families.cells import CellSpace
+from rff_stream.families.whole import WholeSpace
+from rff_stream.features import map_choices
+
+CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)
+
+
+def test_every_name_and_value_has_a_family() -> None:
+    features = rs.FourierFeatures.sample(rs.Gaussian(), 2, 8, rng=0)
+    columns = {"x": features}
+    for choice in (*map_choices(), features, columns):
+        whole = not (isinstance(choice, str) and choice == "local")
+        assert family_of(choice) == (WholeSpace() if whole else CellSpace())
+    assert family_of(CELLS) == CellSpace()
+
+
+def test_a_loaded_model_knows_its_family_without_its_parameter(rng: Any, tmp_path: Any) -> None:
+    X = rng.uniform(-1, 1, (300, 2))
+    model = rs.KernelRidge(features=CELLS, length_scale=1.0, random_state=0, progress=False)
+    model.fit(X, X[:, 0]).save(tmp_path / "model.zarr", moments=True)
+    again = rs.load(tmp_path / "model.zarr").set_params(features="auto")
+    assert again._fitted.family == CellSpace()
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    again.partial_fit(X + 0.1, X[:, 0], batch="later")
+    assert again.n_rows_ == 600
+
+
+@pytest.mark.parametrize("features", ["local", CELLS], ids=["name", "value"])
+@pytest.mark.parametrize(
+    "kind",
+    [rs.KernelDensity, rs.KernelPCA, rs.NoveltyDetector, rs.KernelFeatures, rs.KernelClassifier],
+)
+def test_estimators_without_cells_say_so(kind: Any, features: Any, rng: Any) -> None:
+    X = rng.normal(size=(60, 2))
+    with pytest.raises(ValueError, match="are for KernelRidge and GaussianProcessRegressor"):
+        kind(features=features).fit(X, X[:, 0] > 0)
+
+
+def test_moments_of_cells_are_collected_too(rng: Any) -> None:
+    X = rng.uniform(-1, 1, (400, 2))
+    y = X[:, 0] * X[:, 1]
+    model = rs.KernelRidge(features=CELLS, length_scale=1.0, random_state=0, progress=False)
+    model.fit(X, y)
+    found = rs.collect(model.features_, X, y, row=model.moments_.row, progress=False)
+    assert found.n == 400
+    np.testing.assert_array_equal(found.sums, model.moments_.sums)
