@@ -43,7 +43,8 @@ ESTIMATORS = [
     rs.KernelFeatures(features="nystroem", n_components=16, random_state=0),
     rs.KernelDensity(random_state=0, progress=False),
     rs.KernelDensity("cv", n_components=512, missing_rows="drop", random_state=0, progress=False),
-    rs.NoveltyDetector(n_components=256, random_state=0, progress=False),
+    # A threshold for new rows cannot pass: of the rows of the fit a smaller share is below it.
+    rs.NoveltyDetector(n_components=256, threshold="sample", random_state=0, progress=False),
     rs.NoveltyDetector(
         n_components=128,
         whitened=True,

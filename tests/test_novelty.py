@@ -13,7 +13,7 @@ import xarray as xr
 
 import reference
 import rff_stream as rs
-from rff_stream.answers.novelty import threshold, whitened
+from rff_stream.answers.novelty import mean_without_itself, threshold, whitened
 from rff_stream.estimators import novelty
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import ArcCosine, Gaussian
@@ -70,7 +70,7 @@ def test_the_farthest_row_has_the_lowest_score(seed: int) -> None:
 
 @pytest.mark.parametrize("choices", [{}, {"whitened": True, "n_components": 128}], ids=str)
 def test_rows_far_from_all_others_are_novel(rows: np.ndarray, choices: Any) -> None:
-    model = model_of(contamination=0.02, **choices).fit(rows)
+    model = model_of(contamination=0.02, threshold="sample", **choices).fit(rows)
     labels = model.predict(rows)
     assert (labels[-20:] == -1).all()
     assert (labels == -1).sum() == 40
@@ -144,6 +144,41 @@ def test_the_threshold_of_weighted_scores_is_that_of_repeated_ones(
     assert threshold(scores, times, 0.1) == threshold(repeated, np.ones(len(repeated)), 0.1)
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+def test_a_row_without_itself_has_the_score_of_a_fit_without_it(
+    rng: np.random.Generator, whiten: bool
+) -> None:
+    x, w = rng.normal(size=(60, 2)), rng.uniform(0.5, 2, 60)
+    features = FourierFeatures.sample(Gaussian(), 2, 16, rng=0, dtype="float64")
+    z, order = features(x), 2 if whiten else 1
+    everything = accumulate(features, x, None, w, order=order, sums="float64")
+    share, prior = w / w.sum(), everything.row.prior
+    for i in range(5):
+        kept = np.arange(60) != i
+        rest = accumulate(features, x[kept], None, w[kept], order=order, sums="float64")
+        if whiten:  # the ridge is in units of the trace, which moves by 1/n
+            found = whitened(everything, 0.1).without_itself(z[[i]], share[[i]])
+            exact = whitened(rest, 0.1)(z[[i]])
+        else:
+            scores = z[[i]] @ (prior * everything.feature_mean())
+            found = mean_without_itself(scores, z[[i]] ** 2 @ prior, share[[i]])
+            exact = z[[i]] @ (prior * rest.feature_mean())
+        assert found == pytest.approx(exact, rel=0.03 if whiten else 1e-10)
+
+
+@pytest.mark.parametrize("choices", [{}, {"whitened": True}], ids=str)
+def test_of_new_rows_the_share_that_was_asked_is_novel(choices: Any) -> None:
+    """Rows of the fit are nearer to their own mean: .087 of new rows were novel for .05."""
+    shares = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        model = model_of(contamination=0.05, n_components=128, **choices)
+        model.fit(rng.normal(size=(100, 2)))
+        shares.append(np.mean(model.predict(rng.normal(size=(500, 2))) == -1))
+    error = np.std(shares, ddof=1) / np.sqrt(len(shares))
+    assert abs(np.mean(shares) - 0.055) < 0.01 + 3 * error  # half-way between 5 and 6 of 101
+
+
 def test_equal_scores_are_not_novel() -> None:
     assert threshold(np.full(50, 0.3), np.ones(50), 0.1) == 0.3
 
@@ -200,6 +235,7 @@ def test_lazy_labelled_and_framed_rows(rows: np.ndarray, tmp_path: Path) -> None
     lazy = da.from_array(rows, chunks=(300, 3))
     found = model_of().fit(lazy).predict(lazy)
     assert isinstance(found, da.Array)
+    assert found.dtype == found.compute().dtype == expected.dtype == np.int64
     assert np.mean(found.compute() == expected) > 0.995
     frame = pd.DataFrame(rows, columns=["a", "b", "c"])
     assert np.array_equal(model_of().fit(frame).predict(frame), expected)
@@ -208,16 +244,16 @@ def test_lazy_labelled_and_framed_rows(rows: np.ndarray, tmp_path: Path) -> None
     model = model_of(missing_rows="drop").fit(data)
     labels = model.predict(data)
     assert labels.dims == ("obs",)
-    assert np.isnan(labels.values[4])
-    assert set(np.unique(labels.values[~np.isnan(labels.values)])) == {-1.0, 1.0}
+    assert labels.dtype == np.int64 and labels.values[4] == 0
+    assert set(np.unique(np.delete(labels.values, 4))) == {-1, 1}
 
 
 def test_a_missing_row_is_neither_novel_nor_not(rows: np.ndarray) -> None:
     model = model_of(missing_rows="drop").fit(rows)
     x = rows[:3].copy()
     x[1, 0] = np.nan
-    assert np.isnan(model.predict(x)[1])
-    assert model.predict(rows[:3]).dtype.kind == "i"
+    assert model.predict(x).dtype == np.int64 and model.predict(x)[1] == 0
+    assert np.isnan(model.decision_function(x)[1])
 
 
 @pytest.mark.parametrize("choices", [{}, {"whitened": True, "n_components": 64}], ids=str)
@@ -242,7 +278,7 @@ def test_a_saved_detector_says_the_same(rows: np.ndarray, choices: Any, tmp_path
         ({"length_scale": 0.0}, r"length_scale=0\.0 but it is 'half-median', 'median'"),
         ({"length_scale": "mean"}, "length_scale='mean'"),
         ({"ridge": -1.0, "whitened": True}, r"ridge=-1\.0"),
-        ({"threshold": "second"}, "threshold='second' but it is 'sample' or 'exact'"),
+        ({"threshold": "second"}, "threshold='second' but it is 'left_out', 'sample' or 'exact'"),
         ({"sample_rows": 0}, "sample_rows=0 but the threshold"),
         ({"kernel": ArcCosine()}, "is no function of x − x'"),
         ({"features": "wavelet"}, "features='wavelet' but it is one of"),

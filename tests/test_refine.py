@@ -44,6 +44,19 @@ def test_refined_float32_sums_equal_float64_sums(fit_intercept: bool, weighted: 
     np.testing.assert_allclose(refined.alpha_, 1e-3)
 
 
+def test_the_error_that_steps_leave_is_measured_and_a_warning_names_it() -> None:
+    """α is a ten-thousandth of the rounding in the sums: 1 step is too few, and says by how much."""
+    X, y, _ = data()
+    exact = model(sums="float64", alpha=1e-6).fit(X, y[:, 0]).predict(X)
+    for steps, least in ((1, 1e-2), (10, 1e-4)):
+        with pytest.warns(rs.NumericalWarning, match=f"refine={steps} left an error of") as caught:
+            found = model(sums="float32", alpha=1e-6, refine=steps).fit(X, y[:, 0]).predict(X)
+        told = float(str(caught[0].message).split("error of ")[1].split()[0])
+        error = np.sqrt(np.mean((found - exact) ** 2)) / exact.std()
+        assert least < error < told < 30 * error
+        assert f"Use refine={2 * steps}" in str(caught[0].message)
+
+
 def test_no_step_leaves_float64_sums_as_they_are() -> None:
     X, y, _ = data(2000)
     plain = model(sums="float64").fit(X, y)

@@ -11,7 +11,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments
 
-__all__ = ["Whitened", "threshold", "whitened"]
+__all__ = ["Whitened", "mean_without_itself", "threshold", "weight_of_one", "whitened"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +33,16 @@ class Whitened:
         """Scores (n,) ≤ 0 of feature rows Z (n, R), larger for rows like the others; 2R² flops."""
         rotated = (np.asarray(Z, np.float64) - self.mean) @ self.rotation
         return np.asarray(-np.einsum("nr,nr->n", rotated, rotated))
+
+    def without_itself(self, Z: Array, share: Array) -> Float64:
+        """Scores (n,) of rows of the data from mean and covariance of the *other* rows.
+
+        −d/((1 − s)(1 − hd)) with d the squared distance, s the row's share of all weights and
+        h = s/(1 − s): Sherman & Morrison, for a ridge in units of the same trace.
+        """
+        distance = -self(Z)
+        odds = share / (1 - share)
+        return np.asarray(-distance / ((1 - share) * (1 - odds * distance)))
 
 
 def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
@@ -67,6 +77,33 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
     eigenvalues, vectors = linalg.eigh(covariance, overwrite_a=True, driver="evd")
     vectors *= root[:, None] / np.sqrt(np.maximum(eigenvalues, 0) + ridge * unit)
     return Whitened(mean, vectors)
+
+
+def mean_without_itself(scores: Array, own: Array, share: Array) -> Float64:
+    """Mean kernel value (n,) with the *other* rows: (s − own·share)/(1 − share).
+
+    Parameters
+    ----------
+    scores : (n,) array
+        Mean kernel value with all rows, of rows that are among them.
+    own : (n,) array
+        κ(x, x) as the map has it.
+    share : (n,) array
+        Of each row in the sum of all weights.
+    """
+    return np.asarray((scores - own * share) / (1 - share))
+
+
+def weight_of_one(weights: Array) -> Float64:
+    """What leaving one row out takes away (n,): its weight, or 1 of it where weights are counts.
+
+    Weights that are whole multiples of the smallest count equal rows, and one of them is left out.
+    """
+    if not len(weights):
+        return np.asarray(weights, np.float64)
+    times = np.asarray(weights, np.float64) / np.min(weights)
+    counts = bool((times == np.round(times)).all())
+    return np.full(len(times), np.min(weights)) if counts else np.asarray(weights, np.float64)
 
 
 def threshold(scores: Array, weights: Array, contamination: float) -> float:

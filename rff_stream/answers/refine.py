@@ -6,17 +6,56 @@ excellent preconditioner of the exact system, whose products cost n·R work each
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.answers.spectrum import Spectrum
+from rff_stream.errors import NumericalWarning
 
-__all__ = ["Product", "refined"]
+__all__ = ["Product", "Refined", "refined"]
+
+ENOUGH = 1e-4
+"""Error over the size of the fitted function: four digits, which no noise lets anybody see."""
 
 Product = Callable[[Float64], Float64]
 """Z̃ᵀWZ̃ v (R, T) of directions v (R, T), from rows: one pass."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refined:
+    """Coefficients, and how near they are to those of the exact system.
+
+    Parameters
+    ----------
+    coef : (R, T) float64
+        β.
+    error : (T,) float64
+        Error of the fitted values over their size, root mean squares with the penalty, as the
+        last residual and the preconditioner tell it: √(rᵀP⁻¹r · max(α, η)/α) / √(cᵀγ).
+    steps : int
+        Conjugate-gradient steps that were made.
+    """
+
+    coef: Float64
+    error: Float64
+    steps: int
+
+    def warn_if_short(self, targets: tuple[str, ...]) -> None:
+        """Say which error was reached where it is above 1e-4, and how many steps more may do."""
+        short = np.flatnonzero(~(self.error <= ENOUGH))
+        if len(short):
+            names = ", ".join(targets[t] for t in short)
+            warnings.warn(
+                f"refine={self.steps} left an error of {self.error[short].max():.2g} of the fitted "
+                f"function of {names}; {ENOUGH:g} is enough. Use refine={2 * self.steps}, "
+                'sums="float64", or a larger alpha.',
+                NumericalWarning,
+                stacklevel=3,
+            )
 
 
 def refined(
@@ -26,7 +65,7 @@ def refined(
     gradient: Float64,
     product: Product,
     steps: int,
-) -> Float64:
+) -> Refined:
     """Coefficients β (R, T) after ``steps`` conjugate-gradient steps on the exact system.
 
     Solves (S^½Z̃ᵀWZ̃S^½ + αI) γ = S^½Z̃ᵀWỹ, β = S^½γ, preconditioned by the same system as
@@ -49,7 +88,7 @@ def refined(
 
     Returns
     -------
-    (R, T) float64
+    Refined
 
     References
     ----------
@@ -75,7 +114,11 @@ def refined(
         z = precondition(residual)
         before, size = size, _dot(residual, z)
         direction = z + _ratio(size, before) * direction
-    return np.asarray(root * gamma)
+    below = np.maximum(alpha, spectrum.eta) / np.maximum(alpha, np.finfo(np.float64).tiny)
+    fitted = _dot(basis @ spectrum.rhs, gamma)  # cᵀγ, the size of the function squared
+    left = np.sqrt(size * below)
+    error = np.divide(left, np.sqrt(np.abs(fitted)), out=np.zeros_like(left), where=fitted != 0)
+    return Refined(np.asarray(root * gamma), error, steps)
 
 
 def _dot(a: Float64, b: Float64) -> Float64:

@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike
 from sklearn.base import OutlierMixin
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.novelty import Whitened, threshold, whitened
+from rff_stream.answers.novelty import (
+    Whitened,
+    mean_without_itself,
+    threshold,
+    weight_of_one,
+    whitened,
+)
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
@@ -35,6 +41,9 @@ from rff_stream.statistics.quantile import HistogramStatistic
 __all__ = ["NoveltyDetector"]
 
 MOST_PASSES = 8
+MOST_OF_ALL = 0.5
+"""Share of all weights that a row is taken out with: a single row cannot be left out of itself."""
+
 SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}
 
 
@@ -47,7 +56,8 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     Parameters
     ----------
     contamination : float, default=0.1
-        Share of the training rows below the threshold, in (0, 0.5].
+        Share of rows that are called novel, in (0, 0.5]: of new rows like those of the fit, or
+        of the latter themselves; see ``threshold``.
     kernel : str or Kernel, default="rational_quadratic"
         As in :class:`~rff_stream.KernelRidge`. Heavy tails rank what is far from everything;
         a Gaussian is 0 there, and the error of the features decides.
@@ -65,9 +75,12 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         columns of Nyström and Hermite maps fade to 0 where there are no rows, and 0 is not far.
     ridge : float, default=0.1
         Of the whitened score, as a share of κ(0).
-    threshold : {"sample", "exact"}, default="sample"
-        "sample" takes the threshold from the row sample of the one read: the share of rows
-        below it is off by about √(c/2000) at contamination c. "exact" reads the rows again.
+    threshold : {"left_out", "sample", "exact"}, default="left_out"
+        "left_out" scores each row of the row sample without itself, so that the share is that of
+        new rows: with 100 rows and 0.05 asked, "sample" calls 0.087 of new rows novel. "sample"
+        gives the rows of the fit that share (what scikit-learn's ``fit_predict`` means), and is
+        off by about √(c/2000) at contamination c for other rows of many; "exact" reads them
+        again.
     missing_rows, missing_chunks, dtype, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -105,7 +118,7 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         features: FeatureChoice = "auto",
         whitened: bool = False,
         ridge: float = 0.1,
-        threshold: Literal["sample", "exact"] = "sample",
+        threshold: Literal["left_out", "sample", "exact"] = "left_out",
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",
         dtype: Literal["float32", "float64"] = "float32",
@@ -151,11 +164,9 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         return self.score_samples(X, storage_options=storage_options) - self.offset_
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
-        """−1 for novel rows and 1 for others; NaN where an input is missing."""
+        """−1 for novel rows, 1 for others, 0 where an input is missing: int64."""
         decision = self.decision_function(X, storage_options=storage_options)
-        labels = (decision >= 0) * 2 - 1
-        whole = isinstance(decision, np.ndarray) and not np.isnan(decision).any()
-        return labels if whole else labels + 0 * decision
+        return (decision >= 0) * 1 - (decision < 0) * 1
 
     def _recipe(self) -> NoveltyRecipe:
         return NoveltyRecipe(self)
@@ -193,6 +204,18 @@ def sample_scores(fitted: Fitted) -> tuple[Float64, Float64]:
     return scorer_of(fitted)(sample[:, : fitted.n_inputs])[:, 0], sample[:, -1]
 
 
+def left_out_scores(fitted: Fitted) -> tuple[Float64, Float64]:
+    """Scores of the row sample, each row without itself, and its weights."""
+    moments, answer = fitted.whole, fitted.answer
+    sample = moments.sample.rows
+    x, weights = sample[:, : fitted.n_inputs], sample[:, -1]
+    share = np.minimum(weight_of_one(weights) / moments.weight, MOST_OF_ALL)
+    Z = fitted.features(x).astype(np.float64)
+    if answer.whitened is not None:
+        return answer.whitened.without_itself(Z, share), weights
+    return mean_without_itself(Z @ answer.coef, Z**2 @ moments.row.prior, share), weights
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NoveltyRecipe(RowsRecipe):
     """The mean feature vector, and a quantile of the scores of the rows."""
@@ -215,8 +238,10 @@ class NoveltyRecipe(RowsRecipe):
         positive_numbers("length_scale", asked.length_scale, d, *SHARE_OF_MEDIAN)
         if not (isinstance(ridge, (int, float, np.number)) and 0 < ridge < np.inf):
             raise ValueError(f"ridge={ridge!r} but it is a finite number > 0. Use 0.1.")
-        if asked.threshold not in ("sample", "exact"):
-            raise ValueError(f"threshold={asked.threshold!r} but it is 'sample' or 'exact'.")
+        if asked.threshold not in ("left_out", "sample", "exact"):
+            raise ValueError(
+                f"threshold={asked.threshold!r} but it is 'left_out', 'sample' or 'exact'."
+            )
         if not asked.sample_rows:
             raise ValueError(
                 "sample_rows=0 but the threshold is looked for in the row sample. "
@@ -242,16 +267,18 @@ class NoveltyRecipe(RowsRecipe):
         answer = NoveltyAnswer(
             coef, np.nan, whitened(moments, asked.ridge) if asked.whitened else None
         )
-        scores, weights = sample_scores(replace(fitted, answer=answer))
+        solved = replace(fitted, answer=answer)
+        left_out = asked.threshold == "left_out"
+        scores, weights = left_out_scores(solved) if left_out else sample_scores(solved)
         return replace(answer, offset=threshold(scores, weights, asked.contamination))
 
     def answer_of_pass(self, fitted: Fitted, done: Pass) -> NoveltyAnswer:
         """With the exact threshold, where it is asked for and the sample is not all rows."""
         answer = self.answer(fitted)
         solved = replace(fitted, answer=answer)
-        scores, _ = sample_scores(solved)
-        if self.asked.threshold == "sample" or len(scores) == fitted.n_rows:
+        if self.asked.threshold != "exact" or len(fitted.whole.sample.rows) == fitted.n_rows:
             return answer
+        scores, _ = sample_scores(solved)
         share, size = float(self.asked.contamination), len(scores)
         near = 5 * np.sqrt(share * (1 - share) / size) + 5 / size
         low, high = np.quantile(scores, np.clip([share - near, share + near], 0, 1))

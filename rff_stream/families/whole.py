@@ -256,7 +256,7 @@ class WholeSpace:
                 return normal_sums(direction, np.zeros(direction.shape[1])).raw()
             return normal_sums(direction, -(first.feature_mean @ direction)).centred()
 
-        coef = refined(
+        exact = refined(
             found,
             penalty,
             answer.coef,
@@ -264,6 +264,8 @@ class WholeSpace:
             product,
             steps,
         )
+        exact.warn_if_short(found.system.targets)
+        coef = exact.coef
         moved = first.mean - first.feature_mean @ (coef - answer.coef)
         intercept = answer.intercept + (moved if fit_intercept else 0.0)
         df = np.atleast_1d(found.df(penalty))
