@@ -45,7 +45,7 @@ def test_refined_float32_sums_equal_float64_sums(fit_intercept: bool, weighted: 
 
 
 def test_the_error_that_steps_leave_is_measured_and_a_warning_names_it() -> None:
-    """α is a ten-thousandth of the rounding in the sums: 1 step is too few, and says by how much."""
+    """α is far below the rounding in the sums: one step is too few, and so are ten."""
     X, y, _ = data()
     exact = model(sums="float64", alpha=1e-6).fit(X, y[:, 0]).predict(X)
     for steps, least in ((1, 1e-2), (10, 1e-4)):
