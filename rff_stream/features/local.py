@@ -25,6 +25,9 @@ NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""
 
 
+BLOCK_VALUES = 32_768
+"""Kernel values computed together: they and what leads to them stay in the L2 cache."""
+
 ROWS_A_COLUMN = 1.5
 """Rows of data for each column of a cell where the number of cells is not given."""
 
@@ -142,6 +145,7 @@ class LocalFeatures:
         if not (np.isfinite(self.nugget) and self.nugget > 0):
             raise ValueError(f"nugget={self.nugget!r} but it is a finite number > 0.")
         object.__setattr__(self, "_factors", {})
+        object.__setattr__(self, "_scaled", {})
 
     @classmethod
     def sample(
@@ -250,22 +254,40 @@ class LocalFeatures:
 
     def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
         """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
-        U = self.landmark_rows(tree, cell)
-        kernel = self.kernel
+        kernel, d = self.kernel, X.shape[1]
         if not isinstance(kernel, RadialKernel):
-            out[...] = kernel(X, U)
+            out[...] = kernel(X, self.landmark_rows(tree, cell))
             return
         # ‖x − u‖² = [x, ‖x‖², 1] · [−2u, 1, ‖u‖²] about one landmark, where little cancels
-        centre, d = U[0], X.shape[1]
-        rows, columns = np.ones((len(X), d + 2)), np.ones((len(U), d + 2))
-        np.divide(np.asarray(X, np.float64) - centre, self._scale, out=rows[:, :d])
+        centre, columns = self._scaled_landmarks(tree, cell)
+        rows = np.ones((len(X), d + 2))
+        np.subtract(X, centre, out=rows[:, :d])
+        rows[:, :d] /= self._scale
         np.einsum("ij,ij->i", rows[:, :d], rows[:, :d], out=rows[:, d])
-        np.divide(U - centre, self._scale, out=columns[:, :d])
-        np.einsum("ij,ij->i", columns[:, :d], columns[:, :d], out=columns[:, d + 1])
-        columns[:, :d] *= -2
-        squared = (rows @ columns.T).astype(out.dtype, copy=False)
-        np.maximum(squared, 0, out=squared)
-        out[...] = kernel.of_squared_distance(squared)
+        # A few rows at a time: what is between distances and values stays in the cache.
+        size = max(BLOCK_VALUES // columns.shape[1], 1)
+        exact = np.empty((min(size, len(X)), columns.shape[1]))
+        rounded = exact if out.dtype == exact.dtype else np.empty(exact.shape, out.dtype)
+        for start in range(0, len(X), size):
+            block = out[start : start + size]
+            squared = rounded[: len(block)]
+            np.matmul(rows[start : start + size], columns, out=exact[: len(block)])
+            if rounded is not exact:
+                squared[...] = exact[: len(block)]
+            np.maximum(squared, 0, out=squared)
+            block[...] = kernel.of_squared_distance(squared)
+
+    def _scaled_landmarks(self, tree: int, cell: int) -> tuple[Float64, Float64]:
+        """One landmark c and [−2u, 1, ‖u‖²] (d + 2, R) of u = (U_c − c)/ℓ; kept, as L_c is."""
+        held: dict[tuple[int, int], tuple[Float64, Float64]] = self._scaled  # type: ignore[attr-defined]
+        if (tree, cell) not in held:
+            U, d = self.landmark_rows(tree, cell), self.n_inputs
+            columns = np.ones((d + 2, len(U)))
+            columns[:d] = ((U - U[0]) / self._scale).T
+            columns[d + 1] = (columns[:d] ** 2).sum(axis=0)
+            columns[:d] *= -2
+            held[tree, cell] = U[0], columns
+        return held[tree, cell]
 
     def factor(self, tree: int, cell: int) -> Array:
         """L_c, packed (R(R+1)/2,), in ``dtype``; kept once it is computed."""
@@ -331,9 +353,10 @@ class LocalFeatures:
 
     @property
     def factor_bytes(self) -> int:
-        """Bytes of every L_c together."""
-        size = triangle_size(self.n_components) * np.dtype(self.dtype).itemsize
-        return self.n_trees * self.n_cells * size
+        """Bytes of every L_c and every cell's scaled landmarks together: what a pass keeps."""
+        return (
+            self.n_trees * self.n_cells * cell_bytes(self.n_components, self.n_inputs, self.dtype)
+        )
 
     @cached_property
     def _scale(self) -> Float64:
@@ -366,6 +389,12 @@ class LocalFeatures:
 
 
 MAPS.add(LocalFeatures)
+
+
+def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:
+    """Bytes that a process keeps for a cell whose rows it has met: L_c and scaled landmarks."""
+    factor = triangle_size(n_components) * np.dtype(dtype).itemsize
+    return factor + 8 * n_components * (n_inputs + 2)
 
 
 def _choose(

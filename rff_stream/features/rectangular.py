@@ -45,6 +45,8 @@ _SOLVE: dict[np.dtype[Any], tuple[Callable[..., None], Any]] = {
     np.dtype(np.float64): (_lapack("dtfsm", 11), ctypes.c_double),
 }
 
+_N, _L = (ctypes.byref(ctypes.c_char(letter)) for letter in (b"N", b"L"))
+
 
 def triangle_size(width: int) -> int:
     """P(P+1)/2."""
@@ -85,9 +87,9 @@ def add_products(rows: Array, triangle: Array, beta: float) -> None:
     routine, scalar = _PRODUCTS[rows.dtype]
     depth, width = rows.shape
     routine(
-        _letter(b"N"),
-        _letter(b"L"),
-        _letter(b"N"),
+        _N,
+        _L,
+        _N,
         _integer(width),
         _integer(depth),
         ctypes.byref(scalar(1.0)),
@@ -111,11 +113,11 @@ def solve_rows(factor: Array, rows: Array) -> None:
     routine, scalar = _SOLVE[rows.dtype]
     count, width = rows.shape
     routine(
-        _letter(b"N"),
-        _letter(b"L"),
-        _letter(b"L"),
-        _letter(b"N"),
-        _letter(b"N"),
+        _N,
+        _L,
+        _L,
+        _N,
+        _N,
         _integer(width),
         _integer(count),
         ctypes.byref(scalar(1.0)),
@@ -123,10 +125,6 @@ def solve_rows(factor: Array, rows: Array) -> None:
         rows.ctypes.data,
         _integer(_stride(rows)),
     )
-
-
-def _letter(value: bytes) -> ctypes.c_void_p:
-    return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 
 def _integer(value: int) -> Any:

@@ -367,7 +367,8 @@ class RadialKernel(Kernel):
 
     def of_squared_distance(self, squared: Float64) -> Float64:
         """κ (n, m) where ‖δ/ℓ‖² is ``squared``."""
-        return self.variance * self.unit_radial(squared)
+        values = self.unit_radial(squared)
+        return values if self.variance == 1 else self.variance * values
 
     def slope(self, squared: Float64) -> Float64:
         """dκ/d‖δ/ℓ‖² (n, m) where ‖δ/ℓ‖² is ``squared``, and 0 where that is 0."""

@@ -68,7 +68,10 @@ class Matern(RadialKernel):
         if nu == 0.5:
             return np.asarray(np.exp(-t))
         if nu == 1.5:
-            return np.asarray((1 + t) * np.exp(-t))
+            decay = np.exp(-t)
+            t += 1
+            t *= decay
+            return np.asarray(t)
         if nu == 2.5:
             return np.asarray((1 + t + t**2 / 3) * np.exp(-t))
         return _bessel(t, nu) if nu <= LARGEST_BESSEL else _mixture(distance, nu)

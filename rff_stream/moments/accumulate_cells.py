@@ -1,6 +1,6 @@
 """Rows in memory -> moments of cells: sort rows by cell, then one small rank-k update for each.
 
-Per tree and cell, 512 rows at a time: the kernel block, a triangular solve in place, 1 and
+Per tree and cell, about 512 rows at a time: the kernel block, a triangular solve in place, 1 and
 y − y₀ beside it, and the rank-k update of the cell's packed triangle. BLAS releases the GIL.
 """
 
@@ -26,6 +26,9 @@ FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 512
 
 They cost d + T + 1 numbers each; a visit of a cell costs one sweep over its packed triangle.
 """
+
+MOST_BATCH_ROWS = BATCH_ROWS * 3 // 2
+"""Rows of a visit are cut into equal batches of about 512: at most 1.5 times as many."""
 
 
 def accumulate_cells(
@@ -149,10 +152,10 @@ class CellAccumulator:
         self._totals = np.zeros(shape)
         self._value: CellMoments | None = None
         stride = -(-row.width // 16) * 16
-        flat = aligned_bytes(BATCH_ROWS * stride * self._dtype.itemsize).view(self._dtype)
-        self._batch = flat.reshape(BATCH_ROWS, stride)[:, : row.width]
-        mapped = aligned_bytes(BATCH_ROWS * stride * np.dtype(features.dtype).itemsize)
-        self._mapped = mapped.view(features.dtype).reshape(BATCH_ROWS, stride)
+        flat = aligned_bytes(MOST_BATCH_ROWS * stride * self._dtype.itemsize).view(self._dtype)
+        self._batch = flat.reshape(MOST_BATCH_ROWS, stride)[:, : row.width]
+        mapped = aligned_bytes(MOST_BATCH_ROWS * stride * np.dtype(features.dtype).itemsize)
+        self._mapped = mapped.view(features.dtype).reshape(MOST_BATCH_ROWS, stride)
         self._product = np.empty(triangle_size(row.width), self._dtype)
         self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
 
@@ -218,12 +221,16 @@ class CellAccumulator:
         """Add rows (by their place in the buffer) to one cell."""
         held = self._held(tree, cell)
         held.count += len(rows)
-        w = self._w[rows]
-        held.powers += [w @ w, np.log(w).sum()]
+        if self._weighted:
+            w = self._w.take(rows)
+            held.powers += [w @ w, np.log(w).sum()]
+        else:
+            held.powers[0] += len(rows)
         exact = self._product.dtype == held.total.dtype
         waiting = 0
-        for start in range(0, len(rows), BATCH_ROWS):
-            batch = self._augmented(tree, cell, rows[start : start + BATCH_ROWS], held)
+        parts = max(round(len(rows) / BATCH_ROWS), 1)
+        for own in np.array_split(rows, parts):  # none of a few rows, which would cost a sweep
+            batch = self._augmented(tree, cell, own, held)
             if exact:
                 add_products(batch, held.total, 1.0)
                 continue
@@ -242,18 +249,20 @@ class CellAccumulator:
         return self._cells[key]
 
     def _augmented(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
-        """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 512 rows; a buffer."""
+        """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 768 rows; a buffer."""
         m, r = len(rows), self._row.n_features
         batch = self._batch[:m]
+        x = self._x.take(rows, axis=0)
         if self._mapped.dtype == batch.dtype:
-            self._features.columns(tree, cell, self._x[rows], out=batch[:, :r])
+            self._features.columns(tree, cell, x, out=batch[:, :r])
         else:
             Z = self._mapped[:m, :r]
-            batch[:, :r] = self._features.columns(tree, cell, self._x[rows], out=Z)
+            batch[:, :r] = self._features.columns(tree, cell, x, out=Z)
         border = np.ones((m, self._row.n_targets + 1))
-        border[:, 1:] = (self._y[rows] - self._row.target_origin) / self._row.target_scale
+        np.subtract(self._y.take(rows, axis=0), self._row.target_origin, out=border[:, 1:])
+        border[:, 1:] /= self._row.target_scale
         if self._weighted:
-            root = np.sqrt(self._w[rows])[:, None]
+            root = np.sqrt(self._w.take(rows))[:, None]
             border *= root
             batch[:, :r] *= root.astype(batch.dtype)
         held.border += border.T @ border

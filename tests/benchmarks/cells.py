@@ -2,7 +2,9 @@
 
     python tests/benchmarks/cells.py [--rows 65536] [--inputs 9] [--repeats 3]
 
-Both sides are measured in turn, in CPU seconds of one thread; the least of the repeats counts.
+Bare: 512 rows a cell, the factor and the triangle of each cell in turn, as a batched call would
+do it ("cells"); and one factor and one triangle for all, which then never leave the cache ("one").
+All are measured in turn, in CPU seconds of one thread; the least of the repeats counts.
 """
 
 from __future__ import annotations
@@ -28,18 +30,19 @@ def cpu(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def bare(n_rows: int, r: int, trees: int, dtype: str) -> Callable[[], None]:
+def bare(n_rows: int, r: int, n_visits: int, n_cells: int, dtype: str) -> Callable[[], None]:
     """The same products in batches of 512 rows that are there already."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(512, r)).astype(dtype)
     factor = packed(np.linalg.cholesky(np.eye(r) * 4 + 0.1).astype(dtype))
-    triangle = np.zeros(triangle_size(r), dtype)
+    factors = np.tile(factor, (n_cells, 1))
+    triangles = np.zeros((n_cells, triangle_size(r)), dtype)
 
     def work() -> None:
-        for _ in range(trees * -(-n_rows // 512)):
+        for visit in range(n_visits * -(-n_rows // 512)):
             batch = rows.copy()
-            solve_rows(factor, batch)
-            add_products(batch, triangle, 0.0)
+            solve_rows(factors[visit % n_cells], batch)
+            add_products(batch, triangles[visit % n_cells], 0.0)
 
     return work
 
@@ -59,13 +62,14 @@ def local(features: rs.LocalFeatures, X: np.ndarray, y: np.ndarray) -> Callable[
 def main() -> None:
     """Print a line for each shape."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=65_536)
+    parser.add_argument("--rows", type=int, default=131_072)
     parser.add_argument("--inputs", type=int, default=9)
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(asked.rows, asked.inputs)), rng.normal(size=(asked.rows, 1))
-    print(f"{'R':>4} {'trees':>5} {'cells':>5} {'µs a row':>9} {'bare µs':>8} {'ratio':>6}")
+    names = ("R", "trees", "cells", "µs a row", "by cell", "ratio", "one", "ratio")
+    print("{:>4} {:>5} {:>5} {:>9} {:>8} {:>6} {:>8} {:>6}".format(*names))
     for r, trees, cells in SHAPES:
         features = rs.LocalFeatures.sample(
             rs.Matern(2.0, nu=1.5), X[: 2 * r * cells], n_cells=cells, n_trees=trees,
@@ -74,10 +78,15 @@ def main() -> None:
         for tree in range(trees):
             for cell in range(cells):
                 features.factor(tree, cell)  # once for a process, not for a row
-        ours, theirs = local(features, X, y), bare(asked.rows, r, trees, "float32")
-        pairs = [(cpu(ours), cpu(theirs)) for _ in range(asked.repeats)]
-        mine, base = (1e6 * min(side) / asked.rows for side in zip(*pairs, strict=True))
-        print(f"{r:4} {trees:5} {cells:5} {mine:9.2f} {base:8.2f} {mine / base:6.2f}", flush=True)
+        works = [
+            local(features, X, y),
+            bare(asked.rows, r, trees, trees * cells, "float32"),
+            bare(asked.rows, r, trees, 1, "float32"),
+        ]
+        turns = [[cpu(work) for work in works] for _ in range(asked.repeats)]
+        mine, *bases = (1e6 * min(side) / asked.rows for side in zip(*turns, strict=True))
+        beside = " ".join(f"{base:8.2f} {mine / base:6.2f}" for base in bases)
+        print(f"{r:4} {trees:5} {cells:5} {mine:9.2f} {beside}", flush=True)
 
 
 if __name__ == "__main__":
