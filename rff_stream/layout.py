@@ -32,6 +32,7 @@ LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
 LEAF_BYTES = 64 << 20  # native bytes of merged chunks
 MOST_SEGMENTS = 128
 SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the segments in flight
+BIG_LEAVES = 8  # at least, where the sums of a leaf are big: as many threads have work
 FEWEST_LEAVES = 64  # so many leaves before they grow beyond LEAF_ROWS
 DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
 TASK_SECONDS = 16.0  # of work that a task of a cluster may do: so much is lost with a worker
@@ -132,11 +133,18 @@ class Layout:
         return tuple(box)
 
 
-def lay_out(source: Source, row_seconds: float, *, seed: int = 0) -> Layout:
-    """Merge chunks until a leaf is worth a task; cut big ones while decoding again is cheap."""
+def lay_out(
+    source: Source, row_seconds: float, *, seed: int = 0, fewest_rows: int = LEAF_ROWS
+) -> Layout:
+    """Merge chunks until a leaf is worth a task; cut big ones while decoding again is cheap.
+
+    ``fewest_rows`` of a leaf are worth the addition of its sums to those of others, where there
+    are enough rows for :data:`BIG_LEAVES` such leaves.
+    """
     n_rows = max(rows_of(source), 1)
     most = max(LEAF_ROWS, int(LEAF_SECONDS / row_seconds))
     target = min(max(LEAF_ROWS, n_rows // FEWEST_LEAVES), most)
+    target = max(target, min(fewest_rows, n_rows // BIG_LEAVES))
     bounds = source.bounds
     edges = _merge(source, bounds, target)
     edges = _widen(source, edges)

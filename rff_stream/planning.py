@@ -13,6 +13,7 @@ import numpy as np
 from rff_stream.describe import plan_card
 from rff_stream.errors import PlanError
 from rff_stream.features.base import BATCH_ROWS
+from rff_stream.features.local import cell_bytes, pilot_rows
 from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments import packed_size
 from rff_stream.moments.accumulate import Sums, resolve_sums
@@ -45,6 +46,7 @@ TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
 LOCAL_BLOCK = 64  # cells that are decomposed together
+LEAF_ROWS_A_CELL = 400  # adding the sums of a leaf to others then costs 5 % of computing them
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
 # Layouts are cut by these two, and sums added by layouts: another value is another model's bits.
@@ -127,15 +129,23 @@ class Plan:
         slab = 3 * 8 * min(SLAB_ROWS, self.largest.rows) * columns
         data = self.largest.decoded_bytes + self.largest.needed_bytes + slab
         leaf = data + self._accumulator_bytes() + self.state_bytes
+        if self._added_by_driver:
+            return leaf
         depth = self.layout.segment_leaves.bit_length() + 1
         return max(leaf, 3 * self.state_bytes) + depth * self.state_bytes
 
     @property
     def driver_bytes(self) -> int:
         """Moments that wait on the driver for their sibling in the tree, and the pilot's rows."""
-        rows = min(PILOT_BLOCKS * PILOT_ROWS, self.n_rows)
-        pilot = PILOT_COPIES * 8 * rows * (self.n_inputs + self.n_targets + 1)
-        return (math.ceil(math.log2(self.layout.n_segments + 1)) + 2) * self.state_bytes + pilot
+        rows = PILOT_BLOCKS * PILOT_ROWS
+        if self.all_cells:
+            rows = max(rows, pilot_rows(self.n_cells, self.n_features))
+        columns = self.n_inputs + self.n_targets + 1
+        pilot = PILOT_COPIES * 8 * min(rows, self.n_rows) * columns
+        waiting = math.ceil(math.log2(self.layout.n_segments + 1)) + 2
+        if self._added_by_driver:  # leaves that are computed count as theirs; one sum is made
+            waiting = math.ceil(math.log2(self.layout.n_segments)) + 1
+        return waiting * self.state_bytes + pilot
 
     @property
     def process_bytes(self) -> int:
@@ -144,9 +154,11 @@ class Plan:
 
     @property
     def solve_bytes(self) -> int:
-        """Three R×R in float64 (order 1 needs none); one for each cell and its eigenvectors."""
+        """Three R×R in float64 (order 1 needs none); one for each cell beside the sums."""
         if self.all_cells:
-            return 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
+            kept = self.all_cells * cell_bytes(self.n_features, self.n_inputs, self.dtype)
+            rotations = 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
+            return self.state_bytes + kept + rotations
         return 3 * 8 * self.n_features**2 if self.order == 2 else 0
 
     @property
@@ -215,6 +227,11 @@ class Plan:
         return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
+    def _added_by_driver(self) -> bool:
+        """Whether no task adds sums: each leaf is a segment, in threads of this process."""
+        return bool(self.all_cells) and self.workers == 1 and self.layout.segment_leaves == 1
+
+    @property
     def _solve_seconds(self) -> float:
         """Eigenvalues of the whole matrix, or of that of every cell."""
         if self.order != 2:
@@ -251,7 +268,7 @@ class Plan:
         rows = BATCH_ROWS * 3 * 8 * (self.n_inputs + 2)
         if self.all_cells:
             waiting = 8 * waiting_rows(self.n_cells) * (self.n_inputs + self.n_targets + 8)
-            factors = self.all_cells * packed_size(self.n_features) * np.dtype(self.dtype).itemsize
+            factors = self.all_cells * cell_bytes(self.n_features, self.n_inputs, self.dtype)
             return waiting + factors // self.threads + 8 * BATCH_ROWS * 8 * self.width
         if self.counted:
             rows += counting_bytes(self.n_features, self.n_entries, self.n_targets)
@@ -409,7 +426,8 @@ def plan_for(
         raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
     width, trees = n_features + 1 + t, max(2 * request.n_trees, 1)
     seconds = row_seconds(width, d, order, precision, name) * trees
-    layout = lay_out(source, seconds, seed=seed)
+    fewest = LEAF_ROWS_A_CELL * request.n_cells
+    layout = lay_out(source, seconds, seed=seed, fewest_rows=fewest)
     return Plan(
         layout=layout,
         n_rows=rows_of(source),

@@ -162,8 +162,8 @@ def new_rows(container: str) -> Any:
 @contextlib.contextmanager
 def small_leaves() -> Iterator[None]:
     """12 leaves in 3 segments from 6,000 rows; one BLAS thread; every segment is written."""
-    before = layout.LEAF_ROWS, layout.MOST_SEGMENTS
-    layout.LEAF_ROWS, layout.MOST_SEGMENTS = CHUNK, 3
+    before = layout.LEAF_ROWS, layout.MOST_SEGMENTS, layout.BIG_LEAVES
+    layout.LEAF_ROWS, layout.MOST_SEGMENTS, layout.BIG_LEAVES = CHUNK, 3, ROWS
     try:
         with (
             threadpoolctl.threadpool_limits(1, "blas"),
@@ -173,7 +173,7 @@ def small_leaves() -> Iterator[None]:
             warnings.simplefilter("ignore", NumericalWarning)  # the maps are far too small
             yield
     finally:
-        layout.LEAF_ROWS, layout.MOST_SEGMENTS = before
+        layout.LEAF_ROWS, layout.MOST_SEGMENTS, layout.BIG_LEAVES = before
 
 
 def fit(name: str, given: Given, **more: Any) -> Any:

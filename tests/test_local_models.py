@@ -198,6 +198,7 @@ def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monke
     data.chunk({"time": 4}).to_zarr(tmp_path / "cube.zarr", zarr_format=3)
     source, chosen = str(tmp_path / "cube.zarr"), {"inputs": ["time", "lat", "lon"]}
     monkeypatch.setattr("rff_stream.layout.LEAF_ROWS", 512)
+    monkeypatch.setattr("rff_stream.layout.BIG_LEAVES", 1000)
     asked = {"missing_rows": "drop", "length_scale": [6.0, 5.0, 10.0]}
     dim = ["time", "lat", "lon"]
     whole = model(**asked).fit(source, "air", dim=dim, **chosen)

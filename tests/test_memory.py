@@ -25,8 +25,10 @@ choices = json.loads(sys.argv[1])
 import dask
 dask.config.set(scheduler="threads", num_workers=choices.pop("threads"))
 import rff_stream as rs
+if "cells" in choices["model"]:
+    choices["model"]["features"] = rs.Cells(*choices["model"].pop("cells"))
 fixed = {"alpha": 1.0, "length_scale": 1.0, "random_state": 0, "progress": False}
-model = rs.KernelRidge(**fixed, **choices["model"])
+model = rs.KernelRidge(**fixed | choices["model"])
 model.fit(choices["path"], "y", **choices["fit"])
 peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
 print(json.dumps({"peak": peak, "promised": model.plan_.process_bytes, "rows": model.n_rows_,
@@ -95,6 +97,15 @@ def test_a_map_that_bins_holds_what_was_promised(tmp_path: Path) -> None:
     found = measured(path, sums="float64", **choices)
     assert "of which 256 are counted" in found["text"]
     assert found["peak"] <= found["promised"], found["text"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cells_hold_what_was_promised_and_not_much_less(tmp_path: Path, threads: int) -> None:
+    """Sums of 190 MB, of which rows in random order fill all: 8 leaves."""
+    path = stored(tmp_path / "a.zarr", 400_000, 3, 50_000)
+    found = measured(path, cells=(64, 3, 4096), length_scale=0.5, threads=threads)
+    assert found["leaves"] == 8
+    assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from rff_stream.execution.leaf import Leaf
 from rff_stream.families.maps import check_inputs, check_kernel, length_scale_of, number_or_array
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, Totals
 from rff_stream.features import Cells, LocalFeatures
+from rff_stream.features.local import pilot_rows
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.layout import pilot_boxes, rows_of
 from rff_stream.moments import AugmentedRow
@@ -43,9 +44,6 @@ from rff_stream.statistics.windows import WindowRows, WindowStatistic
 __all__ = ["CellSpace"]
 
 logger = logging.getLogger("rff_stream")
-
-FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
-"""Pilot rows: few say nothing of short scales; landmarks beyond many lie between them."""
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Windows that length-scales are learnt from; neighbouring rows kept for each."""
@@ -163,8 +161,7 @@ class CellSpace:
         features: Any = asked.features
         seed, n_rows = asked.seed, rows_of(reading.source)
         sizes = self.request(features, asked.n_components, n_rows)
-        wanted = sizes.n_cells * sizes.n_features
-        wanted = min(max(wanted, FEWEST_PILOT_ROWS), MOST_PILOT_ROWS)
+        wanted = pilot_rows(sizes.n_cells, sizes.n_features)
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         if not isinstance(asked.features, LocalFeatures):
             known = _known_kernel(asked.kernel, asked.length_scale)

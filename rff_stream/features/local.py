@@ -25,6 +25,9 @@ NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""
 
 
+FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
+"""Few rows do not show short scales; landmarks beyond many lie between them."""
+
 BLOCK_VALUES = 32_768
 """Kernel values computed together: they and what leads to them stay in the L2 cache."""
 
@@ -394,7 +397,12 @@ MAPS.add(LocalFeatures)
 def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:
     """Bytes that a process keeps for a cell whose rows it has met: L_c and scaled landmarks."""
     factor = triangle_size(n_components) * np.dtype(dtype).itemsize
-    return factor + 8 * n_components * (n_inputs + 2)
+    return int(factor + 8 * n_components * (n_inputs + 2))
+
+
+def pilot_rows(n_cells: int, n_components: int) -> int:
+    """Rows from which cells are cut and landmarks are taken."""
+    return min(max(n_cells * n_components, FEWEST_PILOT_ROWS), MOST_PILOT_ROWS)
 
 
 def _choose(

@@ -194,7 +194,14 @@ class CellAccumulator:
         held = [self._cells[cell] for cell in cells.tolist()]
         for each in held:
             each.finish(self._row)
-        whole = len(cells) == len(self._totals)
+        sums = self._totals
+        if 2 * len(cells) <= len(sums):
+            sums = sums[cells]
+        elif len(cells) < len(sums):  # in place: a copy would hold most of them twice
+            for place, cell in enumerate(cells.tolist()):
+                if place != cell:
+                    sums[place] = sums[cell]
+            sums = sums[: len(cells)]
         return CellMoments(
             row=self._row,
             n_trees=self._features.n_trees,
@@ -202,7 +209,7 @@ class CellAccumulator:
             cells=cells,
             counts=np.array([each.count for each in held], np.int64),
             powers=np.array([each.powers for each in held]).reshape(-1, 2),
-            sums=self._totals if whole else self._totals[cells],
+            sums=sums,
             sample=self._sample,
         )
 

@@ -1,0 +1,106 @@
+"""Error and memory of local features as rows grow to 2·10⁷: made rows, four inputs.
+
+    python tests/benchmarks/cells_growth.py [--rows 1000000,5000000,10000000,19000000,20000000]
+
+y = f(x) + ε, f a sum of waves as short as 1/50 of the range of the first input (1/6, 1/3 and 1
+of the others) with standard deviation 1, ε of .1. Rows are made by the tasks that read them. Each
+fit is a process of its own; the error is told against f on 20,000 rows that no fit has seen, so an
+error of .02 adds 2 % to that of the noise. The cells are the same at each size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+CHUNK, WAVES, NOISE = 1 << 18, 64, 0.1
+SHORTEST = np.array([1 / 50, 1 / 6, 1 / 3, 1])
+"""Wavelengths over the range of each input."""
+
+
+def truth(x: np.ndarray) -> np.ndarray:
+    """f (n,) of rows x (n, 4) in [0, 1]."""
+    rng = np.random.default_rng(7)
+    turns = rng.uniform(-1, 1, (WAVES, 4)) / SHORTEST
+    phases = rng.uniform(0, 2 * np.pi, WAVES).astype("f4")
+    angles = (2 * np.pi * (x @ turns.T)).astype("f4") + phases
+    return np.cos(angles, out=angles).sum(axis=1) * np.sqrt(2 / WAVES)
+
+
+def block(number: int, rows: int) -> np.ndarray:
+    """Rows [x, y] (rows, 5) of a chunk."""
+    rng = np.random.default_rng([number, 1])
+    x = rng.uniform(size=(rows, 4))
+    return np.column_stack([x, truth(x) + NOISE * rng.normal(size=rows)])
+
+
+def fit(n_rows: int, sizes: tuple[int, int, int]) -> dict[str, Any]:
+    """One fit in this process."""
+    import dask
+    import dask.array as da
+
+    import rff_stream as rs
+
+    chunks = [min(CHUNK, n_rows - lo) for lo in range(0, n_rows, CHUNK)]
+    parts = [
+        da.from_delayed(dask.delayed(block, pure=True)(i, m), (m, 5), float)
+        for i, m in enumerate(chunks)
+    ]
+    table = da.concatenate(parts)
+    cpu, wall = time.process_time(), time.perf_counter()
+    model = rs.GaussianProcessRegressor(
+        "gaussian", features=rs.Cells(*sizes), length_scale="ard", random_state=0, progress=False
+    )
+    model.fit(table[:, :4], table[:, 4])
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    x = np.random.default_rng(99).uniform(size=(20_000, 4))
+    mean, std = model.predict(x, return_std=True)
+    error = truth(x) - mean
+    with open("/proc/self/status") as status:
+        peak = int(status.read().split("VmHWM:")[1].split()[0]) / 2**20
+    return {
+        "rows": n_rows,
+        "error": float(np.sqrt(np.mean(error**2))),
+        "cover": float(np.mean(abs(error) < 1.96 * std)),
+        "cpu": cpu,
+        "wall": wall,
+        "peak": peak,
+        "planned": model.plan_.process_bytes / 2**30,
+        "state": model.plan_.state_bytes / 2**30,
+        "length_scale": np.round(model.length_scale_, 3).tolist(),
+    }
+
+
+def main() -> None:
+    """Print a line for each number of rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="1000000,5000000,10000000,19000000,20000000")
+    parser.add_argument("--cells", default="128,4,2048", help="R, trees, cells")
+    parser.add_argument("--one", type=int, help="for the processes that this one starts")
+    asked = parser.parse_args()
+    sizes: Any = tuple(map(int, asked.cells.split(",")))
+    if asked.one:
+        print(json.dumps(fit(asked.one, sizes)))
+        return
+    names = ("error of f", "cover", "CPU s", "wall s", "peak GiB", "plan GiB")
+    print(f"{'rows':>11} " + " ".join(f"{name:>10}" for name in names), flush=True)
+    for n_rows in asked.rows.split(","):
+        command = [sys.executable, __file__, "--one", n_rows, "--cells", asked.cells]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{int(n_rows):11,} {done.stderr.strip()[-600:]}", flush=True)
+            continue
+        found = json.loads(done.stdout.splitlines()[-1])
+        keys = ("error", "cover", "cpu", "wall", "peak", "planned")
+        numbers = " ".join(f"{found[key]:10.4g}" for key in keys)
+        print(f"{found['rows']:11,} {numbers} {found['length_scale']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
