@@ -102,6 +102,16 @@ def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     assert safe.alpha > found.alpha and errors[1] < 2 * errors[2] < errors[0]
 
 
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+def test_other_criteria_are_tested_in_gaps_too(alpha: str) -> None:
+    """Held-out runs of rows lie among the others: their errors do not show what gaps do."""
+    x, y = clustered()
+    choices: Any = {"n_components": 128, "length_scale": 1.2, "kernel": "matern", **QUIET}
+    with pytest.warns(NumericalWarning, match="between the data, predictions would swing"):
+        model = rs.KernelRidge(alpha=alpha, **choices).fit(x, y)
+    assert model.alpha_ > 10 * model.selection_.best.alpha
+
+
 def test_kind_data_keep_the_very_answer() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (1000, 2))

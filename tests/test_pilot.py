@@ -226,7 +226,7 @@ def test_a_condition_that_leaves_little_is_no_error(shared_data: Any) -> None:
     import rff_stream as rs
 
     path = shared_data("air_temperature.zarr")
-    every = rs.KernelRidge(n_components=64, random_state=0, progress=False)
+    every = rs.KernelRidge(alpha=1.0, n_components=64, random_state=0, progress=False)
     april = every.fit(path, "air", inputs=["time", "lat"], where=[("time.month", "==", 4)])
     assert april.n_rows_ == 318_000
 

@@ -1,4 +1,4 @@
-"""Two checks on pilot rows: the precision that the sums need, and the error in gaps."""
+"""What the pilot's rows say of an answer: the precision that its sums need, and its gaps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot
 
-__all__ = ["Foresight", "safe_evidence"]
+__all__ = ["Foresight", "safe_alpha", "safe_evidence"]
 
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at
@@ -72,55 +72,115 @@ class Foresight:
         return bool(np.min(alpha) < FLOOR_A_ROW * weight)
 
     def safe(self, features: FeatureMap, found: Evidence) -> Evidence:
-        """The evidence's answer, or one of a larger α where held-out blocks say that it explodes.
+        """The evidence's answer, or one of a larger α where held-out blocks show that it explodes.
 
         A NumericalWarning gives both penalties and the errors in the blocks.
         """
-        system = found.spectrum.system
-        if len(self.x) < FEWEST_ROWS or not (found.alpha > 0).all():
+        if not (found.alpha > 0).all():
             return found
+        largest = largest_eigenvalue(found.spectrum.eigenvalues)
+        system = found.spectrum.system
+        alpha = self.safe_alpha(
+            features, system.root_prior**2, found.alpha, system.weight, largest, system.targets
+        )
+        return found if (alpha == found.alpha).all() else evidence_at(found.spectrum, alpha)
+
+    def safe_alpha(
+        self,
+        features: FeatureMap,
+        prior: Array,
+        alpha: Float64,
+        weight: float,
+        largest: float,
+        targets: tuple[str, ...],
+    ) -> Float64:
+        """Penalties (T,), larger where held-out blocks show that predictions would explode.
+
+        Parameters
+        ----------
+        features : FeatureMap
+        prior : (R,) array
+            s.
+        alpha : (T,) float64
+            Chosen by evidence or another criterion on rows.
+        weight : float
+            Σw of all rows.
+        largest : float
+            No larger penalty is tried.
+        targets : tuple of str
+            Names for warnings.
+        """
+        if len(self.x) < FEWEST_ROWS:
+            return alpha
         tests = gap_test(
             features(self.x),
             (self.x - self.origin) / self.scale,
             self.y,
             self.w,
-            system.root_prior**2,
-            found.alpha,
-            system.weight,
-            largest=largest_eigenvalue(found.spectrum.eigenvalues),
+            prior,
+            alpha,
+            weight,
+            largest=largest,
         )
-        if all(test.is_safe for test in tests):
-            return found
-        for test, name in zip(tests, system.targets, strict=True):
+        for test, name in zip(tests, targets, strict=True):
             _warn(test, name)
-        return evidence_at(found.spectrum, np.array([test.least_alpha for test in tests]))
+        return np.array([test.least_alpha for test in tests])
 
 
 def safe_evidence(
     features: FeatureMap, moments: Moments, *, fit_intercept: bool = True
 ) -> Evidence:
-    """Noise and signal by evidence, with a larger α where held-out blocks say that it explodes.
+    """Noise and signal by evidence, with a larger α where held-out blocks show that it explodes.
 
     The blocks are of the moments' own sample of rows: nothing is read for them.
     """
-    found, d = evidence(moments, fit_intercept=fit_intercept), len(moments.row.inputs)
-    rows = moments.sample.rows
+    found, seen = evidence(moments, fit_intercept=fit_intercept), _sampled(moments)
+    return found if seen is None else seen.safe(features, found)
+
+
+def safe_alpha(
+    features: FeatureMap,
+    moments: Moments,
+    alpha: Float64,
+    largest: float,
+) -> Float64:
+    """Penalties (T,) of another criterion, larger where held-out blocks show that they explode.
+
+    ``largest`` is the largest eigenvalue of G, above which none is tried.
+    """
+    seen = _sampled(moments)
+    if seen is None:
+        return alpha
+    targets = moments.row.targets or tuple(f"y{i}" for i in range(moments.row.n_targets))
+    return seen.safe_alpha(features, moments.row.prior, alpha, moments.weight, largest, targets)
+
+
+def _sampled(moments: Moments) -> Foresight | None:
+    """The moments' sample of rows, where there are enough for blocks."""
+    rows, d = moments.sample.rows, len(moments.row.inputs)
     if len(rows) < FEWEST_ROWS:
-        return found
+        return None
     pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs)
-    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
-    return seen.safe(features, found)
+    return Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
 
 
 def _warn(test: GapTest, name: str) -> None:
-    if test.is_safe:
+    if not test.is_safe:
+        fact = (
+            f"alpha={test.alpha:.3g} has an error of {test.error:.3g}, and a linear trend one of "
+            f"{test.trend_error:.3g}: between the data, predictions would swing. "
+            f"alpha={test.least_alpha:.3g} was taken ({test.least_error:.3g}). More components or "
+            "longer length-scales would serve better; give alpha (or noise) to decide yourself."
+        )
+    elif not test.is_better:
+        fact = (
+            f"the model has an error of {test.left_error:.3g}, and the mean or a linear trend one "
+            f"of {test.left_trend_error:.3g}: do not use it in gaps of that size, or outside of "
+            "the data. Near the data it may be good. Longer length-scales or a larger alpha "
+            "(or noise) are safer."
+        )
+    else:
         return
     warnings.warn(
-        f"{name}: where blocks of pilot rows are left out, alpha={test.alpha:.3g} (of the highest "
-        f"evidence) has an error of {test.error:.3g}, and a linear trend one of "
-        f"{test.trend_error:.3g}: between the data, predictions would swing. "
-        f"alpha={test.least_alpha:.3g} was taken ({test.least_error:.3g}). More components or "
-        "longer length-scales would serve better; give alpha (or noise) to decide yourself.",
-        NumericalWarning,
-        stacklevel=4,
+        f"{name}: where blocks of pilot rows are left out, {fact}", NumericalWarning, stacklevel=4
     )

@@ -7,7 +7,7 @@ rows at random do not show this, held-out blocks do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
@@ -27,6 +27,12 @@ FEWEST_ROWS = 256
 WORSE = {3: 1.5, 5: 1.25}
 """By how often rows are halved, 8 blocks or 32: errors over those of the better of mean and linear
 trend that are neither taken for chance nor for what extrapolation costs any model."""
+
+LARGE = (3, 1)
+"""Levels and seed of a second set of 8 large blocks, along other directions."""
+
+SAME = 1.005
+"""Ratio of errors up to which a model is as good as the trend: both may be the mean and noise."""
 
 SMALL = 0.1
 """Share of the error of the mean below which an error is no swing, however well a line does."""
@@ -53,6 +59,10 @@ class GapTest:
         ``alpha`` where it is safe, else the smallest one whose model is no worse than the trend.
     least_error : float
         Error of the model at ``least_alpha``.
+    left_error, left_trend_error : float
+        Errors of the model at ``least_alpha`` and of mean or trend in the blocks where their
+        ratio is largest. The latter counts as a tenth of the error of the mean where a line is
+        still better.
     """
 
     alpha: float
@@ -60,11 +70,18 @@ class GapTest:
     trend_error: float
     least_alpha: float
     least_error: float
+    left_error: float = 0.0
+    left_trend_error: float = 0.0
 
     @property
     def is_safe(self) -> bool:
         """Whether the model at ``alpha`` is about as good as the trend, or better."""
         return self.least_alpha == self.alpha
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the model at ``least_alpha`` is about as good as the trend in all blocks."""
+        return self.left_error <= SAME * self.left_trend_error
 
 
 def block_of_rows(x: Float64, levels: int, seed: int = 0) -> Array:
@@ -127,26 +144,43 @@ def gap_test(
     """
     blocks = _Blocks.of(np.asarray(Z, np.float64) * np.sqrt(prior), np.asarray(y, np.float64), w)
     x = np.asarray(x, np.float64)
-    halvings = []
-    for levels, worse in WORSE.items():
-        block = block_of_rows(x, levels) % FOLDS
-        mean = _trend_error(np.empty((len(x), 0)), y, w, block)
-        halvings.append((block, worse, mean, np.minimum(mean, _trend_error(x, y, w, block))))
+    halvings = [_Halving.of(block_of_rows(x, k), worse, x, y, w) for k, worse in WORSE.items()]
+    other = _Halving.of(block_of_rows(x, *LARGE), np.inf, x, y, w)
     tests = []
     for t, asked in enumerate(map(float, alpha)):
         test, fit = GapTest(asked, np.nan, np.nan, asked, np.nan), blocks.fit(t, asked)
-        for block, worse, mean_errors, trend_errors in halvings:
-            trend_error, mean_error = float(trend_errors[t]), float(mean_errors[t])
-            chosen, error = test.least_alpha, fit.error(block)
-            least = error
-            if error > max(worse * trend_error, SMALL * mean_error):
-                bound = max(trend_error, SMALL * mean_error)
-                chosen, least = _search(blocks, block, t, chosen, weight, bound, largest)
+        for halving in halvings:
+            chosen, error = test.least_alpha, fit.error(halving.block)
+            trend_error, bound, least = float(halving.trend_error[t]), halving.bound(t), error
+            if error > max(halving.worse * trend_error, bound):
+                chosen, least = _search(blocks, halving.block, t, chosen, weight, bound, largest)
             if test.is_safe or chosen > test.least_alpha:
                 fit = fit if chosen == test.least_alpha else blocks.fit(t, chosen)
                 test = GapTest(asked, error, trend_error, chosen, least)
-        tests.append(test)
+        left = [(fit.error(each.block), each.bound(t)) for each in (*halvings, other)]
+        worst, bound = max(left, key=lambda pair: pair[0] / max(pair[1], np.finfo(float).tiny))
+        tests.append(replace(test, left_error=worst, left_trend_error=bound))
     return tuple(tests)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Halving:
+    """Blocks of rows, and the errors (T,) of the mean and of the better of mean and trend there."""
+
+    block: Array
+    worse: float
+    mean_error: Float64
+    trend_error: Float64
+
+    @classmethod
+    def of(cls, block: Array, worse: float, x: Array, y: Array, w: Array) -> _Halving:
+        fold = block % FOLDS
+        mean = _trend_error(np.empty((len(x), 0)), y, w, fold)
+        return cls(fold, worse, mean, np.minimum(mean, _trend_error(x, y, w, fold)))
+
+    def bound(self, target: int) -> float:
+        """An error that no model needs to be below: the trend's, or a tenth of the mean's."""
+        return max(float(self.trend_error[target]), SMALL * float(self.mean_error[target]))
 
 
 def _search(

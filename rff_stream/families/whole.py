@@ -13,7 +13,7 @@ from rff_stream.answers.choice import Selection
 from rff_stream.answers.early_stopping import State, state_of
 from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
-from rff_stream.answers.foresight import Foresight, safe_evidence
+from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
 from rff_stream.answers.refine import refined
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
@@ -335,11 +335,11 @@ def _penalty(
         found = cross_validate(totals.groups, sizes=sizes, fit_intercept=fit_intercept)
     targets = range(moments.row.n_targets)
     best = np.array([found.of_target(t).best.alpha for t in targets])
+    largest = float(found.alphas[-1] / HIGHEST)
     if not refine:  # its steps remove the rounding
         step = float(found.alphas[1] / found.alphas[0])
-        largest = float(found.alphas[-1] / HIGHEST)
         warn_at_floor(best, float(found.eta[-1]), largest, moments.row.targets, slack=step)
-    return best, found
+    return safe_alpha(totals.features, moments, best, largest), found
 
 
 def _needs_float64(
