@@ -114,10 +114,6 @@ def test_columns_that_are_no_numbers_are_refused_by_name():
     frame = table()
     with pytest.raises(DataError, match=r"'name' holds (strings|objects)"):
         open_source(frame, "t")
-    with pytest.raises(DataError, match="'name' holds categories"):
-        open_source(frame.astype({"name": "category"}), "t")
-    with pytest.raises(DataError, match="'b' holds categories"):
-        open_source(frame[["b"]].astype("category"))
     with pytest.raises(DataError, match="'a' holds objects"):
         open_source(frame[["a"]].astype(object))
     with pytest.raises(DataError, match='several columns named "a"'):

@@ -273,6 +273,7 @@ def _by_name(
             f"X has no column {unknown[0]!r}; its columns are {', '.join(table.names)}. "
             "Give names from this list."
         )
+    wanted = table.input_names(wanted, named=inputs is not None)
     weight = table.numbers(weight) if isinstance(weight, str) else _beside(weight)
     if len(targets) == 1 and isinstance(y, str):
         y = _target(table, y)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import groupby, product
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
+from rff_stream.sources.levels import Indicators, holds_levels, is_text, level_names, levels_of
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
 from rff_stream.sources.rows import Filler, Role, Rules, Use
@@ -35,7 +36,7 @@ from rff_stream.sources.values import (
 )
 from rff_stream.sources.variable import Variable
 
-__all__ = ["Draft", "align", "labels_of", "plain_names"]
+__all__ = ["Draft", "align", "gathered", "labels_of", "plain_names", "with_levels"]
 
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""
@@ -56,6 +57,8 @@ class Found:
         Which places of the extra dimensions; None: all.
     columns : tuple of str or None
         Names of all columns, where they are not made from the labels of the dimensions.
+    levels : tuple of str
+        Of categories or text: each is a column of 0 and 1.
     """
 
     name: str
@@ -63,11 +66,12 @@ class Found:
     field: str = ""
     picks: Picks | None = None
     columns: tuple[str, ...] | None = None
+    levels: tuple[str, ...] = ()
 
     @property
     def units(self) -> str:
         """Units of its numbers."""
-        if self.field:
+        if self.field or self.levels:
             return ""
         return units_of_time(self.variable.dtype, self.variable.calendar) or self.variable.units
 
@@ -85,8 +89,33 @@ class Found:
         """The conversion to float64."""
         if self.field:
             return self.then
+        if self.levels:
+            return Indicators(self.levels)
         variable = self.variable
         return as_numbers(self.name, variable.dtype, variable.calendar, variable.note)
+
+
+def with_levels(found: Found, named: bool) -> Found:
+    """A column of categories, or of text that was named, as an input for each level it has."""
+    variable = found.variable
+    if found.field or found.levels or not (holds_levels(variable) or (named and is_text(variable))):
+        return found
+    levels = levels_of(variable) or ("",)  # a column without values, too, is looked at
+    return replace(found, columns=level_names(found.name, levels), levels=levels)
+
+
+def gathered(several: Iterable[Found]) -> list[Found]:
+    """Levels of one column that stand side by side as one: its text is looked at once."""
+    runs = groupby(several, key=lambda each: id(each.variable) if each.levels else each)
+    return [together(list(run)) for _, run in runs]
+
+
+def together(run: Sequence[Found]) -> Found:
+    """Levels of one column as one; a column that stands alone as it is."""
+    if len(run) == 1:
+        return run[0]
+    names = tuple(name for each in run for name in (each.columns or (each.name,)))
+    return replace(run[0], columns=names, levels=tuple(x for each in run for x in each.levels))
 
 
 Find = Callable[[str], Found]
@@ -165,7 +194,9 @@ def align(container: Container, y: Any, request: Request) -> Draft:
     asked = {"sample_weight": request.sample_weight, "by": request.by}
     given = {role: each for role, each in asked.items() if each is not None}
     others = {role: container.column(role, values) for role, values in given.items()}
-    inputs = container.inputs(request, targets or [], others.get("sample_weight"))
+    asked_for = container.inputs(request, targets or [], others.get("sample_weight"))
+    named = request.inputs is not None
+    inputs = gathered(with_levels(each, named) for each in asked_for)
     sizes = container.sizes(request, inputs, targets or [], y)
     if targets is None:
         targets = [container.on_grid("y", y, sizes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,7 +46,7 @@ class DaskFrame(Table):
 
     def placed(self, name: str, meta: Any, member: int, column: Any) -> Variable:
         """A variable of no rows, and where its values will be."""
-        variable = column_of(name, meta)
+        variable = replace(column_of(name, meta), levels=known_levels(meta))
         self.places[id(variable)] = (member, column)
         return variable
 
@@ -81,6 +82,15 @@ class DaskFrame(Table):
         return block_source(
             draft, members, [frame], lambda v: self.places[id(v)], wrap, request, packed=True
         )
+
+
+def known_levels(meta: Any) -> tuple[str, ...]:
+    """The categories of a column; none where Dask does not know them, and for other columns."""
+    from dask.dataframe.utils import has_known_categories
+
+    if str(meta.dtype) != "category" or not has_known_categories(meta):
+        return ()
+    return tuple(str(level) for level in meta.cat.categories)
 
 
 def as_frame(name: str, values: Any) -> Any:

@@ -20,6 +20,7 @@ from rff_stream.sources.columns import (
     plain_names,
 )
 from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import is_from, listed, suggestion
@@ -76,7 +77,7 @@ class Labelled:
         self.known: dict[str, Variable] = {}
 
     def find(self, name: str) -> Found:
-        """A variable, coordinate, dimension, virtual name or column u[level=500]."""
+        """A variable, coordinate, dimension, virtual name, column u[level=500], level sky=rain."""
         if name in self.data.variables or name in self.data.dims:
             return Found(name, self.variable(name))
         base, places = base_of(name)
@@ -88,6 +89,9 @@ class Labelled:
             check_field(name, stem, field, variable)
             return Found(name, variable, field)
         known = [str(each) for each in (*self.data.data_vars, *self.data.coords)]
+        level = split_level(name, known)
+        if level is not None:
+            return Found(name, self.variable(level[0]), levels=(level[1],))
         raise DataError(
             f"There is no {name!r} in the data set. A name is a variable, a coordinate or a "
             f'virtual name such as "time.dayofyear". {suggestion(name, known)}'

@@ -10,8 +10,16 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
-from rff_stream.sources.columns import Found, align, check_field, plain_names
+from rff_stream.sources.columns import (
+    Found,
+    align,
+    check_field,
+    gathered,
+    plain_names,
+    with_levels,
+)
 from rff_stream.sources.grid import GridSource
+from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import rechecked
 from rff_stream.sources.values import listed, suggestion
@@ -88,7 +96,7 @@ class Table:
         return self.known[name]
 
     def find(self, name: str) -> Found:
-        """A column, one of several t[0], or a virtual name time.dayofyear."""
+        """A column, one of several t[0], a virtual name time.dayofyear, or a level sky=rain."""
         if name in self.names:
             return self.whole(name)
         stem, bracket, place = name.removesuffix("]").rpartition("[")
@@ -99,6 +107,9 @@ class Table:
             variable = self.variable(stem)
             check_field(name, stem, field, variable)
             return Found(name, variable, field)
+        level = split_level(name, self.names)
+        if level is not None:
+            return Found(name, self.variable(level[0]), levels=(level[1],))
         raise DataError(f"There is no {name!r} in {self.what}. {suggestion(name, self.names)}")
 
     def has(self, name: str) -> bool:
@@ -117,17 +128,28 @@ class Table:
         KindError
             Strings, categories and other values that are no numbers: by the column's name.
         """
-        parts = [self.numbers(name) for name in names]
+        parts = [self.values(each) for each in gathered(self.find(name) for name in names)]
         if not parts:
             rows = self.variable(self.names[0]).shape[0] if self.names else 0
             return np.empty((rows, 0))
         return np.column_stack(parts)
 
+    def input_names(self, names: Sequence[str], named: bool) -> list[str]:
+        """Names of columns in memory, with a name for each level of one that has levels.
+
+        Columns of text have them where they were ``named``, those of categories always.
+        """
+        several = [with_levels(self.find(name), named) for name in names]
+        return [name for each in several for name in (each.columns or (each.name,))]
+
     def numbers(self, name: str) -> Array:
         """A column in memory as numbers."""
-        found = self.find(name)
+        return self.values(self.find(name))
+
+    def values(self, found: Found) -> Array:
+        """A column in memory as numbers, or one for each of its levels."""
         variable = found.variable
-        if variable.note.startswith("objects") and variable.dtype.kind == "O":
+        if not found.levels and variable.note.startswith("objects") and variable.dtype.kind == "O":
             try:
                 return variable.data.astype(np.float64)  # type: ignore[no-any-return]
             except (TypeError, ValueError):

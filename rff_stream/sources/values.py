@@ -228,7 +228,8 @@ def refusal(name: str, what: str) -> str:
     """Why values are no column of numbers, and what to do."""
     return (
         f"{name!r} holds {what}, but a column holds numbers or times: an argument must be a "
-        f"real number, not a string or another object. Encode it as numbers first, such as with "
+        f"real number, not a string or another object. Text that is named, inputs=[{name!r}, …], "
+        f"becomes an input for each level. Encode it as numbers first, such as with "
         f"make_column_transformer((OneHotEncoder(), [{name!r}]), remainder='passthrough') of "
         f"scikit-learn in a pipeline, or leave it out with inputs=[…]."
     )
@@ -290,7 +291,7 @@ def column_values(series: pandas.Series[Any]) -> Array:
         return series.astype("timedelta64[ns]").to_numpy()
     if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return series.to_numpy(dtype=object)
+    return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 
 
 def moments_in_time(series: pandas.Series[Any]) -> Array:
@@ -326,7 +327,9 @@ def arrow_values(chunks: Any, kind: Any) -> Array:
     column = pa.chunked_array(chunks, type=kind)
     types = pa.types
     if types.is_dictionary(kind):
-        return arrow_values(column.cast(kind.value_type).chunks, kind.value_type)
+        plain = pa.string() if types.is_string_view(kind.value_type) else kind.value_type
+        chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
+        return arrow_values(chunks, plain)
     if types.is_decimal(kind) or (types.is_integer(kind) and column.null_count):
         column = column.cast(pa.float64(), safe=False)
     elif types.is_boolean(kind) and column.null_count:

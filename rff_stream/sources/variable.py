@@ -60,6 +60,8 @@ class Variable:
         What it holds where the dtype does not say it: "categories".
     file : str
         Path of the file it is in, "" if unknown.
+    levels : tuple of str or None
+        Categories, where the values cannot be looked at before they are read; none if unknown.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Variable:
     labels: Mapping[str, Array] = field(default_factory=dict)
     note: str = ""
     file: str = ""
+    levels: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

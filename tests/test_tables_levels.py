@@ -1,0 +1,193 @@
+"""Categories and text as inputs of 0 and 1, one a level, in every kind of table."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from sklearn.model_selection import GridSearchCV
+
+import rff_stream as rs
+from rff_stream.errors import DataError
+from rff_stream.sources import Columns, open_source
+from rff_stream.sources.levels import MAX_LEVELS, Indicators
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+duckdb = pytest.importorskip("duckdb")
+
+N = 300
+NAMES = ("a", "sky=fog", "sky=rain", "sky=sun")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    """No word on how much so few columns resolve."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rs.NumericalWarning)
+        yield
+
+
+def text() -> Any:
+    """A frame whose column "sky" is text."""
+    rng = np.random.default_rng(0)
+    a, sky = rng.normal(size=N), rng.choice(["rain", "sun", "fog"], N)
+    y = np.sin(a) + 2.0 * (sky == "rain") - (sky == "fog") + 0.1 * rng.normal(size=N)
+    return pd.DataFrame({"a": a, "sky": sky, "y": y})
+
+
+def categories() -> Any:
+    return text().astype({"sky": "category"})
+
+
+def numbers() -> tuple[np.ndarray, np.ndarray]:
+    """What the inputs are: a, and one column of 0 and 1 a level."""
+    table = text()
+    levels = [table.sky == level for level in ("fog", "rain", "sun")]
+    return np.column_stack([table.a, *levels]).astype(float), table.y.to_numpy()
+
+
+def ridge(**choices: Any) -> rs.KernelRidge:
+    given: dict[str, Any] = {"n_components": 32, "length_scale": 1.0, "alpha": 0.1}
+    return rs.KernelRidge(**{**given, "random_state": 0, "progress": False, **choices})
+
+
+def parquet(path: Path, frame: Any) -> str:
+    frame.to_parquet(path / "x.parquet", row_group_size=70)
+    return str(path / "x.parquet")
+
+
+def csv(path: Path) -> str:
+    text().to_csv(path / "x.csv", index=False)
+    return str(path / "x.csv")
+
+
+def enum(path: Path) -> Any:
+    kind = "ENUM('fog', 'rain', 'snow', 'sun')"
+    return duckdb.sql(f"select a, sky::{kind} as sky, y from '{csv(path)}'")
+
+
+CATEGORIES: dict[str, Callable[[Path], Any]] = {
+    "pandas": lambda path: categories(),
+    "polars": lambda path: pl.from_pandas(text()).with_columns(pl.col("sky").cast(pl.Categorical)),
+    "polars lazy": lambda path: (
+        pl.from_pandas(text())
+        .lazy()
+        .with_columns(pl.col("sky").cast(pl.Enum(["fog", "rain", "snow", "sun"])))
+    ),
+    "Arrow": lambda path: pa.Table.from_pandas(categories()),
+    "DuckDB": enum,
+    "Parquet": lambda path: parquet(path, categories()),
+    "Dask": lambda path: dask_frame(categories()),
+}
+TEXT: dict[str, Callable[[Path], Any]] = {
+    "pandas": lambda path: text(),
+    "pandas objects": lambda path: text().astype({"sky": object}),
+    "polars": lambda path: pl.from_pandas(text()),
+    "Arrow": lambda path: pa.Table.from_pandas(text()),
+    "Parquet": lambda path: parquet(path, text()),
+    "CSV": csv,
+    "xarray": lambda path: xr.Dataset.from_dataframe(text()),
+}
+
+
+def dask_frame(frame: Any) -> Any:
+    return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
+
+
+@pytest.mark.parametrize("kind", CATEGORIES)
+def test_categories_are_inputs_of_0_and_1(kind: str, tmp_path: Path) -> None:
+    """The fit is that of scikit-learn's one-hot columns, and goes to every other container."""
+    X, (rows, y) = CATEGORIES[kind](tmp_path), numbers()
+    model, same = ridge().fit(X, "y"), ridge().fit(rows, y)
+    assert model.columns_.inputs == NAMES
+    exact = kind in ("pandas", "polars", "Arrow")  # others draw their pilot from blocks
+    close = {"rtol": 0.0 if exact else 1e-3, "atol": 0.0 if exact else 1e-3}
+    np.testing.assert_allclose(model.predict(text()), same.predict(rows), **close)
+    np.testing.assert_allclose(
+        np.asarray(model.predict(X)).ravel(), model.predict(text()), rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", TEXT)
+def test_text_has_levels_where_it_is_named(kind: str, tmp_path: Path) -> None:
+    X = TEXT[kind](tmp_path)
+    by_column = ridge().fit(X, "y", inputs=["a", "sky"])
+    by_level = ridge().fit(X, "y", inputs=list(NAMES))
+    assert by_column.columns_.inputs == by_level.columns_.inputs == NAMES
+    np.testing.assert_array_equal(by_column.predict(text()), by_level.predict(text()))
+    assert by_column.score(text(), text().y) > 0.9
+    with pytest.raises(DataError, match=r"'sky' holds (strings|objects).*inputs=\['sky', …\]"):
+        ridge().fit(X, "y")
+
+
+def test_a_level_that_the_fit_did_not_see_is_none_of_its_levels() -> None:
+    model, rows = ridge().fit(categories(), "y"), numbers()[0]
+    other = text().assign(sky="hail")
+    none = np.column_stack([rows[:, 0], np.zeros((N, 3))])
+    np.testing.assert_array_equal(model.predict(other), model.predict(table_of(none)))
+    assert model.partial_fit(other, "y").n_rows_ == 2 * N
+
+
+def table_of(rows: np.ndarray) -> Any:
+    return pd.DataFrame(rows, columns=list(NAMES))
+
+
+def test_a_missing_level_is_a_missing_value(tmp_path: Path) -> None:
+    gap = categories()
+    gap.loc[3, "sky"] = None
+    with pytest.raises(ValueError, match="NaN"):
+        ridge().fit(gap, "y")
+    assert ridge(missing_rows="drop").fit(gap, "y").n_rows_ == N - 1
+    stored = parquet(tmp_path, gap)
+    with pytest.raises(DataError, match="'sky=fog' holds 1 NaN"):
+        ridge().fit(stored, "y")
+    assert ridge(missing_rows="drop").fit(stored, "y").n_rows_ == N - 1
+    found = Indicators(("x", "y"))(np.array(["x", None, np.nan, "z"], object))
+    np.testing.assert_array_equal(found, [[1, 0], [np.nan] * 2, [np.nan] * 2, [0, 0]])
+    masked = text().astype({"sky": "string"})
+    masked.loc[3, "sky"] = pd.NA
+    model = ridge(missing_rows="drop").fit(masked, "y", inputs=["a", "sky"])
+    assert model.n_rows_ == N - 1
+
+
+def test_levels_are_kept_with_a_model_and_across_folds(tmp_path: Path) -> None:
+    model = ridge().fit(categories(), "y")
+    model.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(text()), model.predict(text()))
+    assert again.update(categories(), "y").n_rows_ == 2 * N
+    search = GridSearchCV(ridge(), {"alpha": [0.1, 1.0]}, cv=3)
+    assert search.fit(categories()[["a", "sky"]], text().y).best_score_ > 0.9
+
+
+def test_numbers_and_flags_may_be_categories() -> None:
+    frame = pd.DataFrame({"k": pd.Categorical([3, 1, 3, 2]), "f": pd.Categorical([True] * 4)})
+    columns = ("f=True", "k=1", "k=2", "k=3")
+    for X in (frame, pa.Table.from_pandas(frame)):
+        source = open_source(X)
+        assert set(source.columns.inputs) == set(columns)
+        fitted = open_source(X, columns=Columns(columns))
+        rows = next(iter(fitted.reader.read(((0, 4),), *fitted.arguments(((0, 4),)))))
+        np.testing.assert_array_equal(rows.x, [[1, 0, 0, 1], [1, 1, 0, 0], [1, 0, 0, 1],
+                                               [1, 0, 1, 0]])  # fmt: skip
+
+
+def test_too_many_levels_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    frame = text().assign(sky=pd.Categorical([f"s{i % (MAX_LEVELS + 1)}" for i in range(N)]))
+    for X in (frame, parquet(tmp_path, frame)):
+        with pytest.raises(DataError, match=r"more than 64 levels.*'sky=….*TargetEncoder"):
+            ridge().fit(X, "y")
+        assert ridge().fit(X, "y", inputs=["a", "sky=s1"]).n_features_in_ == 2
+    unknown = dask_frame(text()).astype({"sky": "category"})
+    with pytest.raises(DataError, match=r"not known before.*categorize\(columns=\['sky'\]\)"):
+        ridge().fit(unknown, "y")
+    mixed = text().assign(sky=["fog", 1.5] * (N // 2))
+    with pytest.raises(DataError, match=r"'sky' holds 1.5, a float, beside text"):
+        ridge().fit(mixed, "y", inputs=["a", "sky"])
