@@ -12,7 +12,6 @@ sys.modules["fcntl"] = sys.modules["resource"] = None
 absent = "O_DIRECTORY O_NOFOLLOW O_NONBLOCK O_CLOEXEC sysconf sched_getaffinity"
 for name in absent.split():
     delattr(os, name)
-os.supports_dir_fd = set()
 import rff_stream as rs
 x = np.linspace(0, 6, 300)[:, None]
 model = rs.KernelRidge(n_components=32, random_state=0, progress=False).fit(x, np.sin(x[:, 0]))

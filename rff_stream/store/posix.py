@@ -16,6 +16,7 @@ __all__ = ["DIRECTORY", "NOFOLLOW", "NONBLOCK", "check_posix", "lock", "memory_l
 DIRECTORY: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+IS_POSIX = hasattr(os, "O_DIRECTORY") and hasattr(os, "O_NOFOLLOW")
 
 
 def check_posix(place: str) -> None:
@@ -26,7 +27,7 @@ def check_posix(place: str) -> None:
     ModelError
         Naming the place and the system.
     """
-    if os.open in os.supports_dir_fd and os.name == "posix":
+    if IS_POSIX:
         return
     raise ModelError(
         f"{place} is on a local disk of {sys.platform}, but stores and models on a local disk need "
