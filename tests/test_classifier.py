@@ -21,8 +21,8 @@ from sklearn.utils.class_weight import compute_class_weight
 import rff_stream as rs
 from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.classify import almost_left_out, sampled, squared, squared_by_folds
-from rff_stream.answers.descent import Point, minimise
-from rff_stream.answers.losses import SquaredHinge, loss_for
+from rff_stream.answers.descent import Descent, Point, minimise
+from rff_stream.answers.losses import SquaredHinge, loss_for, value_and_slope
 from rff_stream.answers.penalised import penalised
 from rff_stream.families import whole_classes
 from rff_stream.moments.classes import ClassMoments
@@ -386,13 +386,61 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
     z = model.features_(pilot.x).astype(float)[:, : R // 2]
     z, y = z * np.sqrt(2 * model.features_.prior()[0]), pilot.y.argmax(axis=1)
     held = np.arange(len(z)) % 4 == 0
-    for alpha, score in zip(found.alphas, found.scores[0, 0, :, 0], strict=True):
-        if 1e-3 <= alpha <= 1.0:
+    scores = found.scores[0, 0, :, 0]
+    assert np.isfinite(scores).sum() >= 4, "one that is best, and two that are worse"
+    for alpha, score in zip(found.alphas, scores, strict=True):
+        if alpha >= 1e-3 and np.isfinite(score):
             exact = LogisticRegression(C=1 / alpha, tol=1e-8, solver="newton-cg", max_iter=1000)
             exact.fit(z[~held], y[~held])
             # The training loss is within TOL²/2 of its least; scores move by about TOL.
             expected = log_loss(y[held], exact.predict_proba(z[held]))
             assert score == pytest.approx(expected, abs=loss_penalty.TOL)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("name", ["logistic", "squared_hinge"])
+def test_value_and_slope_together_are_those_of_the_loss(name, n_classes, rng):
+    loss = loss_for(name, n_classes)
+    F = rng.normal(size=(40, 1 if n_classes == 2 else n_classes)) * [[1.0]] * 30
+    codes = rng.integers(n_classes, size=40)
+    value, slope = value_and_slope(loss, F, codes)
+    np.testing.assert_allclose(value, loss.value(F, codes), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(slope, loss.slope(F, codes), rtol=1e-13, atol=1e-15)
+
+
+def test_products_of_float32_find_the_same_classifier(rng, monkeypatch):
+    """Descents of either precision stop at other places near the minimum: ten times tol²/2."""
+    X, y = rings(rng, 800, 3)
+    choices: Any = {"alpha": 0.01, "tol": 1e-3, **QUIET, "n_components": 300}
+    single = rs.KernelClassifier("logistic", **choices).fit(X, y)
+    monkeypatch.setattr("rff_stream.statistics.loss.LEAST_TOL", np.inf)
+    double = rs.KernelClassifier("logistic", **choices).fit(X, y)
+    assert single.objective_[-1] == pytest.approx(
+        double.objective_[-1], abs=5 * choices["tol"] ** 2
+    )
+    np.testing.assert_allclose(single.predict_proba(X), double.predict_proba(X), atol=5e-3)
+
+
+@pytest.mark.parametrize("best", [0, 3, 4, 5, 12])
+def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkeypatch):
+    """Along a loss with one minimum, at as few penalties as show that it is one."""
+    asked: list[int] = []
+
+    def mean_loss(statistic, linear, rows):
+        return float(abs(asked[-1] - best))
+
+    def descend(sums, statistic, problem, start, **limits):
+        asked.append(int(np.flatnonzero(problem.alpha == loss_penalty.ALPHAS)[0]))
+        theta = np.zeros((problem.system.n_features + 1, 3))
+        yield Descent(Point(theta, 0.0, theta), 0.0, 0, True)
+
+    monkeypatch.setattr(loss_penalty, "_mean_loss", mean_loss)
+    monkeypatch.setattr(loss_penalty, "descents", descend)
+    monkeypatch.setattr(loss_penalty, "FEW_ROWS", 0)
+    X, y = rings(rng, 100, 3)
+    model = rs.KernelClassifier("logistic", max_passes=1, tol=1e3, **QUIET).fit(X, y)
+    assert model.alpha_ == loss_penalty.ALPHAS[best]
+    assert len(asked) == len(set(asked)) <= 6 + abs(best - 4)
 
 
 def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):

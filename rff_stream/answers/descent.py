@@ -83,6 +83,7 @@ def minimise(
     tol: float,
     max_passes: int,
     first_steps: tuple[float, ...] = FIRST_STEPS,
+    later_steps: tuple[float, ...] = STEPS,
 ) -> Iterator[Descent]:
     """Descents after each pass, until the decrement is at most ``tol`` or passes are used up.
 
@@ -95,8 +96,8 @@ def minimise(
     tol : float
         In units of the square root of the objective.
     max_passes : int
-    first_steps : tuple of float
-        Step lengths of the first pass.
+    first_steps, later_steps : tuple of float
+        Step lengths of the first pass, and of the others.
 
     Yields
     ------
@@ -120,7 +121,7 @@ def minimise(
             return
         found = probe(state.point.theta, direction, steps)
         better = _lowest(state.point, found, steps, slope)
-        steps = STEPS if better is not None else tuple(t / SHRINK for t in steps)
+        steps = later_steps if better is not None else tuple(t / SHRINK for t in steps)
         state = _moved(state, better)
         if better is None and max(steps) < np.finfo(float).eps:
             yield replace(state, converged=True)  # no step changes the value: rounding

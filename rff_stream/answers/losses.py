@@ -16,7 +16,16 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.regression_losses import NEAR, rounded, rounded_curvature, rounded_slope
 from rff_stream.moments.classes import one_hot
 
-__all__ = ["LOSSES", "Hinge", "Logistic", "Loss", "RowLoss", "SquaredHinge", "loss_for"]
+__all__ = [
+    "LOSSES",
+    "Hinge",
+    "Logistic",
+    "Loss",
+    "RowLoss",
+    "SquaredHinge",
+    "loss_for",
+    "value_and_slope",
+]
 
 
 class RowLoss(Protocol):
@@ -223,6 +232,19 @@ class Hinge:
     def _short(self, F: Float64, codes: Array) -> Float64:
         """1 − sf (m, K)."""
         return 1 - _sides(codes, self.n_classes) * F
+
+
+def value_and_slope(loss: RowLoss, F: Float64, y: Array) -> tuple[Float64, Float64]:
+    """ℓ (m,) and ∂ℓ/∂f (m, K), with one exponential for each score where the loss has some."""
+    if not isinstance(loss, Multinomial):
+        return loss.value(F, y), loss.slope(F, y)
+    rows, highest = np.arange(len(F)), F.max(axis=1)
+    slope = np.exp(F - highest[:, None])
+    total = slope.sum(axis=1)
+    value = np.log(total) + highest - F[rows, y]
+    slope /= total[:, None]
+    slope[rows, y] -= 1.0
+    return value, slope
 
 
 LOSSES = ("logistic", "squared_hinge")
