@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,19 @@ def test_other_criteria_are_tested_in_gaps_too(alpha: str) -> None:
     with pytest.warns(NumericalWarning, match="between the data, predictions would swing"):
         model = rs.KernelRidge(alpha=alpha, **choices).fit(x, y)
     assert model.alpha_ > 10 * model.selection_.best.alpha
+
+
+@pytest.mark.parametrize("values", [2, 3, 5])
+@pytest.mark.parametrize("d", [1, 2])
+def test_inputs_of_few_values_have_no_empty_block(values: int, d: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(values, size=(600, d)).astype(float)
+    y = x[:, 0] ** 2 + 0.1 * rng.normal(size=600)
+    model = rs.KernelRidge(n_components=64, **QUIET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)
+        model.fit(x, y)
+    assert model.score(x, y) > 0.9
 
 
 def test_kind_data_keep_the_very_answer() -> None:

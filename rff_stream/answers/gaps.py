@@ -144,12 +144,15 @@ def gap_test(
     """
     blocks = _Blocks.of(np.asarray(Z, np.float64) * np.sqrt(prior), np.asarray(y, np.float64), w)
     x = np.asarray(x, np.float64)
-    halvings = [_Halving.of(block_of_rows(x, k), worse, x, y, w) for k, worse in WORSE.items()]
-    other = _Halving.of(block_of_rows(x, *LARGE), np.inf, x, y, w)
+    sizes = [*((levels, 0, worse) for levels, worse in WORSE.items()), (*LARGE, np.inf)]
+    cuts = [(block_of_rows(x, levels, seed), worse) for levels, seed, worse in sizes]
+    halvings = [_Halving.of(block, worse, x, y, w) for block, worse in cuts if _are_parts(block)]
+    if not halvings:
+        return tuple(GapTest(float(a), np.nan, np.nan, float(a), np.nan) for a in alpha)
     tests = []
     for t, asked in enumerate(map(float, alpha)):
         test, fit = GapTest(asked, np.nan, np.nan, asked, np.nan), blocks.fit(t, asked)
-        for halving in halvings:
+        for halving in (each for each in halvings if each.worse < np.inf):
             chosen, error = test.least_alpha, fit.error(halving.block)
             trend_error, bound, least = float(halving.trend_error[t]), halving.bound(t), error
             if error > max(halving.worse * trend_error, bound):
@@ -157,10 +160,15 @@ def gap_test(
             if test.is_safe or chosen > test.least_alpha:
                 fit = fit if chosen == test.least_alpha else blocks.fit(t, chosen)
                 test = GapTest(asked, error, trend_error, chosen, least)
-        left = [(fit.error(each.block), each.bound(t)) for each in (*halvings, other)]
+        left = [(fit.error(each.block), each.bound(t)) for each in halvings]
         worst, bound = max(left, key=lambda pair: pair[0] / max(pair[1], np.finfo(float).tiny))
         tests.append(replace(test, left_error=worst, left_trend_error=bound))
     return tuple(tests)
+
+
+def _are_parts(block: Array) -> bool:
+    """Whether no fold holds most of the rows, as happens where inputs have few distinct values."""
+    return bool(np.bincount(block % FOLDS).max() <= len(block) / 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,6 +277,8 @@ class _Fit:
         missed = 0.0 if self.matrix.size else np.inf
         for fold in range(FOLDS if self.matrix.size else 0):
             out = np.flatnonzero(block == fold)
+            if not len(out):
+                continue
             factor, info = lapack.dpotrf(self._system(out), lower=1, overwrite_a=1)
             if info:
                 return np.inf
