@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import multiprocessing
 import os
 import threading
@@ -15,9 +17,10 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.errors import ClusterError
+from rff_stream.errors import ClusterError, NumericalWarning
 from rff_stream.execution import leaf
 from rff_stream.execution.leaf import check_same, versions_question
+from rff_stream.execution.watchdog import WatchedPool
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,18 @@ def test_a_slow_pass_that_moves_is_no_stall():
         fit(lazy, da.from_array(y, chunks=100))
 
 
+def test_a_pool_that_nobody_holds_is_not_watched():
+    """An interrupt may come after the thread was started and before the with block."""
+    with dask.config.set({"rff-stream.stall-warning": 0.04, "rff-stream.stall-timeout": 60}):
+        pool = WatchedPool("nothing", 1)
+        pool.__enter__()
+        thread = pool._thread
+        del pool
+        gc.collect()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("package", ["rff_stream", "numpy", "scipy"])
 def test_a_leaf_is_refused_where_versions_differ(package):
     check_same(versions_question()())
@@ -144,3 +159,17 @@ def test_a_worker_that_joins_later_with_other_versions_is_refused(client, monkey
             with pytest.raises(ClusterError, match=r"has numpy 0\.1, but the fit runs with"):
                 fit()
         assert np.array_equal(fit(), expected)
+
+
+def test_workers_that_run_other_machine_code_are_said(client, monkeypatch):
+    """Whenever they joined: every leaf tells what it ran on."""
+    with dask.config.set(scheduler=client):
+        x, y = rows(200_000)  # four leaves
+        lazy = da.from_array(x, chunks=(50_000, 2)), da.from_array(y, chunks=50_000)
+        expected = fit(*lazy)
+        kinds = itertools.cycle(["openblas 0.3 Haswell", "openblas 0.3 SkylakeX"])
+        monkeypatch.setattr(leaf, "own_kernels", lambda: next(kinds))
+        words = r"2 kinds of machine code: openblas 0\.3 Haswell \(as on .*SkylakeX"
+        with pytest.warns(NumericalWarning, match=words):
+            coefficients = fit(*lazy)
+    assert np.allclose(coefficients, expected)

@@ -43,6 +43,27 @@ def versions_question() -> Callable[[], dict[str, str | None]]:
 own_versions = functools.cache(versions_question())
 
 
+@functools.cache
+def own_kernels() -> str:
+    """The machine code that NumPy and its BLAS run here; other code rounds otherwise.
+
+    ``OPENBLAS_CORETYPE`` and the processor decide it, not the versions.
+    """
+    from threadpoolctl import threadpool_info
+
+    blas = {
+        f"{each['internal_api']} {each['version']} {each.get('architecture', '')}".strip()
+        for each in threadpool_info()
+        if each["user_api"] == "blas"
+    }
+    try:
+        from numpy.lib.introspect import opt_func_info
+    except ImportError:  # before NumPy 2.1
+        return ", ".join(sorted(blas))
+    cosine = opt_func_info(func_name="^cos$").get("cos", {}).get("ff", {})
+    return ", ".join([*sorted(blas), f"NumPy {cosine.get('current') or 'baseline'}"])
+
+
 def check_same(versions: Mapping[str, str | None]) -> None:
     """Refuse to compute here what was planned with other versions: a worker may join late."""
     mine = own_versions()
@@ -65,13 +86,23 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A statistic's value and the rows that were looked at for it, missing ones included."""
+    """A statistic's value and the rows that were looked at for it, missing ones included.
+
+    Parameters
+    ----------
+    value : value that adds up
+    seen : int
+    kernels : mapping of str to str
+        Where leaves ran in other processes: :func:`own_kernels`, each with one host.
+    """
 
     value: Any
     seen: int
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.value + other.value, self.seen + other.seen)
+        kernels = {**other.kernels, **self.kernels}
+        return type(self)(self.value + other.value, self.seen + other.seen, kernels)
 
     def __sizeof__(self) -> int:
         return int(self.value.__sizeof__()) + 64
@@ -119,7 +150,8 @@ class Job:
                     places = self._places(leaf, rows)
                     sink.add(rows, places if rows.keep is None else places[rows.keep])
                     seen += rows.n_slab
-            return Tally(sink.result(), seen)
+            kernels = {own_kernels(): socket.gethostname()} if self.versions else {}
+            return Tally(sink.result(), seen, kernels)
 
     def _places(self, leaf: Leaf, rows: Rows) -> Array:
         """Places of a slab: in the order of the leaves, or of the grid where one is given."""

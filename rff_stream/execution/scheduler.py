@@ -11,6 +11,7 @@ import multiprocessing.pool
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -21,7 +22,7 @@ import dask
 from dask.local import MultiprocessingPoolExecutor
 from dask.task_spec import Task, TaskRef
 
-from rff_stream.errors import ClusterError, PlanError
+from rff_stream.errors import ClusterError, NumericalWarning, PlanError
 from rff_stream.execution.checkpoints import Keeper
 from rff_stream.execution.graph import (
     Graph,
@@ -164,6 +165,7 @@ class Pass:
                         keeper.write(total)
         tally = total.total()
         assert tally is not None
+        warn_of_kernels(tally.kernels)
         return tally
 
     def _in_threads(
@@ -233,6 +235,21 @@ class Pass:
         pool, threads = dask.config.get("pool", None), self._threads or thread_count()
         with WatchedPool(words, threads, as_executor(pool)) as watched:
             return list(get(dict(tasks), list(keys), pool=watched))
+
+
+def warn_of_kernels(kernels: Mapping[str, str]) -> None:
+    """Warn where workers, late ones included, ran other machine code: bits then vary."""
+    if len(kernels) < 2:
+        return
+    words = "; ".join(f"{code} (as on {host})" for code, host in sorted(kernels.items()))
+    warnings.warn(
+        f"Workers of this cluster ran {len(kernels)} kinds of machine code: {words}. Sums are "
+        "right to rounding, but their last bits depend on which worker read which rows. Use "
+        "workers with one kind of processor, or set OPENBLAS_CORETYPE and "
+        "NPY_DISABLE_CPU_FEATURES to the same values on all of them.",
+        NumericalWarning,
+        stacklevel=2,
+    )
 
 
 def as_executor(pool: Any) -> Executor | None:

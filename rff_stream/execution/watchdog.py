@@ -6,6 +6,7 @@ import contextvars
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, InvalidStateError, ThreadPoolExecutor
 from types import TracebackType
@@ -48,7 +49,9 @@ class WatchedPool:
         self._waiting: dict[Future[Any], str] = {}
         self._done = threading.Event()
         self._last = time.monotonic()
-        self._thread = threading.Thread(target=self._watch, name="rff-watch", daemon=True)
+        # The thread ends with the pool, even where an interrupt comes before the with block.
+        watch = (weakref.ref(self), self._done)
+        self._thread = threading.Thread(target=_watch, args=watch, name="rff-watch", daemon=True)
 
     def submit(self, function: Callable[..., Any], tasks: Any) -> Future[Any]:
         """Run some tasks of a graph; what is given back can be given up."""
@@ -73,17 +76,16 @@ class WatchedPool:
         except InvalidStateError:  # given up meanwhile
             return
 
-    def _watch(self) -> None:
-        every, limit = seconds("stall-warning", 60), seconds("stall-timeout", 1800)
-        said = self._last
-        while not self._done.wait(min(every, limit) / 4):
-            now = time.monotonic()
-            waited = now - self._last
-            if waited > limit:
-                self._give_up(waited)
-            elif waited > every and now - said > every / 4:
-                said = now
-                logger.warning("still waiting for %s after %.0f s", self._words, waited)
+    def _look(self, every: float, limit: float, said: float) -> float:
+        """Warn or give up where it is time; returns when the last warning was."""
+        now = time.monotonic()
+        waited = now - self._last
+        if waited > limit:
+            self._give_up(waited)
+        elif waited > every and now - said > every / 4:
+            logger.warning("still waiting for %s after %.0f s", self._words, waited)
+            return now
+        return said
 
     def _give_up(self, waited: float) -> None:
         for given, key in list(self._waiting.items()):
@@ -111,3 +113,15 @@ class WatchedPool:
         self._done.set()
         if self._own:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _watch(pool: weakref.ref[WatchedPool], done: threading.Event) -> None:
+    """Look at a pool until it is done, or nobody holds it any more."""
+    every, limit = seconds("stall-warning", 60), seconds("stall-timeout", 1800)
+    said = time.monotonic()
+    while not done.wait(min(every, limit) / 4):
+        watched = pool()
+        if watched is None:
+            return
+        said = watched._look(every, limit, said)
+        del watched
