@@ -160,14 +160,14 @@ def test_old_data_that_are_about_to_be_committed_are_not_collected(tmp_path, mon
         MomentStore.open(tmp_path / "S.zarr").gc()
         return original(self, name, data)
 
-    check = Log._check_own
+    hold = local.LocalFiles.hold
 
-    def aged(self: Log, entry: Any, files: Any) -> None:
+    def aged(self: Any, folder: str) -> Any:
         for path in (tmp_path / "S.zarr/data").rglob("*"):
             os.utime(path, (0, 0))
-        check(self, entry, files)
+        return hold(self, folder)
 
-    monkeypatch.setattr(Log, "_check_own", aged)
+    monkeypatch.setattr(local.LocalFiles, "hold", aged)
     monkeypatch.setattr(local.LocalFiles, "create", collected_first)
     assert store.append("b", batch(ord("b")))
     assert same_moments(MomentStore.open(tmp_path / "S.zarr").total(), expected_total("ab"))

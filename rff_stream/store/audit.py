@@ -10,7 +10,7 @@ from rff_stream.errors import ModelError
 from rff_stream.store.cached_answers import ANSWERS, answer_log, find_answer, find_name
 from rff_stream.store.contents import read_batch, read_root
 from rff_stream.store.entries import Entry
-from rff_stream.store.files import Files
+from rff_stream.store.files import CLAIMS, Files
 from rff_stream.store.log import Log, entry_name
 
 __all__ = ["verify_store"]
@@ -70,6 +70,9 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
     gone = {batch.data: batch.number for batch in state.gone.values()}
     answer = find_name(log, state.live.values())
     removed: list[str] = []
+    for name in log.files.sizes(CLAIMS):
+        if log.files.age(name) > older_than:  # its process was killed
+            log.files.remove(name)
 
     def remove(name: str) -> None:
         log.files.remove(name)
@@ -78,8 +81,11 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
     for data in log.files.folders("data"):
         folder = f"data/{data}"
         since = [entry_name(gone[data])] if data in gone else list(log.files.sizes(folder))
-        if data not in live and all(log.files.age(name) > older_than for name in since or [folder]):
-            remove(folder)  # at once: its writer may go on, and makes it young first
+        if data in live or any(log.files.age(name) <= older_than for name in since or [folder]):
+            continue
+        with log.files.hold(folder) as free:  # its writer may go on, and holds it first
+            if free and data not in {batch.data for batch in log.current().live.values()}:
+                remove(folder)
     for name in log.files.folders(ANSWERS):
         folder = f"{ANSWERS}/{name}"
         kept = name in (log.first.answers, answer)

@@ -11,6 +11,9 @@ from rff_stream.errors import ModelError
 
 __all__ = ["Files", "cannot_write"]
 
+CLAIMS = "claims"
+"""Folder of objects in a bucket: each says that a process commits or removes some data."""
+
 
 class Files(Protocol):
     """Files under one root, by names such as ``log/00000000000000000000/zarr.json``.
@@ -69,8 +72,8 @@ class Files(Protocol):
         """Whether a root that a killed writer had moved aside has its name again."""
         ...
 
-    def renew(self, name: str) -> None:
-        """Set the age of a file to 0, where that can be done."""
+    def hold(self, folder: str) -> contextlib.AbstractContextManager[bool]:
+        """Keep old data for one process, to commit or to remove them; False: another has them."""
         ...
 
     def pinned(self) -> contextlib.AbstractContextManager[Files]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from rff_stream.errors import ModelError
@@ -188,32 +188,34 @@ class Log:
         data, name = entry.to_bytes(), entry_name(entry.number)
         if self.last >= 0:  # what this entry builds on must outlive it
             files.settle([entry_name(self.last)])
-            self._check_own(entry, files)
-        # An answer that was lost on its way leaves our own bytes there.
-        if not files.create(name, data) and files.find(name, MAX_JSON) != data:
-            return False
-        if self.last >= 0:
-            self._check_place(name, files)
+        held = nullcontext(True) if entry.data is None else files.hold(f"data/{entry.data}")
+        with held as free:
+            if self.last >= 0:
+                self._check_own(entry, files, free)
+            # An answer that was lost on its way leaves our own bytes there.
+            if not files.create(name, data) and files.find(name, MAX_JSON) != data:
+                return False
+            if self.last >= 0:
+                self._check_place(entry, files)
         self._take(entry.number, data)
         return True
 
-    def _check_own(self, entry: Entry, files: Files) -> None:
+    def _check_own(self, entry: Entry, files: Files, free: bool) -> None:
         """Refuse to commit data that were removed while their writer stood still."""
         if entry.data is None:
             return
         folder = f"data/{entry.data}"
         own = {name: size for name, (size, _) in entry.files.items() if name.startswith(folder)}
-        with contextlib.suppress(ModelError):  # absent: the listing says so
-            files.renew(f"{folder}/zarr.json")  # from now on too young to be collected
-        if files.sizes(folder) != own:
+        if not free or files.sizes(folder) != own:
             raise ModelError(
                 f"{self.files.place}/{folder} is not as it was written for the batch {entry.id!r}: "
                 "files that no commit names are removed when they are a day old (gc). Nothing was "
                 "committed; append the batch again."
             )
 
-    def _check_place(self, name: str, files: Files) -> None:
-        """Take an entry back that was written as the store was replaced."""
+    def _check_place(self, entry: Entry, files: Files) -> None:
+        """Remove an entry that was written as the store was replaced, or its data removed."""
+        name = entry_name(entry.number)
         try:
             known = {entry_name(n): MAX_JSON for n in {0, self.last}}
             self._check_same(files.find_all(known))
@@ -222,7 +224,8 @@ class Log:
                     f"{self.files.place} was replaced during a commit. What is there now is as "
                     "its writer left it, and the commit is not in it; open or load it again."
                 )
-        except Replaced:
+            self._check_own(entry, files, True)
+        except ModelError:
             files.remove(name)
             raise
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import fsspec
 
 from rff_stream.errors import ModelError
-from rff_stream.store.files import damaged
+from rff_stream.store.files import CLAIMS, damaged
 from rff_stream.words import redacted
 
 __all__ = ["RemoteFiles"]
@@ -139,8 +139,17 @@ class RemoteFiles:
         """Nothing is moved in an object store."""
         return False
 
-    def renew(self, name: str) -> None:
-        """An object keeps its time."""
+    @contextlib.contextmanager
+    def hold(self, folder: str) -> Iterator[bool]:
+        """By an object that only one process can create: an object keeps its time."""
+        name, own = f"{CLAIMS}/{folder.replace('/', '-')}", uuid.uuid4().hex.encode()
+        # The answer to a put may be lost and the put repeated: then our own bytes are there.
+        first = self.create(name, own) or self.find(name, len(own)) == own
+        try:
+            yield first
+        finally:
+            if first:
+                self.remove(name)
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[RemoteFiles]:
