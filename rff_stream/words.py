@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["USER", "format_bytes", "format_seconds", "printable", "redacted"]
+__all__ = ["USER", "cause_words", "format_bytes", "format_seconds", "printable", "redacted"]
 
 USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 """What stands before the @ of a URL. A secret may hold a slash, a path an @."""
@@ -40,3 +40,20 @@ def printable(text: str) -> str:
 def redacted(url: str) -> str:
     """A URL without user, password and query."""
     return re.sub(r"\?.*$", "?…", re.sub(f"://{USER}", "://…@", url))
+
+
+def cause_words(error: BaseException) -> str:
+    """An error of a library in one line without secrets: its type, text, and a service's code.
+
+    Services answer with codes such as ``ExpiredToken``, which file systems put into a cause.
+    """
+    text = redacted(str(getattr(error, "strerror", None) or error))
+    words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": ")
+    seen: BaseException | None = error
+    while seen is not None:
+        answer = getattr(seen, "response", None)
+        code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+        if code and str(code) not in words:
+            return f"{words} ({code})"
+        seen = seen.__cause__ or seen.__context__
+    return words

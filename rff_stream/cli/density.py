@@ -305,7 +305,8 @@ def fitted_and_written(
         fit(made, data, selection, seed)
         seconds = time.monotonic() - started
         if model is not None:
-            made.save(model, overwrite=overwrite)
+            remote = selection.storage_options if "://" in model else None
+            made.save(model, overwrite=overwrite, storage_options=remote)
         if path is not None and output is not None:
             found = answers(made, objects.opened(places or data), selection.storage_options)
             predictions.write_predictions(

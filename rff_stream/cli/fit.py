@@ -107,7 +107,8 @@ def fit(
             fitted, seconds = resume.fitted_at(model, overwrite, run)
             facts, lines = summary.of_fit(fitted, seconds)
             if model is not None:
-                fitted.save(model, moments=moments, overwrite=overwrite)
+                remote = selection.storage_options if "://" in model else None
+                fitted.save(model, moments=moments, overwrite=overwrite, storage_options=remote)
                 resume.finish(model)
                 facts, lines = facts | {"model": redacted(model)}, [*lines, ("saved", model)]
             else:

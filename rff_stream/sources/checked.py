@@ -25,7 +25,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from rff_stream.errors import DataError
-from rff_stream.words import redacted
+from rff_stream.words import cause_words, redacted
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["CheckedStore", "ChunkError", "Listing"]
 
 READ_TIMEOUT = 600.0
-"""Seconds after which one read of a chunk is given up."""
+"""Seconds for one read of a chunk, its retries included."""
+
+METADATA_TIMEOUT = 60.0
+"""The same for metadata, which are small and are read first: an address that is dead ends here."""
 
 RETRIES = 3
 
@@ -135,7 +138,12 @@ class CheckedStore(WrapperStore[Store]):
         Shared by copies of the store; arrays without a rule take ``default``.
     default : ChunkRule
     timeout : float
-        Seconds for one read.
+        Seconds for one read of a chunk.
+
+    Notes
+    -----
+    Zarr reads several keys at once, and after the first failure nobody waits for the others. They
+    are stopped, or the loop would complain about each of them when the process ends.
     """
 
     def __init__(
@@ -153,12 +161,14 @@ class CheckedStore(WrapperStore[Store]):
         self.timeout = timeout
         self.counts: Counter[str] = Counter()
         self.trace: set[str] | None = None
+        self._reads: set[asyncio.Task[Any]] = set()
+        self._failure = ""
 
     def _with_store(self, store: Store) -> Self:
         return type(self)(store, self.name, self.rules, self.default, self.timeout)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"counts": Counter(), "trace": None}
+        return self.__dict__ | {"counts": Counter(), "trace": None, "_reads": set()}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CheckedStore) and bool(self._store == other._store)
@@ -205,17 +215,55 @@ class CheckedStore(WrapperStore[Store]):
     async def attempts(
         self, key: str, prototype: BufferPrototype, part: ByteRequest | None
     ) -> Buffer | None:
-        """The read, tried again after errors that may pass."""
-        for attempt in range(RETRIES + 1):
+        """The read, tried again after errors that may pass; a failure stops the other reads."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._reads.add(task)
+        try:
+            read = self._try_again(key, prototype, part)
+            return await asyncio.wait_for(read, self._limit(key))
+        except asyncio.CancelledError:
+            if not self._failure:
+                raise
+            raise ChunkError(self._failure) from None
+        except DataError:
+            raise
+        except Exception as cause:
+            error = ChunkError(self.unreadable(key, cause))
+            self._reads.discard(task)
+            await self._stop_others(str(error))
+            raise error from cause
+        finally:
+            self._reads.discard(task)
+
+    async def _try_again(
+        self, key: str, prototype: BufferPrototype, part: ByteRequest | None
+    ) -> Buffer | None:
+        for attempt in range(RETRIES):
             try:
-                read = self._store.get(key, prototype, part)
-                return await asyncio.wait_for(read, self.timeout)
-            except OSError as cause:
-                if isinstance(cause, FINAL) or attempt == RETRIES:
-                    raise ChunkError(self.unreadable(key, cause)) from cause
+                return await self._store.get(key, prototype, part)
+            except FINAL:
+                raise
+            except OSError:
                 self.counts["retries"] += 1
                 await asyncio.sleep(BACKOFF * 4**attempt)
-        return None
+        return await self._store.get(key, prototype, part)
+
+    async def _stop_others(self, failure: str) -> None:
+        """Cancel the reads that still run, and wait until they have ended."""
+        loop = asyncio.get_running_loop()
+        others = {task for task in self._reads if task.get_loop() is loop}
+        if not others:
+            return
+        self._failure = failure
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=1)
+        self._failure = ""
+
+    def _limit(self, key: str) -> float:
+        metadata = key.rpartition("/")[2] in METADATA
+        return min(self.timeout, METADATA_TIMEOUT) if metadata else self.timeout
 
     def check_regular(self, key: str) -> None:
         """On a local disk, what stands in a chunk's place is a file."""
@@ -258,12 +306,14 @@ class CheckedStore(WrapperStore[Store]):
             why = f"is cut short or overwritten: {len(found)} bytes, but its header says {said}"
             raise ChunkError(self.message(key, why, REWRITE))
 
-    def unreadable(self, key: str, cause: OSError) -> str:
+    def unreadable(self, key: str, cause: Exception) -> str:
         """Why a chunk could not be read."""
         if isinstance(cause, TimeoutError):
-            return self.message(key, f"was not read within {self.timeout:g} s", HANGS)
-        why = f"could not be read: {type(cause).__name__}: {cause.strerror or cause}"
-        return self.message(key, why, REWRITE)
+            return self.message(key, f"was not read within {self._limit(key):g} s", HANGS)
+        remote = local_root(self._store) is None
+        return self.message(
+            key, f"could not be read: {cause_words(cause)}", REMOTE if remote else REWRITE
+        )
 
     def message(self, key: str, why: str, remedy: str) -> str:
         """Fact with the names of store, array and chunk; rule; remedy."""
@@ -286,6 +336,11 @@ class CheckedStore(WrapperStore[Store]):
 
 
 REWRITE = "Every chunk must be readable and whole. Write it again from its source."
+
+REMOTE = (
+    "Every chunk must be readable and whole. Look at the address, the network, the credentials "
+    "and the rights, then run again."
+)
 
 GONE = (
     "Chunks that exist when a run begins must exist until its end, on every worker. Check "

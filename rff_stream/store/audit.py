@@ -70,13 +70,14 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
     gone = {batch.data: batch.number for batch in state.gone.values()}
     answer = find_name(log, state.live.values())
     removed: list[str] = []
+    stayed: list[str] = []
     for name in log.files.sizes(CLAIMS):
         if log.files.age(name) > older_than:  # its process was killed
             log.files.remove(name)
 
     def remove(name: str) -> None:
         log.files.remove(name)
-        removed.append(name)
+        (stayed if log.files.sizes(name) else removed).append(name)
 
     for data in log.files.folders("data"):
         folder = f"data/{data}"
@@ -93,7 +94,14 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
             remove(folder)
     for name in log.files.sizes("log"):
         if PARTIAL.fullmatch(name) and log.files.age(name) > older_than:
-            remove(name)
+            log.files.remove(name)
+            removed.append(name)
+    if stayed:
+        raise ModelError(
+            f"{log.files.place}/{stayed[0]} is still there after it was removed, and {len(removed)} "
+            f"of {len(removed) + len(stayed)} folders are not. No batch needs them, so the model is "
+            "whole. Look at the right to delete there, then run again."
+        )
     return removed
 
 

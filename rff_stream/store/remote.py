@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import inspect
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 from urllib.parse import unquote
@@ -14,9 +15,12 @@ import fsspec
 
 from rff_stream.errors import ModelError
 from rff_stream.store.files import CLAIMS, damaged
-from rff_stream.words import redacted
+from rff_stream.words import cause_words, redacted
 
 __all__ = ["RemoteFiles"]
+
+SECONDS = 60.0
+"""For one request, besides a second for each MB: an address that is dead ends here."""
 
 PARALLEL = 16
 """Files that are read at once, for each takes a round trip."""
@@ -61,11 +65,14 @@ class RemoteFiles:
         path = self._path(name)
         with self._failing(name, "read"):
             try:
-                data = self.system.cat_file(path, start=0, end=at_most + 1)
+                part = {"start": 0, "end": at_most + 1}
+                data = self._ask(self.system.cat_file, path, size=at_most, **part)
             except FileNotFoundError:
                 return None
+            except TimeoutError:
+                raise
             except OSError:
-                if self.system.info(path)["size"] == 0:  # which has no range to read
+                if self._ask(self.system.info, path)["size"] == 0:  # which has no range to read
                     return b""
                 raise
         if len(data) > at_most:
@@ -84,14 +91,14 @@ class RemoteFiles:
     def sizes(self, folder: str) -> dict[str, int]:
         with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
             self.system.invalidate_cache()
-            found = self.system.find(self._path(folder), detail=True)
+            found = self._ask(self.system.find, self._path(folder), detail=True)
             return {self._name(path): info["size"] for path, info in found.items()}
         return {}
 
     def folders(self, folder: str) -> list[str]:
         with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
             self.system.invalidate_cache()
-            found = self.system.ls(self._path(folder), detail=True)
+            found = self._ask(self.system.ls, self._path(folder), detail=True)
             names = [info["name"] for info in found if info["type"] == "directory"]
             return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
         return []
@@ -112,19 +119,20 @@ class RemoteFiles:
             raise self._not_exclusive()
         with self._failing(name, "written"):
             try:
-                self.system.pipe_file(self._path(name), data, mode="create")
+                put = self.system.pipe_file
+                self._ask(put, self._path(name), data, size=len(data), mode="create")
             except FileExistsError:
                 return False
             except OSError:
                 # Two puts at once may both be told to try again; and an answer may be lost.
-                if self.system.exists(self._path(name)):
+                if self._ask(self.system.exists, self._path(name)):
                     return False
                 raise
         return True
 
     def remove(self, folder: str) -> None:
         with contextlib.suppress(Exception):
-            self.system.rm(self._path(folder), recursive=True)
+            self._ask(self.system.rm, self._path(folder), recursive=True)
 
     def age(self, name: str) -> float:
         with self._failing(name, "read"):
@@ -181,6 +189,12 @@ class RemoteFiles:
     def _name(self, path: str) -> str:
         return path.removeprefix(f"{self.root}/")
 
+    def _ask(self, method: Callable[..., Any], *given: Any, size: int = 0, **options: Any) -> Any:
+        """What a method of the file system gives within its time."""
+        if inspect.iscoroutinefunction(getattr(method, "__wrapped__", None)):
+            options["timeout"] = SECONDS + size / 1e6
+        return method(*given, **options)
+
     @contextlib.contextmanager
     def _failing(self, name: str, verb: str) -> Iterator[None]:
         try:
@@ -188,10 +202,11 @@ class RemoteFiles:
         except Exception as error:
             if isinstance(error, ModelError):
                 raise
-            what = f"{self.place}/{name} cannot be {verb}: {type(error).__name__}"
-            told = "" if self._secret else f" ({redacted(str(error))[:300]})"
+            why = type(error).__name__ if self._secret else cause_words(error)
+            if isinstance(error, TimeoutError):
+                why = f"no answer within {SECONDS:g} s ({type(error).__name__})"
             raise ModelError(
-                f"{what}{told}. What was committed before is unchanged. Look at the network, "
+                f"{self.place}/{name} cannot be {verb}: {why}. What was committed before is unchanged. Look at the network, "
                 "the credentials and the rights, then run again."
             ) from (None if self._secret else error)
 
