@@ -98,9 +98,9 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
             removed.append(name)
     if stayed:
         raise ModelError(
-            f"{log.files.place}/{stayed[0]} is still there after it was removed, and {len(removed)} "
-            f"of {len(removed) + len(stayed)} folders are not. No batch needs them, so the model is "
-            "whole. Look at the right to delete there, then run again."
+            f"{log.files.place}/{stayed[0]} is still there after it was removed, one of "
+            f"{len(stayed)}. The model is whole: no batch needs them. Look at the right to delete "
+            "there, then run again."
         )
     return removed
 

@@ -66,7 +66,8 @@ class RemoteFiles:
         with self._failing(name, "read"):
             try:
                 part = {"start": 0, "end": at_most + 1}
-                data = self._ask(self.system.cat_file, path, size=at_most, **part)
+                size = 0 if name.endswith(".json") else at_most
+                data = self._ask(self.system.cat_file, path, size=size, **part)
             except FileNotFoundError:
                 return None
             except TimeoutError:
@@ -206,8 +207,8 @@ class RemoteFiles:
             if isinstance(error, TimeoutError):
                 why = f"no answer within {SECONDS:g} s ({type(error).__name__})"
             raise ModelError(
-                f"{self.place}/{name} cannot be {verb}: {why}. What was committed before is unchanged. Look at the network, "
-                "the credentials and the rights, then run again."
+                f"{self.place}/{name} cannot be {verb}: {why}. What was committed before is "
+                "unchanged. Look at the network, the credentials and the rights, then run again."
             ) from (None if self._secret else error)
 
 
