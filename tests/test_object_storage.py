@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import json
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +19,9 @@ import pytest
 import zarr
 
 import rff_stream as rs
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, ModelError
+from rff_stream.sources import checked
+from rff_stream.store import remote
 
 pytestmark = pytest.mark.optional
 
@@ -156,3 +162,84 @@ def test_a_bucket_that_is_never_well_is_an_error_that_names_the_chunk(
     finally:
         proxy.every = 0
     assert "SECRET" not in str(caught.value)
+
+
+def run(*words: str, options: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rff_stream.cli", *words]
+    return subprocess.run(
+        [*command, "--storage-options", json.dumps(options)], capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("command", ["fit", "inspect"])
+def test_a_closed_port_is_one_line(command: str) -> None:
+    """The reads that were begun beside the first that failed complain no more."""
+    pytest.importorskip("s3fs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {"key": "KEY", "secret": "SECRET", "endpoint_url": f"http://127.0.0.1:{port}"}
+    words = ["fit", "s3://bucket/t.zarr", "--target", "t", "--n-components", "32"]
+    began = time.monotonic()
+    done = run(*(words if command == "fit" else ["inspect", "s3://bucket/m.zarr"]), options=options)
+    assert done.returncode == (3 if command == "fit" else 4)
+    errors = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert len(errors) == 1 and "Could not connect to the endpoint" in errors[0]
+    assert "SECRET" not in done.stderr
+    assert time.monotonic() - began < 120
+
+
+def test_an_address_that_never_answers_ends_within_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(checked, "METADATA_TIMEOUT", 1.0)
+    monkeypatch.setattr(remote, "SECONDS", 1.0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = {"key": "KEY", "secret": "SECRET", "endpoint_url": address}
+        began = time.monotonic()
+        with pytest.raises(DataError, match=r"metadata \S+ was not read within 1 s"):
+            fitted("s3://bucket/t.zarr", options)
+        with pytest.raises(ModelError, match="cannot be read: no answer within 1 s"):
+            rs.load("s3://bucket/m.zarr", storage_options=options)
+        assert time.monotonic() - began < 30
+
+
+def test_what_a_bucket_does_not_let_go_is_said(
+    proxy: Proxy, bucket: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    model = rs.KernelRidge(n_components=8, length_scale=1.0, alpha=1.0, progress=False)
+    model.partial_fit(x, x[:, 0], batch="a")
+    model.save("s3://bucket/denied.zarr", moments=True, storage_options=proxy.beyond)
+    store = rs.MomentStore.open("s3://bucket/denied.zarr", storage_options=proxy.beyond)
+    store.append("b", rs.collect(model.features_, x, x[:, 0], row=store.row, progress=False))
+    store.forget("b")
+    system = store._log.files.system
+
+    def denied(*given: Any, **options: Any) -> None:
+        raise PermissionError("Access Denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(system, "rm", denied)
+        with pytest.raises(ModelError, match="is still there after it was removed, one of 1"):
+            store.gc(older_than=-1)
+    assert len(store.gc(older_than=-1)) == 1
+    assert store.ids() == ["fit"]
+
+
+def test_the_shell_saves_a_model_where_its_options_say(
+    proxy: Proxy, bucket: tuple[str, dict[str, Any]], columns: dict[str, Any], tmp_path: Path
+) -> None:
+    """Data here, model there: before, it went to the provider's own address."""
+    here = zarr.open_group(tmp_path / "table.zarr", mode="w", zarr_format=3)
+    for name, column in columns.items():
+        here.create_array(name, data=column[:500], chunks=(250,), dimension_names=["row"])
+    place = "s3://bucket/from-the-shell.zarr"
+    words = ["fit", str(tmp_path / "table.zarr"), "--target", "t", "--n-components", "32"]
+    done = run(*words, "--model", place, options=proxy.beyond)
+    assert done.returncode == 0, done.stderr
+    assert rs.load(place, storage_options=proxy.beyond).n_rows_ == 500

@@ -23,6 +23,7 @@ import rff_stream
 from rff_stream.errors import DataError
 from rff_stream.sources import checked, open_source
 from rff_stream.sources.checked import CheckedStore, ChunkError, Listing
+from rff_stream.words import cause_words
 from test_sources import read
 
 OPENED: dict[str, Callable[[Path], Any]] = {
@@ -551,3 +552,34 @@ def test_chunks_of_no_length_are_refused(gappy):
             file.write_text(re.sub(old, r"\g<1>0", file.read_text()))
     with pytest.raises(DataError, match=r"(array 't' has chunks of shape \(0,\)|metadata|opened)"):
         open_source(path, "t")
+
+
+def test_the_reads_beside_one_that_failed_are_stopped() -> None:
+    """Zarr reads several keys at once, and nobody waits for the others after the first error."""
+
+    class Half(WrapperStore[MemoryStore]):
+        async def get(self, key: str, *given: Any, **options: Any) -> Any:
+            if key == "a/c/0":
+                await asyncio.sleep(0.01)
+                raise RuntimeError("could not connect to http://user:PW@host")
+            await asyncio.sleep(60)
+
+    async def read_all() -> set[Any]:
+        store = CheckedStore(Half(MemoryStore()), "half")
+        prototype = default_buffer_prototype()
+        with pytest.raises(ChunkError, match=r"chunk c/0 of array 'a' could not be read: Runtime"):
+            await asyncio.gather(*(store.get(f"a/c/{i}", prototype) for i in range(5)))
+        await asyncio.sleep(0.1)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(read_all()) == set()
+
+
+def test_what_a_service_answers_is_told_by_its_code() -> None:
+    """File systems turn it into an error of the system: "[Errno 22] Bad Request"."""
+    answer = RuntimeError("An error occurred")
+    answer.response = {"Error": {"Code": "ExpiredToken"}}  # type: ignore[attr-defined]
+    error = OSError(22, "Bad Request")
+    error.__cause__ = answer
+    assert cause_words(error) == "OSError: Bad Request (ExpiredToken)"
+    assert "PW" not in cause_words(RuntimeError("at http://user:PW@host"))
