@@ -23,6 +23,7 @@ from rff_stream.answers.floor import (
     warn_at_floor,
 )
 from rff_stream.answers.posterior import Posterior, posterior
+from rff_stream.answers.row_space import row_space
 from rff_stream.answers.spectrum import FEW_ROWS, Decomposition, Spectrum, decompose
 from rff_stream.answers.system import ridge_system
 from rff_stream.answers.tridiagonal import tridiagonal
@@ -277,6 +278,9 @@ def _evidence(found: Decomposition, profile: Profile, alpha: Float64) -> Evidenc
 def _decomposed(moments: Moments | Decomposition, fit_intercept: bool) -> Decomposition:
     if isinstance(moments, Decomposition):
         return moments
+    few = row_space(moments, fit_intercept=fit_intercept)
+    if few is not None:
+        return few
     system = ridge_system(moments, fit_intercept=fit_intercept)
     if system.n_features <= FEW_FEATURES or system.n <= FEW_ROWS * system.n_features:
         return decompose(system)

@@ -11,14 +11,15 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.early_stopping import State, state_of
-from rff_stream.answers.evidence import evidence_at
+from rff_stream.answers.evidence import FEW_FEATURES, evidence_at
 from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
 from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
 from rff_stream.answers.refine import refined
-from rff_stream.answers.ridge import Ridge, ridge, ridge_at
+from rff_stream.answers.ridge import Ridge, ridge_at
+from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
-from rff_stream.answers.spectrum import spectrum
+from rff_stream.answers.spectrum import FEW_ROWS, spectrum
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import (
@@ -213,9 +214,17 @@ class WholeSpace:
     def statistic(
         self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
     ) -> Statistic:
-        return MomentStatistic(
-            features, row, plan.order, plan.sums, sample_rows, n_places, plan.n_groups
+        few = (
+            plan.layout.n_leaves == 1
+            and (plan.order, plan.sums) == (2, "float64")
+            and n_places <= FEW_ROWS * row.n_features
+            and row.n_features > FEW_FEATURES
+            and plan.n_entries == row.n_features
         )
+        return MomentStatistic(
+            features, row, plan.order, plan.sums, sample_rows, n_places, plan.n_groups,
+            context=single_threaded_blas if few else None,
+        )  # fmt: skip
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:
         return Moments.zero(row, order)
@@ -230,7 +239,7 @@ class WholeSpace:
         else:
             chosen, selection = _penalty(totals, alpha, fit_intercept, refine)
             floor: Floor = "raise_silently" if refine else "raise_alpha"
-            solved = ridge(moments, chosen, fit_intercept=fit_intercept, floor=floor)
+            solved = ridge_of_rows(moments, chosen, fit_intercept=fit_intercept, floor=floor)
         return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
 
     def refine(

@@ -9,6 +9,7 @@ from rff_stream._array import Array
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
+from rff_stream.moments.few_rows import Context, FewRowsSink
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.packing import Packed, pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Sink
@@ -24,6 +25,8 @@ class MomentStatistic:
     ----------
     features, row, order, sums, sample_rows, n_places, rounds
         As in :class:`~rff_stream.moments.accumulate.Accumulator`.
+    context : callable, optional
+        Rows are few: they are kept, and sums are made in this context when they are asked for.
     """
 
     features: FeatureMap
@@ -33,6 +36,7 @@ class MomentStatistic:
     sample_rows: int
     n_places: int
     rounds: int = 1
+    context: Context | None = None
 
     def start(self) -> Sink:
         return _MomentSink(self)
@@ -46,18 +50,23 @@ class MomentStatistic:
 
 class _MomentSink:
     def __init__(self, statistic: MomentStatistic) -> None:
-        self._accumulator = Accumulator(
-            statistic.features,
-            statistic.row,
-            order=statistic.order,
-            sums=statistic.sums,
-            sample_rows=statistic.sample_rows,
-            n_places=statistic.n_places,
-            rounds=statistic.rounds,
+        of = statistic
+        self._sums: Accumulator | FewRowsSink
+        if of.context is not None:
+            self._sums = FewRowsSink(of.features, of.row, of.sample_rows, of.context)
+            return
+        self._sums = Accumulator(
+            of.features,
+            of.row,
+            order=of.order,
+            sums=of.sums,
+            sample_rows=of.sample_rows,
+            n_places=of.n_places,
+            rounds=of.rounds,
         )
 
     def add(self, rows: Rows, places: Array) -> None:
-        self._accumulator.add(rows.x, rows.y, rows.w, places)
+        self._sums.add(rows.x, rows.y, rows.w, places)
 
     def result(self) -> Moments:
-        return self._accumulator.result()
+        return self._sums.result()

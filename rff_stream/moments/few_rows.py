@@ -1,0 +1,139 @@
+"""Moments of few rows, which are kept: their sums of R × R are made when somebody asks for them.
+
+Where n is well below R an answer from n × n is the same and costs less than the sums themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.base import FeatureMap
+from rff_stream.moments.accumulate import Accumulator
+from rff_stream.moments.moments import AugmentedRow, Moments, packed_size
+from rff_stream.moments.row_sample import RowSample
+
+__all__ = ["FewRows", "FewRowsSink", "KeptRows", "kept_rows"]
+
+Context = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptRows:
+    """Rows in memory, and the map that their sums are of.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    x, y : (n, d), (n, T) float64
+    w : (n,) float64 or None
+    context : callable
+        A context in which sums are made: one BLAS thread.
+    """
+
+    features: FeatureMap
+    x: Float64
+    y: Float64
+    w: Float64 | None
+    context: Context
+
+    def sums(self, row: AugmentedRow) -> Float64:
+        """The packed triangle (P(P+1)/2,), bit for bit that of a pass over these rows."""
+        sink = Accumulator(self.features, row, sums="float64")
+        with self.context():
+            sink.add(self.x, self.y, self.w, np.arange(len(self.x)))
+            return sink.result().sums
+
+
+class FewRows(Moments):
+    """:class:`Moments` of order 2 whose ``sums`` are made at the first use.
+
+    Every operation gives plain moments.
+    """
+
+    __slots__ = ("_kept",)
+
+    _kept: KeptRows | None
+
+    @classmethod
+    def of(cls, kept: KeptRows, row: AugmentedRow, sample: RowSample) -> Self:
+        """The moments of rows."""
+        found = object.__new__(cls)
+        w = np.ones(len(kept.x)) if kept.w is None else kept.w
+        fields: dict[str, Any] = {
+            "row": row,
+            "order": 2,
+            "n": len(w),
+            "squared_weight": float(w @ w),
+            "log_weight": 0.0 if kept.w is None else float(np.log(w).sum()),
+            "parts": None,
+            "sample": sample,
+            "runs": None,
+            "_kept": kept,
+        }
+        for name, value in fields.items():
+            object.__setattr__(found, name, value)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        """``sums``, where they are not made; no rows in a copy with other fields."""
+        if name == "_kept":
+            return None
+        kept = self._kept
+        if name != "sums" or kept is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+        sums = kept.sums(self.row)
+        object.__setattr__(self, "sums", sums)
+        return sums
+
+    def __sizeof__(self) -> int:
+        """Bytes with the sums."""
+        return (
+            8 * packed_size(self.row.width) + 3 * self.row.prior.nbytes + self.sample.nbytes + 256
+        )
+
+
+def kept_rows(moments: Moments) -> KeptRows | None:
+    """The rows that these moments keep, at least two; None for moments that are sums."""
+    kept = moments._kept if isinstance(moments, FewRows) else None
+    return kept if kept is not None and len(kept.x) > 1 else None
+
+
+class FewRowsSink:
+    """Keeps rows (at most some thousand) and gives their moments.
+
+    Parameters
+    ----------
+    features, row, sample_rows
+        As in :class:`~rff_stream.moments.accumulate.Accumulator`.
+    context : callable
+        As in :class:`KeptRows`.
+    """
+
+    def __init__(
+        self, features: FeatureMap, row: AugmentedRow, sample_rows: int, context: Context
+    ) -> None:
+        self._features, self._row, self._context = features, row, context
+        self._rows: list[tuple[Float64, Float64, Float64]] = []
+        self._weighted = False
+        self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
+
+    def add(self, x: Array, y: Array, w: Array | None, places: Array) -> None:
+        """Take rows x (m, d), y (m, T) of weights w (m,) that stood at ``places`` (m,)."""
+        if self._sample.size:
+            self._sample = self._sample.with_rows(places, x, y, w)
+        weights = np.ones(len(x)) if w is None else np.array(w, np.float64)
+        self._weighted |= w is not None
+        self._rows.append((np.array(x, np.float64), np.array(y, np.float64), weights))
+
+    def result(self) -> FewRows:
+        """The moments of all rows taken so far."""
+        none = (np.empty((0, self._features.n_inputs)), np.empty((0, self._row.n_targets)))
+        x, y, w = map(np.concatenate, zip((*none, np.empty(0)), *self._rows, strict=True))
+        kept = KeptRows(self._features, x, y, w if self._weighted else None, self._context)
+        return FewRows.of(kept, self._row, self._sample)

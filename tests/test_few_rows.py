@@ -1,0 +1,152 @@
+"""Answers of few rows from n × n, beside those of the sums of R × R, which are made on demand."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.answers.evidence import evidence, evidence_at
+from rff_stream.answers.ridge import ridge, ridge_at
+from rff_stream.answers.row_space import RowSpace, ridge_of_rows
+from rff_stream.errors import ModelError
+from rff_stream.moments import Moments
+from rff_stream.moments.accumulate import accumulate, plain_row
+from rff_stream.moments.few_rows import FewRows, FewRowsSink, kept_rows
+
+R, D = 400, 3
+QUIET: Any = {"random_state": 0, "progress": False}
+FEATURES = rs.FourierFeatures.sample(rs.Gaussian(1.5), D, R, rng=0)
+
+
+def rows_of(n: int, weighted: bool) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n, D))
+    y = np.stack([np.sin(2 * x[:, 0]), 100 + x[:, 1] ** 2], axis=1)
+    return x, y + 0.1 * rng.normal(size=y.shape), rng.uniform(0.5, 2, n) if weighted else None
+
+
+def both(n: int, weighted: bool = True, cut: int = 7) -> tuple[FewRows, Moments]:
+    """The same rows kept, in two portions, and added up."""
+    x, y, w = rows_of(n, weighted)
+    row = plain_row(FEATURES, 2)
+    sink = FewRowsSink(FEATURES, row, 50, nullcontext)
+    for part in (slice(0, cut), slice(cut, n)):
+        sink.add(x[part], y[part], None if w is None else w[part], np.arange(n)[part])
+    return sink.result(), accumulate(FEATURES, x, y, w, row=row, sums="float64", sample_rows=50)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_sums_on_demand_are_those_of_a_pass_bit_for_bit(weighted):
+    few, whole = both(120, weighted)
+    assert (few.n, few.order, few.__sizeof__()) == (whole.n, whole.order, whole.__sizeof__())
+    assert few.squared_weight == pytest.approx(whole.squared_weight, rel=1e-14)
+    assert few.log_weight == pytest.approx(whole.log_weight, rel=1e-12, abs=1e-12)
+    np.testing.assert_array_equal(few.sample.rows, whole.sample.rows)
+    assert (few.sums == whole.sums).all() and few.sums is few.sums
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m + m,
+        lambda m: m.scale(2.0),
+        lambda m: m - m.scale(0.5),
+        lambda m: m.leading(R // 2),
+        lambda m: m.with_targets([1]),
+        copy.deepcopy,
+        lambda m: pickle.loads(pickle.dumps(m)),
+    ],
+    ids=["plus", "scale", "minus", "leading", "targets", "copy", "pickle"],
+)
+def test_every_operation_gives_sums_and_no_rows(change):
+    few, whole = both(60)
+    found, expected = change(few), change(whole)
+    assert kept_rows(few) is not None and kept_rows(found) is None
+    np.testing.assert_array_equal(found.sums, expected.sums)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("n", "weighted"), [(2, True), (20, False), (200, True)])
+def test_a_penalty_gives_the_same_model_from_either_system(n, weighted, fit_intercept):
+    few, whole = both(n, weighted, cut=1)
+    z = FEATURES(np.random.default_rng(0).normal(size=(40, D)))
+    alpha = [0.01, 3.0]
+    mine = ridge_of_rows(few, alpha, fit_intercept=fit_intercept)
+    theirs = ridge(whole, alpha, fit_intercept=fit_intercept)
+    # The sums are rounded to 1e-16 of n, which a penalty of .01 raises by n/α.
+    np.testing.assert_allclose(mine.predict(z), theirs.predict(z), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(mine.df, theirs.df, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(mine.alpha, theirs.alpha)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("n", "weighted"), [(5, False), (30, True), (200, True)])
+def test_evidence_is_the_same_from_either_system(n, weighted, fit_intercept):
+    few, whole = both(n, weighted, cut=1)
+    mine = evidence(few, fit_intercept=fit_intercept)
+    theirs = evidence(whole, fit_intercept=fit_intercept)
+    assert isinstance(mine.spectrum, RowSpace)
+    largest = theirs.spectrum.eigenvalues[-1]
+    clear = theirs.alpha > 1e-6 * largest  # below, both are at the level of rounding
+    np.testing.assert_allclose(mine.alpha[clear], theirs.alpha[clear], rtol=1e-5)
+    np.testing.assert_allclose(mine.log_evidence[clear], theirs.log_evidence[clear], rtol=1e-8)
+    alpha = 1e-3 * largest
+    at, other = (evidence_at(each.spectrum, alpha) for each in (mine, theirs))
+    for name in ("log_evidence", "noise_variance", "df"):
+        np.testing.assert_allclose(getattr(at, name), getattr(other, name), rtol=1e-8)
+    z = FEATURES(np.random.default_rng(0).normal(size=(40, D)))
+    fitted = [ridge_at(each.spectrum, alpha).predict(z) for each in (mine, theirs)]
+    np.testing.assert_allclose(*fitted, rtol=1e-9)
+    spread = [each.posterior().variance(z) for each in (at, other)]
+    np.testing.assert_allclose(*spread, rtol=1e-8)
+
+
+def test_no_penalty_and_one_at_rounding_are_left_to_all_columns():
+    few, _ = both(50)
+    with pytest.raises(np.linalg.LinAlgError, match="have rank 49"):
+        ridge_of_rows(few, 0.0)
+    with pytest.warns(rs.NumericalWarning, match="below η"):
+        found = ridge_of_rows(few, 1e-18)
+    assert found.alpha[0] > 1e-18
+
+
+def test_targets_without_squares_are_refused():
+    x, y, w = rows_of(30, True)
+    sink = FewRowsSink(FEATURES, plain_row(FEATURES, 2), 0, nullcontext)
+    sink.add(x, 1e200 * y, w, np.arange(30))
+    with (
+        np.errstate(over="ignore", invalid="ignore"),
+        pytest.raises(ModelError, match="not finite"),
+    ):
+        evidence(sink.result())
+
+
+@pytest.mark.parametrize("alpha", ["evidence", 0.1])
+def test_a_fit_of_few_rows_makes_no_sums_until_they_are_asked_for(alpha, monkeypatch):
+    x, y, w = rows_of(100, True)
+    choices: Any = {"n_components": R, "alpha": alpha, **QUIET}
+    model = rs.KernelRidge(**choices).fit(x, y, w)
+    monkeypatch.setattr("rff_stream.families.whole.FEW_ROWS", 0.0)
+    whole = rs.KernelRidge(**choices).fit(x, y, w)
+    assert kept_rows(model.moments_) is not None and kept_rows(whole.moments_) is None
+    np.testing.assert_allclose(model.predict(x), whole.predict(x), rtol=1e-7)
+    np.testing.assert_allclose(model.alpha_, whole.alpha_, rtol=1e-5)
+    np.testing.assert_array_equal(model.moments_.sums, whole.moments_.sums)
+
+
+def test_few_rows_are_stored_loaded_and_updated_as_sums(tmp_path):
+    x, y, _ = rows_of(100, False)
+    model = rs.KernelRidge(n_components=R, **QUIET).fit(x[:60], y[:60])
+    model.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    for each in (model, again):
+        each.update(x[60:], y[60:], batch="more")
+    assert again.n_rows_ == model.n_rows_ == 100
+    np.testing.assert_array_equal(again.moments_.sums, model.moments_.sums)
+    np.testing.assert_allclose(again.predict(x), model.predict(x), rtol=1e-9)
