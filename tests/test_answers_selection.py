@@ -73,6 +73,19 @@ def test_cross_validation_equals_predefined_split_and_ridge(fit_intercept):
         assert np.allclose(found.relative_error, by_fold.std(axis=0, ddof=1) / 2, rtol=1e-6)
 
 
+def test_cross_validation_of_fewer_rows_than_columns():
+    """The spectrum of few rows has their rank: its size is no number of columns."""
+    few = np.arange(N) < 30
+    found = cross_validate(groups_of(FOLD[few], Z[few], Y[few], W[few]), ALPHAS, sizes=(R,))
+    for f, fold in enumerate(np.unique(FOLD[few])):
+        train, test = few & (fold != FOLD), few & (fold == FOLD)
+        for a, alpha in enumerate(ALPHAS):
+            model = Ridge(alpha=alpha * R / 2).fit(Z[train], Y[train], sample_weight=W[train])
+            error = (Y[test] - model.predict(Z[test])) ** 2
+            expected = np.average(error, axis=0, weights=W[test])
+            np.testing.assert_allclose(found.scores[f, 0, a], expected, rtol=1e-6)
+
+
 def test_the_best_is_the_smallest_and_each_target_has_its_own():
     found = cross_validate(groups_of(), ALPHAS, sizes=(16, R))
     k, a = np.unravel_index(np.argmin(found.relative), found.relative.shape)

@@ -320,7 +320,8 @@ def _squared_error(
     gamma = found.rhs[:, None, block] / (found.eigenvalues[:, None] + alphas)[..., None]
     flat = found.rotation @ gamma.reshape(len(gamma), -1)  # (R, A·t)
     quadratic = np.einsum("ij,ij->j", flat, matrix @ flat).reshape(gamma.shape[1:])
-    linear = np.einsum("rat,rt->at", flat.reshape(gamma.shape), cross[:, block])
+    coef = flat.reshape(len(flat), *gamma.shape[1:])  # r of few rows is below R
+    linear = np.einsum("rat,rt->at", coef, cross[:, block])
     return np.asarray(np.maximum(quadratic - 2 * linear + squares[block], 0.0))
 
 
