@@ -458,7 +458,7 @@ def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        ({"loss": "hinge"}, "loss='hinge' but it is one of"),
+        ({"loss": "perceptron"}, "loss='perceptron' but it is one of"),
         ({"alpha": "evidence"}, "alpha='evidence' but for loss='squared'"),
         ({"alpha": -1.0}, "alpha=-1.0 but a penalty is finite and > 0"),
         ({"alpha": "cv", "cv": 1}, "cv=1 but cross-validation needs"),

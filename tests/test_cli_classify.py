@@ -53,7 +53,7 @@ def test_labels_are_fitted_scored_and_predicted(data: Path, tmp_path: Path) -> N
 def test_a_label_without_classify_is_refused_and_a_loss_named(data: Path) -> None:
     refused = cli("fit", data, "--target", "kind", "--n-components", 32)
     assert refused.exit_code == 3 and "'kind' holds strings" in refused.stderr
-    unknown = cli("fit", data, "--target", "kind", "--classify", "hinge")
+    unknown = cli("fit", data, "--target", "kind", "--classify", "perceptron")
     assert unknown.exit_code == 2 and "'squared', 'logistic'" in unknown.stderr
     planned = cli("plan", data, "--target", "kind", "--classify", "squared", "--json")
     assert planned.exit_code == 0 and json.loads(planned.stdout)["n_rows"] == 600

@@ -41,6 +41,10 @@ class RowLoss(Protocol):
         """Whether the loss has corners, which :meth:`with_width` rounds."""
         ...
 
+    def check_targets(self, y: Array) -> None:
+        """Refuse targets that the loss is not for."""
+        ...
+
     def value(self, F: Float64, y: Array) -> Float64:
         """ℓ (m,) at scores (m, K)."""
         ...
@@ -76,7 +80,16 @@ class Loss(RowLoss, Protocol):
         ...
 
 
-class _Smooth:
+class _Classes:
+    """A loss of classes: any number of a class is fine."""
+
+    __slots__ = ()
+
+    def check_targets(self, y: Array) -> None:
+        """Nothing to refuse."""
+
+
+class _Smooth(_Classes):
     """A loss without corners."""
 
     __slots__ = ()
@@ -183,7 +196,7 @@ class SquaredHinge(_Smooth):
 
 
 @dataclass(frozen=True, slots=True)
-class Hinge:
+class Hinge(_Classes):
     """Σ max(0, 1 − sf): the support vector machine. Rows beyond their margin do not matter.
 
     Parameters
@@ -247,7 +260,7 @@ def value_and_slope(loss: RowLoss, F: Float64, y: Array) -> tuple[Float64, Float
     return value, slope
 
 
-LOSSES = ("logistic", "squared_hinge")
+LOSSES = ("logistic", "squared_hinge", "hinge")
 
 
 def loss_for(name: str, n_classes: int) -> Loss:

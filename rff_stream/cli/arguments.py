@@ -61,7 +61,7 @@ class Learner:
     alpha: Any
     dtype: Literal["float32", "float64"]
     sums: Literal["auto", "float32", "float64"]
-    classify: Literal["squared", "logistic", "squared_hinge"] | None = None
+    classify: Literal["squared", "logistic", "squared_hinge", "hinge"] | None = None
     estimator: Literal["ridge", "gp"] = "ridge"
     cells: Any = None
 
@@ -197,7 +197,7 @@ learner = group(
         "(predict --std).",
     ),
     click.option(
-        "--classify", type=click.Choice(["squared", "logistic", "squared_hinge"]),
+        "--classify", type=click.Choice(["squared", "logistic", "squared_hinge", "hinge"]),
         help="The target is a label: predict it by least squares, in one read, or by a loss, in "
         "a few more.",
     ),

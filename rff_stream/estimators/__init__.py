@@ -7,6 +7,7 @@ from rff_stream.estimators.density import KernelDensity
 from rff_stream.estimators.gaussian_process import GaussianProcessRegressor
 from rff_stream.estimators.kernel_features import KernelFeatures
 from rff_stream.estimators.kernel_pca import KernelPCA
+from rff_stream.estimators.kernel_regressor import KernelRegressor
 from rff_stream.estimators.kernel_ridge import KernelRidge
 from rff_stream.estimators.loading import load
 from rff_stream.estimators.novelty import NoveltyDetector
@@ -17,6 +18,7 @@ __all__ = [
     "KernelDensity",
     "KernelFeatures",
     "KernelPCA",
+    "KernelRegressor",
     "KernelRidge",
     "NoveltyDetector",
     "load",

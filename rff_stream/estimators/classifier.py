@@ -76,13 +76,15 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"squared", "logistic", "squared_hinge"}, default="squared"
+    loss : {"squared", "logistic", "squared_hinge", "hinge"}, default="squared"
         "squared" is least squares on one-hot classes from the moments of one read, its
         scores calibrated (Platt) on the row sample. "logistic" (multinomial for several
         classes) is often half a point better and reads the rows once for each step; its
         coefficients are those of ``sklearn.linear_model.LogisticRegression(C=1/alpha)`` on
         features times √s. "squared_hinge" is the loss of ``LinearSVC``, one against the
-        others.
+        others. "hinge" is the support vector machine: the decision of
+        ``sklearn.svm.SVC(C=1/alpha)`` on these features, up to calibration; C classes keep as
+        many second moments.
     kernel, length_scale, n_components, features
         As in :class:`~rff_stream.KernelRidge`; "evidence" and "ard" look at one-hot classes.
     alpha : float, "sample" or "cv", default="sample"
@@ -118,6 +120,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     selection_ : Selection
         Scores of every α, where it was chosen.
     class_weight_ : dict of label to float
+    support_share_ : float or (C,) array
+        For "hinge": the share of sampled rows on or short of their margin, which alone hold it.
+    margins_ : (2,) or (2, C) array
+        For "hinge": the log-odds of its margins −1 and 1.
     n_passes_ : int
         Reads of all rows.
     converged_ : bool
@@ -143,7 +149,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        loss: Literal["squared", "logistic", "squared_hinge"] = "squared",
+        loss: Literal["squared", "logistic", "squared_hinge", "hinge"] = "squared",
         kernel: Kernel | str | Sequence[Kernel] = "gaussian",
         length_scale: LengthScale = "median",
         n_components: int = 2048,
@@ -805,7 +811,7 @@ def balance(
     return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
 
 
-def passes_of(done: ClassPass) -> SumOfRows:
+def passes_of(done: Pass) -> SumOfRows:
     """A statistic -> its sum over all rows, or what an earlier run kept of it."""
 
     def read(asked: LossStatistic) -> LossSums:

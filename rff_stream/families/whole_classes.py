@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.classify import (
     Linear,
+    Sampled,
     almost_left_out,
     calibrated,
+    left_out_by_sample,
     sampled,
     squared,
     squared_by_folds,
 )
 from rff_stream.answers.descent import Descent
-from rff_stream.answers.losses import SquaredHinge
+from rff_stream.answers.losses import Hinge, SquaredHinge
 from rff_stream.answers.penalised import Penalised, penalised
+from rff_stream.answers.ridge import ridge
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
@@ -32,13 +35,16 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictor import LinearPredictor
 from rff_stream.statistics.classes import ClassStatistic
-from rff_stream.statistics.loss import LossStatistic, descents
+from rff_stream.statistics.loss import LossStatistic, descents, follow_corners
 from rff_stream.statistics.loss_penalty import choose_alpha
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["WholeClasses"]
 
 logger = logging.getLogger("rff_stream")
+
+MARGIN = 0.25
+"""Rounding of the hinge for scores without a row: the hinge itself curves at the margin only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +55,14 @@ class LinearLogOdds:
     ----------
     features : FeatureMap
     linear : Linear
+    support : (3, K) float64 or None
+        For the hinge: the share of the sampled rows on or short of their margin, and the
+        log-odds of its margins −1 and 1.
     """
 
     features: FeatureMap
     linear: Linear
+    support: Float64 | None = None
 
     def predictor(self) -> LinearPredictor:
         return LinearPredictor(self.features, self.linear.coef, self.linear.intercept)
@@ -67,6 +77,10 @@ class LinearLogOdds:
             "alpha_": linear.alpha,
             "df_": linear.df,
         }
+        if self.support is not None:
+            share, margins = self.support[0], self.support[1:]
+            found["support_share_"] = float(share[0]) if one else share
+            found["margins_"] = margins[:, 0] if one else margins
         return found if linear.selection is None else found | {"selection_": linear.selection}
 
     def arrays(self) -> dict[str, Array]:
@@ -76,7 +90,7 @@ class LinearLogOdds:
             "intercept": np.asarray(self.linear.intercept, np.float64),
             "alpha": np.array([self.linear.alpha]),
             "df": np.array([self.linear.df]),
-        }
+        } | ({} if self.support is None else {"support": self.support})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +142,20 @@ class WholeClasses:
         problem = penalised(request.classes, request.loss, alpha)
         state = _descent(request, problem)
         coef, intercept = problem.linear(state.point.theta)
-        linear = Linear(coef, intercept, alpha, np.nan, selection)
-        if isinstance(request.loss, SquaredHinge):
+        linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
+        if isinstance(request.loss, SquaredHinge | Hinge):
             sample = sampled(request.classes, request.features, request.class_weight)
-            held_out = almost_left_out(problem, request.loss, state.point, sample)
-            linear = calibrated(linear, held_out, sample)
+            raw = linear
+            if isinstance(request.loss, Hinge):
+                wide = request.loss.with_width(MARGIN)
+                held_out = left_out_by_sample(problem, wide, state.point, sample)
+            else:
+                held_out = almost_left_out(problem, request.loss, state.point, sample)
+            linear = calibrated(raw, held_out, sample)
+            supports = _supports(request, sample, raw, linear)
         _warn_of_slow(request, state, problem)
         return Descended(
-            LinearLogOdds(request.features, linear),
+            LinearLogOdds(request.features, linear, supports),
             passes=state.passes,
             converged=state.converged,
             objective=tuple(value / problem.system.weight for value in state.history),
@@ -144,7 +164,8 @@ class WholeClasses:
 
     def restore(self, features: Any, arrays: Mapping[str, Array]) -> LinearLogOdds:
         alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
-        return LinearLogOdds(features, Linear(arrays["coef"], arrays["intercept"], alpha, df))
+        linear = Linear(arrays["coef"], arrays["intercept"], alpha, df)
+        return LinearLogOdds(features, linear, arrays.get("support"))
 
 
 def _penalty(request: LossRequest) -> tuple[float, Selection | None]:
@@ -161,20 +182,13 @@ def _descent(request: LossRequest, problem: Penalised) -> Descent:
     """The last state of the descent."""
     features, loss = request.features, request.loss
     nothing = np.empty((features.n_components, 0))
-    newton = request.row if loss.n_classes == 2 else None
+    newton = request.row if loss.n_classes == 2 or loss.cornered else None
     weights = dict(request.written_weight)
     statistic = LossStatistic(
         features, loss, request.written, nothing, np.empty(0), (), weights, newton, request.sums
     )
     state: Descent | None = None
-    for state in descents(
-        request.passes,
-        statistic,
-        problem,
-        request.start,
-        tol=request.tol,
-        max_passes=request.max_passes,
-    ):
+    for state in _states(request, statistic, problem):
         if request.progress:
             weight = problem.system.weight
             logger.info(
@@ -184,6 +198,36 @@ def _descent(request: LossRequest, problem: Penalised) -> Descent:
             )  # fmt: skip
     assert state is not None
     return state
+
+
+def _states(
+    request: LossRequest, statistic: LossStatistic, problem: Penalised
+) -> Iterator[Descent]:
+    """The descents; those of the hinge begin at the least-squares scores ±1."""
+    tol, most, start = request.tol, request.max_passes, request.start
+    if not request.loss.cornered:
+        return descents(request.passes, statistic, problem, start, tol=tol, max_passes=most)
+    if start is None:
+        least = ridge(request.classes.moments, problem.alpha, floor="raise_silently")
+        start = 2 * least.coef, 2 * least.intercept - 1
+        if request.loss.n_classes == 2:
+            start = start[0][:, 1:], start[1][1:]
+    return follow_corners(
+        request.passes, statistic, problem, start, unit=1.0, tol=tol, max_passes=most
+    )
+
+
+def _supports(request: LossRequest, sample: Sampled, raw: Linear, linear: Linear) -> Float64 | None:
+    """Share (K,) of the sample's weight that holds the hinge's fit, and its margins as log-odds."""
+    loss = request.loss
+    if not isinstance(loss, Hinge):
+        return None
+    F = sample.Z @ raw.coef + raw.intercept
+    held = loss.with_width(request.tol**2 / 2).supports(F, sample.codes)
+    share = sample.weights @ held / sample.weights.sum()
+    slope = np.vdot(raw.coef, linear.coef) / np.vdot(raw.coef, raw.coef)
+    centre = linear.intercept - slope * raw.intercept
+    return np.stack([share, centre - slope, centre + slope])
 
 
 def _warn_of_slow(request: LossRequest, state: Descent, problem: Penalised) -> None:

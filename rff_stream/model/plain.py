@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.answers.regression_losses import RegressionLoss, regression_loss
 from rff_stream.families import Draft
 from rff_stream.features import Cells, FeatureMap, map_from_spec
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
@@ -85,6 +86,8 @@ def plain_value(value: Any) -> Any:
         return {"kernel": as_kernel(value).spec()}
     if isinstance(value, HoldOut):
         return {"holdout": [value.fraction, value.seed, value.part, value.by]}
+    if isinstance(value, RegressionLoss):
+        return {"loss": value.spec()}
     if isinstance(value, Cells):
         return {"cells": asdict(value)}
     if hasattr(value, "fingerprint"):
@@ -113,6 +116,7 @@ def value_of(plain: Any, features: Any) -> Any:
     ((kind, content),) = plain.items()
     builders: dict[str, Callable[[], Any]] = {
         "kernel": lambda: kernel_from_spec(content),
+        "loss": lambda: regression_loss(content),
         "cells": lambda: Cells(**content),
         "map": lambda: features,
         "holdout": lambda: HoldOut(*content),

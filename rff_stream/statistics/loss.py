@@ -152,7 +152,9 @@ class _LossSink:
         self._hessians = [Accumulator(of.features, of.row, sums=of.sums) for _ in range(count)]  # type: ignore[arg-type]
 
     def add(self, rows: Rows, places: Array) -> None:
-        targets = rows.y if self._of.labels is None else codes_of(rows, self._of.labels)
+        labels: Any = self._of.labels
+        targets = rows.y if labels is None else codes_of(rows, labels)
+        self._of.loss.check_targets(targets)
         for start in range(0, len(rows.x), BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
             w = None if rows.w is None else rows.w[part]
@@ -291,7 +293,7 @@ def follow_corners(
         direction = -point.metric(point.gradient)
         decrement = float(np.sqrt(max(-float(np.vdot(point.gradient, direction)), 0.0)))
         passes, history = passes + 1, (*history, point.value)
-        done = width <= last and decrement <= tol * np.sqrt(unit * weight)
+        done = bool(width <= last and decrement <= tol * np.sqrt(unit * weight))
         yield Descent(point, decrement, passes, done, history)
         if done or passes >= max_passes:
             return

@@ -50,6 +50,9 @@ MOST_COMPONENTS = 2048
 """Leading features that are looked at, where a map's leading columns are a map: with 1,024 the
 best α of letter is three times that of 4,096, with 2,048 the same."""
 
+FEW_COMPONENTS = 512
+"""The same for a loss with a Hessian in every pass, which costs R² a row."""
+
 
 def choose_alpha(
     features: FeatureMap,
@@ -113,6 +116,8 @@ def choose_regression(
         None for the selection where α was given.
     """
     turns, size = _turns(len(rows.x)), _size(features)
+    if features.nesting != "none":
+        size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:
         rows, features, row = _mapped(features, size, rows), _Mapped(size), row.leading(size)
     assert rows.w is not None
@@ -120,7 +125,7 @@ def choose_regression(
     free = loss
     loss = free.of_residuals(np.tile(constant, (len(rows.y), 1)), rows.y, rows.w)
     found: Selection | None = None
-    for _ in range(1 if loss is free and alpha is not None else 2):
+    for _ in range(1 if loss is free else 2):
         unit = unit_of(loss, rows)
         spread = 1.0 if loss.log_link else max(float(rows.y.var()), np.finfo(float).tiny)
         grid = ALPHAS * (unit / spread) if alpha is None else np.array([alpha])
@@ -264,6 +269,8 @@ def _path(
     Smaller penalties first, larger ones only where no smaller one is better.
     """
     size = _size(features)
+    if loss.cornered and features.nesting != "none":
+        size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
         train, held = (_mapped(features, size, rows) for rows in (train, held))
         features, row = _Mapped(size), row.leading(size)

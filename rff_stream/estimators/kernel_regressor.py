@@ -1,0 +1,390 @@
+"""Kernel regression by any loss: robust, of quantiles, of counts, with support vectors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.descent import Descent
+from rff_stream.answers.early_stopping import State
+from rff_stream.answers.penalised import Penalised
+from rff_stream.answers.regression_losses import (
+    EpsilonInsensitive,
+    RegressionLoss,
+    regression_loss,
+)
+from rff_stream.answers.system import ridge_system
+from rff_stream.errors import ModelError
+from rff_stream.estimators import regression
+from rff_stream.estimators.base import Estimator
+from rff_stream.estimators.classifier import passes_of
+from rff_stream.estimators.regression import RegressionRecipe
+from rff_stream.families import family_of
+from rff_stream.families.maps import FeatureChoice, LengthScale
+from rff_stream.families.whole import LinearAnswer, WholeSpace
+from rff_stream.kernels import Kernel
+from rff_stream.model.fit import fit as fit_rows
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.recipe import Pass
+from rff_stream.moments import Moments
+from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.classes import class_row
+from rff_stream.predictor import AnswerPredictor, RowFunction
+from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.loss import LossStatistic, minimisers
+from rff_stream.statistics.loss_penalty import choose_regression, regression_start, unit_of
+
+__all__ = ["KernelRegressor"]
+
+
+class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
+    """Kernel regression by a loss of choice, in a few reads of data of any size.
+
+    Minimises Σ w ℓ(f(x), y) + (α/2) βᵀ diag(1/s) β with f(x) = μ + z(x)β. The first read gives
+    moments and a least-squares start; each further read gives one step of Newton's method.
+
+    Parameters
+    ----------
+    loss : str or RegressionLoss, default="huber"
+        "huber", "student_t", "epsilon_insensitive", "quantile" (the median), "poisson",
+        "negative_binomial", or a value with its parameters such as ``Quantile(0.9)``. For
+        counts ``predict`` gives the mean, exp(f).
+    kernel, length_scale, n_components, features
+        As in :class:`~rff_stream.KernelRidge`; not "local".
+    alpha : float or "sample", default="sample"
+        1/C of ``sklearn.svm.SVR`` on features times √s. "sample" is that of least held-out
+        loss on the row sample.
+    max_passes : int, default=100
+        Most reads after the first. Smooth losses need 3 to 12, those with corners 20 to 50.
+    tol : float, default=1e-2
+        Reads stop where about tol²/2 of the loss of a constant is left to gain.
+    missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
+        As in :class:`~rff_stream.KernelRidge`; ``sample_rows`` > 0.
+
+    Attributes
+    ----------
+    loss_ : RegressionLoss
+        With the scale or dispersion that was found.
+    coef_, intercept_, alpha_, features_, moments_, length_scale_, columns_, n_rows_, \
+n_missing_, plan_
+        As in :class:`~rff_stream.KernelRidge`.
+    selection_ : Selection
+        Held-out losses of every α, where it was chosen.
+    n_passes_ : int
+        Reads of all rows.
+    converged_ : bool
+    objective_ : tuple of float
+        Mean penalised loss after each look at it.
+    support_share_ : float
+        For "epsilon_insensitive": the share of sampled rows on or outside of the tube.
+    support_vectors_ : (m, d) array
+        These rows.
+
+    Notes
+    -----
+    Rows are added by a new fit only: every loss but the squared one needs all rows again.
+
+    References
+    ----------
+    Huber 1964. Koenker & Bassett 1978. Chen & Mangasarian 1996 (corners).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (600, 1)); y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=600)
+    >>> y[::10] += 5  # one row in ten is wrong
+    >>> model = rs.KernelRegressor("huber", n_components=64, random_state=0, progress=False)
+    >>> error = model.fit(X, y).predict(X) - np.sin(2 * X[:, 0])
+    >>> bool(np.sqrt(np.mean(error**2)) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        loss: RegressionLoss | str = "huber",
+        kernel: Kernel | str | Sequence[Kernel] = "gaussian",
+        length_scale: LengthScale = "median",
+        n_components: int = 2048,
+        alpha: float | str = "sample",
+        *,
+        features: FeatureChoice = "auto",
+        max_passes: int = 100,
+        tol: float = 1e-2,
+        missing_rows: Literal["error", "drop"] = "error",
+        missing_chunks: Literal["auto", "error", "fill"] = "auto",
+        dtype: Literal["float32", "float64"] = "float32",
+        sums: Sums = "auto",
+        sample_rows: int = 2000,
+        memory: int | None = None,
+        progress: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.n_components = n_components
+        self.alpha = alpha
+        self.features = features
+        self.max_passes = max_passes
+        self.tol = tol
+        self.missing_rows = missing_rows
+        self.missing_chunks = missing_chunks
+        self.dtype = dtype
+        self.sums = sums
+        self.sample_rows = sample_rows
+        self.memory = memory
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        inputs: Sequence[str] | None = None,
+        dim: str | Sequence[str] | None = None,
+        where: Sequence[Any] = (),
+        checkpoint: str | PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Fit by several reads of the data.
+
+        Parameters
+        ----------
+        X, y, sample_weight, inputs, dim, where, checkpoint, storage_options
+            As in :meth:`rff_stream.KernelRidge.fit`. A checkpoint keeps every finished read.
+
+        Returns
+        -------
+        self
+        """
+        data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        with self._lock():
+            return self._now(fit_rows(self._recipe(), data, checkpoint))
+
+    @available_if(lambda self: False)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Not available: all rows are needed again."""
+        raise ModelError("KernelRegressor needs all rows in every fit. Use fit.")
+
+    predict = regression.predict
+    score = regression.score
+    residuals = regression.residuals
+
+    def _recipe(self) -> LossRecipe:
+        return LossRecipe(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exponential:
+    """z ↦ exp(μ + zβ).
+
+    Parameters
+    ----------
+    coef, intercept : (R, T), (T,) float64
+    """
+
+    coef: Float64
+    intercept: Float64
+
+    def __call__(self, Z: Float64) -> Float64:
+        return np.asarray(np.exp(Z @ self.coef + self.intercept))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossAnswer:
+    """The scores of least loss.
+
+    Parameters
+    ----------
+    linear : LinearAnswer
+        f = μ + zβ.
+    loss : RegressionLoss
+    n_passes : int
+    converged : bool
+    objective : tuple of float
+    support : (m, d) float64 or None
+        Sampled rows on or outside of the tube.
+    support_share : float
+    """
+
+    linear: LinearAnswer
+    loss: RegressionLoss
+    n_passes: int
+    converged: bool
+    objective: tuple[float, ...] = ()
+    support: Float64 | None = None
+    support_share: float = np.nan
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return self.linear.target_origin
+
+    def mean(self) -> RowFunction:
+        """x ↦ f, or its exponential."""
+        linear = self.linear
+        if not self.loss.log_link:
+            return linear.mean()
+        answer = Exponential(linear.coef, linear.intercept)
+        return AnswerPredictor(linear.features, answer, len(linear.intercept))
+
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> State:
+        """The squared error of f on leaves held out."""
+        return self.linear.state(tests, n_rows, fraction)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Public attributes by name."""
+        found = self.linear.attributes(flat) | {
+            "loss_": self.loss,
+            "n_passes_": self.n_passes,
+            "converged_": self.converged,
+            "objective_": self.objective,
+        }
+        if self.support is not None:
+            found |= {"support_vectors_": self.support, "support_share_": self.support_share}
+        return found
+
+    def arrays(self) -> dict[str, Array]:
+        """For the store."""
+        more: dict[str, Array] = {}
+        if self.support is not None:
+            more = {"support": self.support, "support_share": np.array([self.support_share])}
+        return self.linear.arrays() | more
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossRecipe(RegressionRecipe):
+    """Moments of one read, then a descent of the loss."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "loss", "max_passes", "tol"})
+
+    @property
+    def penalty(self) -> Any:
+        """Sums need no more precision than those of a penalty that is chosen."""
+        return "sample"
+
+    def check(self) -> None:
+        RegressionRecipe.check(self)
+        asked = self.asked
+        regression_loss(asked.loss)
+        given = asked.alpha
+        if given != "sample" and (isinstance(given, str) or not 0 < given < np.inf):
+            raise ValueError(f"alpha={given!r} but it is a finite number > 0, or 'sample'.")
+        if not asked.sample_rows:
+            raise ValueError(
+                "sample_rows=0 but scale, penalty and tolerance of a loss come from the row "
+                "sample. Use sample_rows=2000."
+            )
+        if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
+            raise ValueError(
+                f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
+                "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
+            )
+
+    def check_columns(self, columns: Columns) -> None:
+        RegressionRecipe.check_columns(self, columns)
+        if not isinstance(family_of(self.choice(columns)), WholeSpace):
+            raise ValueError(
+                f"features={self.asked.features!r} but a loss needs a map of the whole space. Use "
+                "features='auto', or KernelRidge for local features."
+            )
+
+    def check_grows(self) -> None:
+        raise ModelError(
+            "A loss other than the squared one needs every row again when rows are added or left "
+            "out, so moments are not enough. Fit all rows again, or use KernelRidge."
+        )
+
+    def answer(self, fitted: Fitted) -> LossAnswer:
+        self.check_grows()
+        raise AssertionError
+
+    def answer_of_pass(self, fitted: Fitted, done: Pass) -> LossAnswer:
+        """Reads of all rows until the loss is least."""
+        asked, moments, features = self.asked, fitted.whole, fitted.features
+        d, sample = len(moments.row.inputs), moments.sample.rows
+        rows = Rows(sample[:, :d], sample[:, d:-1], sample[:, -1], None, 0)
+        bare = class_row(moments.row, ())
+        given = None if isinstance(asked.alpha, str) else float(asked.alpha)
+        free = regression_loss(asked.loss)
+        free.check_targets(rows.y)
+        loss, alpha, selection = choose_regression(features, bare, rows, free, given)
+        problem = Penalised(ridge_system(moments), loss, alpha)
+        nothing = np.empty((features.n_components, 0))
+        sums: Any = done.plan.sums
+        statistic = LossStatistic(features, loss, None, nothing, np.empty(0), (), None, bare, sums)
+        unit = unit_of(loss, rows)
+        *_, state = minimisers(
+            passes_of(done),
+            statistic,
+            problem,
+            regression_start(moments, loss, alpha, rows),
+            unit=unit,
+            tol=asked.tol,
+            max_passes=asked.max_passes,
+        )
+        self.warn_of_slow(state, unit * moments.weight)
+        coef, intercept = problem.linear(state.point.theta)
+        penalties = np.full(moments.row.n_targets, alpha)
+        linear = LinearAnswer(
+            features, coef, intercept, penalties, np.full(len(penalties), np.nan),
+            moments.row.target_origin, selection,
+        )  # fmt: skip
+        answer = LossAnswer(
+            linear,
+            loss,
+            n_passes=1 + state.passes,
+            converged=state.converged,
+            objective=tuple(value / moments.weight for value in state.history),
+        )
+        return with_support(answer, rows, unit * asked.tol**2 / 2)
+
+    def warn_of_slow(self, state: Descent, unit: float) -> None:
+        """Warn where the reads ended before the descent did."""
+        if state.converged:
+            return
+        share = state.decrement / unit**0.5
+        warnings.warn(
+            f"After {state.passes} passes (max_passes={self.asked.max_passes}) the decrement is "
+            f"{share:.2g}, above tol={self.asked.tol:.2g}. Raise max_passes, or raise alpha.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+
+    def facts(self, fitted: Fitted) -> dict[str, Any]:
+        answer: LossAnswer = fitted.answer
+        found = {"loss": answer.loss.spec(), "n_passes": answer.n_passes}
+        return found | {"converged": answer.converged}
+
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> LossAnswer:
+        targets = fitted.columns.targets
+        linear: Any = fitted.family.ridge_in(fitted.features, arrays, targets)
+        support = arrays.get("support")
+        share = float(arrays["support_share"][0]) if support is not None else np.nan
+        loss = regression_loss(facts["loss"])
+        return LossAnswer(linear, loss, facts["n_passes"], facts["converged"], (), support, share)
+
+
+def with_support(answer: LossAnswer, rows: Rows, width: float) -> LossAnswer:
+    """The answer with the sampled rows that hold it, where the loss is 0 inside of a tube."""
+    loss = answer.loss.with_width(width)
+    if not isinstance(loss, EpsilonInsensitive) or rows.w is None:
+        return answer
+    held = loss.supports(answer.linear.mean()(rows.x), rows.y).any(axis=1)
+    share = float(rows.w[held].sum() / rows.w.sum())
+    return replace(answer, support=rows.x[held], support_share=share)

@@ -1,0 +1,158 @@
+"""KernelRegressor and the hinge: containers, a store, support vectors, quantiles, counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.svm import SVC, SVR
+
+import rff_stream as rs
+from rff_stream.answers.regression_losses import EpsilonInsensitive, Huber, Quantile
+from rff_stream.errors import ModelError
+
+QUIET: dict[str, Any] = {
+    "n_components": 48, "length_scale": 0.7, "random_state": 0, "progress": False,
+}  # fmt: skip
+NAMES = [
+    "huber", "student_t", "epsilon_insensitive", "quantile", "poisson", "negative_binomial",
+]  # fmt: skip
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-3, 3, (500, 1))
+    wave = np.sin(2 * X[:, 0])
+    y = wave + 0.2 * rng.standard_normal(500)
+    y[::10] += 4
+    return X, y, rng.poisson(np.exp(1 + wave)).astype(float), wave
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lazy_data_and_a_store_give_the_same_model(name, data, tmp_path):
+    X, y, counts, _ = data
+    target = counts if name in ("poisson", "negative_binomial") else y
+    alpha = 0.1 if name in ("quantile", "epsilon_insensitive") else "sample"
+    model = rs.KernelRegressor(name, alpha=alpha, **QUIET).fit(X, target)
+    assert model.converged_ and model.n_passes_ > 2
+    lazy = rs.KernelRegressor(name, alpha=alpha, **QUIET)
+    lazy.fit(da.from_array(X, chunks=(130, 1)), da.from_array(target, chunks=130))
+    np.testing.assert_allclose(lazy.predict(X), model.predict(X), atol=0.05)
+    model.save(tmp_path / "model.zarr", moments=True)
+    again = rs.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.loss_ == model.loss_ and again.get_params()["loss"] == name
+    assert clone(again).get_params()["alpha"] == alpha
+
+
+def test_robust_losses_do_not_follow_outliers(data):
+    X, y, _, wave = data
+    errors = {
+        name: np.sqrt(np.mean((rs.KernelRegressor(name, **QUIET).fit(X, y).predict(X) - wave) ** 2))
+        for name in ("huber", "student_t", "quantile")
+    }
+    least = rs.KernelRidge(**QUIET).fit(X, y)
+    squared = np.sqrt(np.mean((least.predict(X) - wave) ** 2))
+    assert max(errors.values()) < 0.6 * squared
+    assert errors["student_t"] < 0.1
+
+
+def test_quantiles_hold_their_share(data):
+    X, y, *_ = data
+    for q in (0.1, 0.5, 0.9):
+        model = rs.KernelRegressor(Quantile(q), alpha=0.1, **QUIET).fit(X, y)
+        assert (y < model.predict(X)).mean() == pytest.approx(q, abs=0.05)
+
+
+def test_counts_have_their_mean(data):
+    X, _, counts, wave = data
+    for name in ("poisson", "negative_binomial"):
+        model = rs.KernelRegressor(name, **QUIET).fit(X, counts)
+        truth = np.exp(1 + wave)
+        assert np.sqrt(np.mean((model.predict(X) / truth - 1) ** 2)) < 0.15
+    model.fit(X, counts, np.full(500, 2.0))
+    with pytest.raises(ValueError, match="for counts"):
+        model.fit(X, -counts)
+
+
+def test_support_vectors_are_those_of_svr(data):
+    X, y, *_ = data
+    choices = QUIET | {"dtype": "float64", "sums": "float64"}
+    loss = EpsilonInsensitive(0.3)
+    model = rs.KernelRegressor(loss, alpha=0.1, tol=1e-4, **choices).fit(X, y)
+    z = model.features_(X) * np.sqrt(model.features_.prior())
+    exact = SVR(kernel="linear", C=10.0, epsilon=0.3, tol=1e-7).fit(z, y)
+    np.testing.assert_allclose(model.predict(X), exact.predict(z), atol=2e-3)
+    assert model.support_share_ == pytest.approx(len(exact.support_) / 500, abs=0.01)
+    assert len(model.support_vectors_) == pytest.approx(len(exact.support_), abs=3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_hinge_is_the_support_vector_machine(n_classes, tmp_path):
+    X, y = make_moons(600, noise=0.25, random_state=0)
+    y = y + (n_classes == 3) * (X[:, 0] > 1.2)
+    choices = QUIET | {"dtype": "float64", "sums": "float64", "alpha": 0.1, "tol": 1e-4}
+    model = rs.KernelClassifier("hinge", **choices).fit(X, y)
+    z = model.features_(X) * np.sqrt(model.features_.prior())
+    shares = np.atleast_1d(model.support_share_)
+    scores = model.decision_function(X).reshape(600, -1)
+    for k, (share, score) in enumerate(zip(shares, scores.T, strict=True)):
+        side = y == (1 if n_classes == 2 else k)
+        exact = SVC(kernel="linear", C=10.0, tol=1e-8).fit(z, side)
+        assert share == pytest.approx(len(exact.support_) / 600, abs=0.01)
+        # calibration is one slope and an offset for each class
+        slope, offset = np.polyfit(exact.decision_function(z), score, 1)
+        np.testing.assert_allclose(slope * exact.decision_function(z) + offset, score, atol=0.02)
+        low, high = model.margins_.reshape(2, -1)[:, k]
+        np.testing.assert_allclose([offset - slope, offset + slope], [low, high], atol=0.02)
+    assert model.converged_ and model.scores(X, y).calibration_error() < 0.03
+    model.save(tmp_path / "model.zarr")
+    again = rs.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(again.support_share_, model.support_share_)
+    if n_classes == 3:
+        return
+    chosen = rs.KernelClassifier("hinge", **QUIET).fit(X, y)
+    assert chosen.score(X, y) > 0.92 and chosen.selection_.best.alpha == chosen.alpha_
+
+
+def test_targets_by_name_weights_and_two_targets(data):
+    pd = pytest.importorskip("pandas")
+    X, y, *_ = data
+    frame = pd.DataFrame({"x": X[:, 0], "a": y, "b": -y})
+    model = rs.KernelRegressor(Huber(scale=0.2), alpha=0.1, **QUIET)
+    model.fit(frame, ["a", "b"], inputs=["x"])
+    found = np.asarray(model.predict(frame))
+    assert found.shape == (500, 2)
+    np.testing.assert_allclose(found[:, 0], -found[:, 1], atol=0.02)
+
+
+def test_a_checkpoint_goes_on(data, tmp_path):
+    X, y, *_ = data
+    path = tmp_path / "kept"
+    chunks = da.from_array(X, chunks=(100, 1)), da.from_array(y, chunks=100)
+    one = rs.KernelRegressor("quantile", alpha=0.1, **QUIET).fit(*chunks, checkpoint=path)
+    two = rs.KernelRegressor("quantile", alpha=0.1, **QUIET).fit(*chunks, checkpoint=path)
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_refusals(data):
+    X, y, *_ = data
+    for choices, words in (
+        ({"loss": "absolute"}, "loss='absolute' but it is one of"),
+        ({"alpha": 0.0}, "alpha=0.0 but"),
+        ({"alpha": "evidence"}, "alpha='evidence' but"),
+        ({"sample_rows": 0}, "sample_rows=0 but scale"),
+        ({"tol": 0.0}, "tol=0.0 but"),
+        ({"features": "local"}, "map of the whole space"),
+    ):
+        with pytest.raises(ValueError, match=words.replace(".", r"\.")):
+            rs.KernelRegressor(**QUIET | choices).fit(X, y)
+    model = rs.KernelRegressor(**QUIET).fit(X, y)
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(ModelError, match="every row again"):
+        model.update(X, y)
