@@ -1,6 +1,6 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
-#   make demo | test | lint | all-tests | bench | accuracy | notebooks | docs | faults | venv | clean
+#   make demo | test | lint | all-tests | bench | accuracy | notebooks | pictures | docs | faults | venv | clean
 #   make bench-cluster | slurm-test | compose-test | record | shape
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
@@ -12,13 +12,14 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 NOTEBOOKS ?=
+PICTURES ?=
 
 BIN := $(VENV)/bin
 # One BLAS thread a process: the tests run on all cores already, and small solves in two
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks docs faults bench-cluster slurm-test compose-test record shape clean
+.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks pictures docs faults bench-cluster slurm-test compose-test record shape clean
 
 venv: $(VENV)/.test-stamp
 
@@ -47,6 +48,10 @@ notebooks: $(VENV)/.test-stamp
 # Runs them and keeps their outputs: after a change of a notebook.
 write-notebooks: $(VENV)/.notebook-stamp
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python notebooks/execute.py $(NOTEBOOKS)
+
+# The pictures of docs/_static; PICTURES="flow speed" for some. The report needs Chromium.
+pictures: $(VENV)/.docs-stamp
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python docs/pictures.py $(PICTURES)
 
 docs: $(VENV)/.docs-stamp
 	rm -rf docs/generated docs/_build

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,29 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
 ]
-if os.environ.get("RFF_STREAM_DOCS_LINKS"):  # needs a network: links into other projects' pages
-    extensions.append("sphinx.ext.intersphinx")
-intersphinx_mapping = {
-    "python": ("https://docs.python.org/3", None),
-    "numpy": ("https://numpy.org/doc/stable", None),
-    "sklearn": ("https://scikit-learn.org/stable", None),
-    "dask": ("https://docs.dask.org/en/stable", None),
-    "xarray": ("https://docs.xarray.dev/en/stable", None),
+PROJECTS = {
+    "python": "https://docs.python.org/3",
+    "numpy": "https://numpy.org/doc/stable",
+    "sklearn": "https://scikit-learn.org/stable",
+    "dask": "https://docs.dask.org/en/stable",
+    "xarray": "https://docs.xarray.dev/en/stable",
 }
+"""Other projects whose pages ours link to."""
+
+
+def is_there(address: str) -> bool:
+    """Whether a project's index of names can be read: not without a network."""
+    try:
+        with urllib.request.urlopen(f"{address}/objects.inv", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+# Links into other projects where they can be reached; elsewhere the site is built without them.
+extensions.append("sphinx.ext.intersphinx")
+linked = PROJECTS if is_there(PROJECTS["python"]) else {}
+intersphinx_mapping = {name: (address, None) for name, address in linked.items()}
 exclude_patterns = ["_build"]
 # autosummary writes its pages with the first suffix: they hold reStructuredText.
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}

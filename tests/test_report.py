@@ -106,6 +106,13 @@ def test_a_report_says_what_how_good_how_sure_and_at_what_cost(
     assert share is not None
     assert abs(float(share[1]) - 95) < 100 * 4 * np.sqrt(0.95 * 0.05 / 500)
     assert process.features_.fingerprint in page.words
+    assert page.words.index("Details") < page.words.index(process.features_.fingerprint[:16])
+    of_model, of_trend, of_mean = map(float, re.search(
+        r"this model([\d.]+)linear trend([\d.]+)mean([\d.]+)", page.words
+    ).groups())  # fmt: skip
+    assert of_model < 0.3 < of_trend < 1.1 * of_mean
+    for words in ("Errors on these rows.", "Share of rows inside their intervals."):
+        assert words in page.alts
     assert len(page.alts) >= 5 and all(page.alts)
 
 

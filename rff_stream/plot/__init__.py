@@ -5,6 +5,7 @@ made with pyplot, so that notebooks show it; with one, nothing but that ``ax`` i
 are those of Okabe & Ito and cividis: they are told apart with any colour vision and in grey.
 """
 
+from rff_stream.plot.checks import coverage, error_map, histogram
 from rff_stream.plot.classes import calibration, confusion
 from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.coastlines import coastlines
@@ -20,9 +21,12 @@ __all__ = [
     "coastlines",
     "components",
     "confusion",
+    "coverage",
     "curve",
     "density",
     "drift",
+    "error_map",
+    "histogram",
     "kernel_matrix",
     "learning_curve",
     "novelty",

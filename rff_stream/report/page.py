@@ -31,6 +31,8 @@ img { width: 100%; max-width: 640px; height: auto; }
 figure { margin: 0; }
 figcaption { font-size: .85rem; color: #444; }
 .wide { overflow-x: auto; }
+.row > .wide:has(> p:only-child) { flex-basis: 100%; }
+summary { cursor: pointer; color: #0072B2; }
 table { font-variant-numeric: tabular-nums; }
 td { overflow-wrap: anywhere; }
 .wide :is(td, th) { white-space: normal !important; }
@@ -53,17 +55,20 @@ class Section:
     title : str
     blocks : tuple of str
         HTML.
+    details : str
+        HTML that is shown when a reader opens it: hashes, versions, history.
     """
 
     title: str
     blocks: tuple[str, ...]
+    details: str = ""
 
     def html(self) -> str:
         """The heading and its blocks."""
         inner = "".join(f'<div class="wide">{block}</div>' for block in self.blocks)
-        return (
-            f'<section><h2>{html.escape(self.title)}</h2><div class="row">{inner}</div></section>'
-        )
+        more = f"<details><summary>Details</summary>{self.details}</details>" * bool(self.details)
+        row = f'<div class="row">{inner}</div>' * bool(inner)
+        return f"<section><h2>{html.escape(self.title)}</h2>{row}{more}</section>"
 
 
 GENERATOR = '<meta name="generator" content="rff_stream">'
@@ -72,7 +77,8 @@ GENERATOR = '<meta name="generator" content="rff_stream">'
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The whole page."""
-    body = "".join(section.html() for section in sections if section.blocks)
+    shown = [each for each in sections if each.blocks or each.details]
+    body = "".join(section.html() for section in shown)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

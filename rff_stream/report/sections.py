@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from rff_stream.describe import Card, numbers, table
 from rff_stream.errors import ModelError
 from rff_stream.model.facts import enough_features, model_card
 from rff_stream.moments import Moments
-from rff_stream.plot.canvas import mean_of, sample_of, std_of
+from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
 from rff_stream.report.assess import Assessment
 from rff_stream.report.page import Section, paragraph, picture
 from rff_stream.store import MomentStore
@@ -61,7 +63,10 @@ def fitted(model: Any) -> Section:
         each = scales[i] if isinstance(scales[i], str) else numbers(scales[i])
         rows.append([name, units[i], range_, each])
     head = ["input", "unit", "range in the row sample", "length-scale"]
-    return Section("What was fitted, and on what", (model_card(model).html(), table(head, rows)))
+    card = model_card(model)
+    shown = tuple(row for row in card.rows if row[0] != "map")  # a hash: under provenance
+    blocks = (replace(card, rows=shown).html(), table(head, rows))
+    return Section("What was fitted, and on what", blocks)
 
 
 def good(model: Any, test: Assessment | None) -> Section:
@@ -76,8 +81,10 @@ def good(model: Any, test: Assessment | None) -> Section:
         columns = zip(model.columns_.targets, found.r2(), found.rmse(), units, strict=False)
         rows = [[name, f"{r2:.5f}", f"{rmse:.4g} {unit}"] for name, r2, rmse, unit in columns]
         words = f"{found.n:,} rows of {test.place}, all of them read once."
-        blocks.append(table(["target", "R²", "RMSE"], rows) + paragraph(words))
+        scores = table(["target", "R²", "RMSE"], rows) + paragraph(words)
+        blocks.append(scores + _beside(model, test))
         blocks.append(_observed(model, test.x, test.y, "Some of these rows, spread over the data."))
+        blocks += _errors(model, test)
     elif len(sample_of(model)[0]):
         caption = "Rows of the fit itself: give --data for rows that it did not see."
         blocks.append(picture(lambda ax: plot.observed(model, ax), caption))
@@ -105,7 +112,9 @@ def sure(model: Any, test: Assessment | None) -> Section:
     noise = f"Noise has a standard deviation of {numbers(np.sqrt(model.noise_variance_))}."
     words = "Far from the data the standard deviation of f is too small: use predict_interval."
     covered = "" if test is None else _coverage(model, test)
-    return Section("How sure it is", (paragraph(enough, noise, covered, words), *_path(model)))
+    drawn = [] if test is None else _covered(model, test)
+    blocks = (paragraph(enough, noise, covered, words), *drawn, *_path(model))
+    return Section("How sure it is", blocks)
 
 
 def cost(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) -> Section:
@@ -153,13 +162,13 @@ def provenance(model: Any, place: str | None, store: MomentStore | None) -> Sect
         rows += [("moments", f"sha256 {store.row.fingerprint}"), ("head", f"sha256 {store.head}")]
     card = Card("Provenance", tuple(rows)).html()
     if store is None:
-        return Section("Where it comes from", (card,))
+        return Section("Where it comes from", (), card)
     commits = [
         [str(e.number), e.op, e.id or "", e.time[:19], "" if e.rows is None else f"{e.rows:,}"]
         for e in store.history()[-MOST_GROUPS:]
     ]
     history = table(["commit", "what", "batch", "time", "rows"], commits)
-    return Section("Where it comes from", (card, history))
+    return Section("Where it comes from", (), card + history)
 
 
 def store_of(place: str | None) -> MomentStore | None:
@@ -216,6 +225,60 @@ def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
     ]
     drawn = picture(lambda ax: plot.drift(found, ax), "Each batch against all others.")
     return drawn, table(["batch", "rows", "distance", "p"], rows)
+
+
+def _beside(model: Any, test: Assessment) -> str:
+    """RMSE (first target) of this model, of a linear trend and of the mean on the same rows."""
+    if not len(test.x):
+        return ""
+    words = f"{len(test.x):,} of these rows. The linear trend is fitted to rows of the fit."
+    return table(["prediction", "RMSE"], _baselines(model, test)) + paragraph(words)
+
+
+def _errors(model: Any, test: Assessment) -> list[str]:
+    """Errors on some of the rows: as a histogram, and on a map."""
+    if not len(test.x):
+        return []
+    errors, label = (test.y - mean_of(model, test.x))[:, 0], f"residual of {target_label(model)}"
+    drawn = [picture(lambda ax: plot.histogram(errors, ax, label=label), "Errors on these rows.")]
+    place = _places(model.columns_.inputs)
+    if place is not None:
+        east, north = test.x[:, place[0]], test.x[:, place[1]]
+        draw = partial(plot.error_map, east, north, errors, label=label, coasts=False)
+        drawn.append(picture(lambda ax: draw(ax), "Where the errors are."))
+    return drawn
+
+
+def _baselines(model: Any, test: Assessment) -> list[list[str]]:
+    x, y, w = sample_of(model)
+    rows = [["this model", (test.y - mean_of(model, test.x))[:, 0]]]
+    if len(x) > x.shape[1] + 1:
+        root, centre = np.sqrt(w)[:, None], x.mean(axis=0)
+        ones = np.ones((len(x), 1))
+        trend = np.linalg.lstsq(root * np.hstack([ones, x - centre]), root * y, rcond=None)[0]
+        rows.append(["linear trend", (test.y - trend[0] - (test.x - centre) @ trend[1:])[:, 0]])
+        rows.append(["mean", test.y[:, 0] - np.average(y[:, 0], weights=w)])
+    return [[str(name), numbers(np.sqrt(np.mean(np.square(e))))] for name, e in rows]
+
+
+def _places(names: Sequence[str]) -> tuple[int, int] | None:
+    """Which inputs are longitude and latitude; None where there are none of that name."""
+    lower = [name.lower() for name in names]
+    found = [
+        next((lower.index(name) for name in known if name in lower), None)
+        for known in (("lon", "longitude"), ("lat", "latitude"))
+    ]
+    return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+
+def _covered(model: Any, test: Assessment) -> list[str]:
+    """The share of rows inside their intervals, at every stated share."""
+    std = std_of(model, test.x, noise=True)
+    if std is None or not len(test.x):
+        return []
+    errors = (test.y - mean_of(model, test.x))[:, 0]
+    caption = "Share of rows inside their intervals."
+    return [picture(lambda ax: plot.coverage(errors, std[:, 0], ax), caption)]
 
 
 def _observed(model: Any, x: Float64, y: Float64, caption: str) -> str:

@@ -1,0 +1,154 @@
+"""Pictures of residuals: their histogram, the coverage of intervals, and a map of errors."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["coverage", "error_map", "histogram"]
+
+LEVELS = np.linspace(0.02, 0.98, 49)
+"""Stated coverage at which the curve is drawn."""
+
+EXTREME = 0.99
+"""Share of the errors inside the limits of the colours of a map."""
+
+
+def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "residual") -> Axes:
+    """Histogram of residuals (n,) beside the normal law with the same mean and deviation.
+
+    Parameters
+    ----------
+    residuals : (n,) array
+        y − ŷ of rows that the fit did not see.
+    ax : Axes, optional
+    label : str
+        Name and unit of the residuals.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> ax = histogram(np.random.default_rng(0).normal(size=500), Figure().subplots())
+    >>> ax.get_ylabel()
+    'rows'
+    """
+    values = np.asarray(residuals, np.float64).ravel()
+    ax = axes(ax)
+    counts, edges, _ = ax.hist(values, bins="fd" if len(values) > 1 else 1, color=COLOURS[5])
+    mean, deviation = values.mean(), values.std()
+    if deviation > 0:
+        at = np.linspace(edges[0], edges[-1], 200)
+        height = len(values) * (edges[1] - edges[0]) / (deviation * np.sqrt(2 * np.pi))
+        law = height * np.exp(-0.5 * ((at - mean) / deviation) ** 2)
+        ax.plot(at, law, color=COLOURS[1], label=f"normal law, deviation {deviation:.3g}")
+    ax.axvline(mean, color=GREY, lw=1, label=f"mean {mean:.3g}")
+    ax.set(xlabel=label, ylabel="rows", ylim=(0, 1.25 * counts.max()))
+    legend(ax, loc="upper right")
+    return ax
+
+
+def coverage(residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Share of rows inside their intervals against the stated share.
+
+    A curve below the diagonal means intervals that are too narrow.
+
+    Parameters
+    ----------
+    residuals, std : (n,) arrays
+        y − ŷ of rows that the fit did not see, and the standard deviation of a new y there.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> noise = np.random.default_rng(0).normal(size=500)
+    >>> coverage(noise, np.ones(500), Figure().subplots()).get_xlabel()
+    'stated coverage'
+    """
+    scaled = np.abs(np.asarray(residuals, np.float64).ravel() / np.asarray(std, float).ravel())
+    found = (scaled[:, None] <= ndtri(0.5 + LEVELS / 2)).mean(axis=0)
+    chance = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(scaled))
+    ax = axes(ax)
+    ax.fill_between(
+        LEVELS, LEVELS - chance, LEVELS + chance, color=COLOURS[5], alpha=0.4, lw=0,
+        label="right intervals, two standard errors",
+    )  # fmt: skip
+    ax.plot((0, 1), (0, 1), color=GREY, lw=1)
+    inside = float((scaled <= ndtri(0.975)).mean())
+    ax.plot(LEVELS, found, color=COLOURS[0], label=f"{len(scaled):,} rows; {inside:.1%} in 95 %")
+    ax.set(xlabel="stated coverage", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
+    legend(ax, loc="upper left")
+    return ax
+
+
+def error_map(
+    longitude: ArrayLike,
+    latitude: ArrayLike,
+    residuals: ArrayLike,
+    ax: Axes | None = None,
+    *,
+    label: str = "observed − predicted",
+    coasts: bool = True,
+) -> Axes:
+    """Residuals (n,) as dots on a map; coastlines where their data are installed.
+
+    Parameters
+    ----------
+    longitude, latitude : (n,) arrays
+        Degrees.
+    residuals : (n,) array
+    ax : Axes, optional
+    label : str
+        Name and unit of the residuals.
+    coasts : bool
+        Draw coastlines where ``rff_stream[maps]`` is installed.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> places = np.random.default_rng(0).uniform(0, 60, (2, 200))
+    >>> ax = error_map(*places, np.zeros(200), Figure().subplots(), coasts=False)
+    >>> ax.get_xlabel()
+    'longitude'
+    """
+    from rff_stream.plot.coastlines import coastlines
+
+    values = np.asarray(residuals, np.float64).ravel()
+    largest = float(np.quantile(np.abs(values), EXTREME)) or 1.0
+    ax = axes(ax)
+    order = np.argsort(np.abs(values))  # large errors on top
+    x, y = np.asarray(longitude)[order], np.asarray(latitude)[order]
+    drawn = ax.scatter(
+        x, y, c=values[order], s=9, cmap="RdBu_r", vmin=-largest, vmax=largest, edgecolors=GREY,
+        linewidths=0.2, rasterized=True,
+    )  # fmt: skip
+    colour_bar(ax, drawn, label)
+    ax.set(xlabel="longitude", ylabel="latitude")
+    if coasts:
+        with contextlib.suppress(ImportError):  # a map without coastlines
+            coastlines(ax)
+    return ax
