@@ -56,7 +56,7 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
         law = height * np.exp(-0.5 * ((at - mean) / deviation) ** 2)
         ax.plot(at, law, color=COLOURS[1], label=f"normal law, deviation {deviation:.3g}")
     ax.axvline(mean, color=GREY, lw=1, label=f"mean {mean:.3g}")
-    ax.set(xlabel=label, ylabel="rows", ylim=(0, 1.25 * counts.max()))
+    ax.set(xlabel=label, ylabel="rows", ylim=(0, 1.25 * np.max(counts)))
     legend(ax, loc="upper right")
     return ax
 

@@ -251,14 +251,14 @@ def _errors(model: Any, test: Assessment) -> list[str]:
 
 def _baselines(model: Any, test: Assessment) -> list[list[str]]:
     x, y, w = sample_of(model)
-    rows = [["this model", (test.y - mean_of(model, test.x))[:, 0]]]
+    rows: list[tuple[str, Float64]] = [("this model", (test.y - mean_of(model, test.x))[:, 0])]
     if len(x) > x.shape[1] + 1:
         root, centre = np.sqrt(w)[:, None], x.mean(axis=0)
         ones = np.ones((len(x), 1))
         trend = np.linalg.lstsq(root * np.hstack([ones, x - centre]), root * y, rcond=None)[0]
-        rows.append(["linear trend", (test.y - trend[0] - (test.x - centre) @ trend[1:])[:, 0]])
-        rows.append(["mean", test.y[:, 0] - np.average(y[:, 0], weights=w)])
-    return [[str(name), numbers(np.sqrt(np.mean(np.square(e))))] for name, e in rows]
+        rows.append(("linear trend", (test.y - trend[0] - (test.x - centre) @ trend[1:])[:, 0]))
+        rows.append(("mean", test.y[:, 0] - np.average(y[:, 0], weights=w)))
+    return [[name, numbers(np.sqrt(np.mean(np.square(e))))] for name, e in rows]
 
 
 def _places(names: Sequence[str]) -> tuple[int, int] | None:

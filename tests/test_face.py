@@ -1,0 +1,123 @@
+"""The failures that new users met, in the order in which they were reported, and their outcome now.
+
+Those of meta-estimators and displays are in test_tables_sklearn.py, of paths and containers in
+test_sources_tables.py, of categories in test_tables_levels.py, of the shell in test_cli_verbs.py,
+of the built site in test_docs_site.py, of code on pages in test_docs_code.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.inspection import DecisionBoundaryDisplay
+
+import rff_stream as rs
+from rff_stream.cli import main
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rs.NumericalWarning)
+        yield
+
+
+def frame() -> Any:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 150))
+    return pd.DataFrame({"a": a, "b": b, "y": np.sin(a) + b**2 / 3, "kind": a > 0})
+
+
+def ridge() -> rs.KernelRidge:
+    return rs.KernelRidge(n_components=32, random_state=0, progress=False)
+
+
+def test_series_object_has_no_attribute_reshape() -> None:
+    mpl.use("Agg")
+    table = frame()
+    model = rs.KernelClassifier(n_components=32, random_state=0, progress=False)
+    model.fit(table[["a", "b"]], table["kind"])
+    shown = DecisionBoundaryDisplay.from_estimator(model, table[["a", "b"]], grid_resolution=5)
+    assert shown.response.shape == (5, 5)
+    calibrated = CalibratedClassifierCV(model, cv=2).fit(table[["a", "b"]], table["kind"])
+    assert calibrated.predict_proba(table[["a", "b"]]).shape == (150, 2)
+
+
+def test_invalid_index_error_of_the_second_column() -> None:
+    table = frame()
+    model = rs.KernelClassifier(n_components=32, random_state=0, progress=False)
+    model.fit(table[["a", "b"]], table["kind"])
+    assert model.predict_proba(table[["a", "b"]])[:, 1].shape == (150,)
+
+
+def test_feature_names_unseen_at_fit_time_y() -> None:
+    table = frame().drop(columns="kind")
+    assert ridge().fit(table, "y").predict(table).shape == (150,)
+
+
+def test_lazy_frame_is_not_subscriptable() -> None:
+    lazy = pl.from_pandas(frame()).lazy()
+    assert ridge().fit(lazy, "y", inputs=["a", "b"]).n_rows_ == 150
+
+
+def test_x_has_no_column_y_prints_no_data() -> None:
+    table = pytest.importorskip("pyarrow").Table.from_pandas(frame())
+    assert ridge().fit(table, "y", inputs=["a", "b"]).n_rows_ == 150
+    with pytest.raises(rs.errors.DataError, match="no column 'z'; its columns are a, b, y, kind"):
+        ridge().fit(table, "z")
+
+
+def test_a_relation_is_indexed_by_one_column_name() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    relation = duckdb.from_df(frame())
+    assert ridge().fit(relation, "y", inputs=["a", "b"]).n_rows_ == 150
+
+
+def test_fit_of_an_icechunk_store() -> None:
+    icechunk = pytest.importorskip("icechunk")
+    xr = pytest.importorskip("xarray")
+    session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+    xr.Dataset.from_dataframe(frame()).to_zarr(session.store, consolidated=False, zarr_format=3)
+    assert ridge().fit(session.store, "y", inputs=["a", "b"]).n_rows_ == 150
+
+
+def test_x_holds_objects() -> None:
+    table = frame().astype({"kind": str})
+    with pytest.raises(rs.errors.DataError, match=r"'kind' holds (strings|objects)"):
+        ridge().fit(table, "y")
+    assert ridge().fit(table.astype({"kind": "category"}), "y").n_features_in_ == 4
+
+
+def test_errors_of_the_shell_have_its_own_words(tmp_path: Path) -> None:
+    gap = frame().drop(columns="kind")
+    gap.loc[3, "a"] = np.nan
+    gap.to_parquet(tmp_path / "gap.parquet")
+    words = ["fit", str(tmp_path / "gap.parquet"), "--target", "y", "--n-components", "16"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 3
+    assert "--missing-rows drop" in done.stderr
+    assert "missing_rows=" not in done.stderr
+
+
+def test_help_writes_model_before_data() -> None:
+    for command in ("predict", "score", "update"):
+        done = CliRunner().invoke(main, [command, "--help"])
+        assert "MODEL DATA" in done.stdout
+        assert "--model" not in done.stdout
+
+
+def test_the_readme_is_short_and_its_lines_are() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 100
+    assert max(map(len, lines)) < 200
