@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import reference_local as reference
 import rff_stream as rs
 from rff_stream.answers.local import (
+    LocalPosterior,
     cross_validate_cells,
     leave_one_out,
     local_evidence,
@@ -350,7 +352,8 @@ def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
     new = rng.normal(size=(40, 3)) * 0.7
     left = posterior._left_out_trees(np.column_stack([X, y, w]))
     for tree, cells in enumerate(features.route(new)):
-        mean, variance = posterior._of_tree(tree, cells, new)
+        each = posterior._of_trees(new)[tree]
+        mean, variance = each.mean, each.variance
         for t in range(2):
             fits = list(fits_of(features, tree, X, y[:, t], w, alpha[t], intercept))
             noise = found.noise_variance[tree, t]
@@ -365,7 +368,7 @@ def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
                 expected = noise * (missing + fit.spread(Z))
                 assert abs(variance[at, t] - expected).max(initial=0) < 1e-8 * noise / alpha[t]
                 for i in range(0, len(own), 9):
-                    assert left[tree][0][own[i], t] == pytest.approx(fit.left_out(i), abs=1e-7)
+                    assert left[tree].mean[own[i], t] == pytest.approx(fit.left_out(i), abs=1e-7)
 
 
 def test_evidence_finds_the_alpha_of_highest_log_p(rng):
@@ -392,17 +395,60 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     sample = moments.sample.rows
     errors = leave_one_out(posterior, sample)
     mean, variance = posterior.left_out(sample)
-    spread = np.sqrt(variance + posterior.noise()) * posterior.inflation
+    noise = posterior._combined(posterior._left_out_trees(sample))[2]
+    spread = np.sqrt(variance + noise) * posterior.inflation
     assert np.mean(abs(errors) <= 1.96 * spread) == pytest.approx(0.95, abs=0.01)
     assert abs(errors - (sample[:, 3:4] - mean)).max() == 0
     new = rng.normal(size=(400, 3))
     truth = np.sin(2 * new[:, :1]) + new[:, 1:2] + 5
-    trees = [posterior._of_tree(t, cells, new)[0] for t, cells in enumerate(features.route(new))]
+    trees = [tree.mean for tree in posterior._of_trees(new)]
     single = np.mean([(tree - truth) ** 2 for tree in trees])
     assert np.mean((posterior.mean(new) - truth) ** 2) < single
     assert (posterior.std(new, noise=True) > posterior.std(new)).all()
     again = pickle.loads(pickle.dumps(posterior))
     assert (again.mean(new) == posterior.mean(new)).all()
+
+
+def test_variances_follow_the_cells_where_data_vary_more_in_one_place(rng):
+    """Noise of .1 on one side and .6 on the other: intervals cover on both."""
+    X = rng.uniform(-1, 1, (6000, 1))
+    level = np.where(X < 0, 0.1, 0.6)
+    y = np.sin(6 * X) + level * rng.normal(size=X.shape)
+    features = LocalFeatures.sample(
+        rs.Gaussian(0.3), X, n_cells=16, n_trees=2, n_components=12, rng=0, dtype="float64"
+    )
+    moments = accumulate_cells(features, X[:4000], y[:4000], sample_rows=1000)
+    found = local_evidence(local_spectrum(features, moments))
+    posterior = local_posterior(found, moments.sample.rows)
+    assert np.median(abs(np.array(posterior.cell_scale) - 1)) > 0.5
+    inside = abs(y[4000:] - posterior.mean(X[4000:])) < 1.96 * posterior.std(X[4000:], noise=True)
+    sides = [inside[(X[4000:] < 0) == left].mean() for left in (True, False)]
+    assert sides == pytest.approx([0.95, 0.95], abs=0.025)  # 1,000 rows each: ±.014 at 95 %
+    again = LocalPosterior.from_arrays(features, posterior.arrays(), ("y0",))
+    assert (again.std(X[:50]) == posterior.std(X[:50])).all()
+
+    even = accumulate_cells(features, X, np.sin(6 * X) + 0.3 * rng.normal(size=X.shape))
+    plain = local_evidence(local_spectrum(features, even))
+    scales = np.array(local_posterior(plain, moments.sample.rows).cell_scale)
+    assert abs(scales - 1).max() < 0.25  # noise of 375 rows: ±.073
+
+
+def test_a_factor_from_rows_beside_others_is_not_applied_in_a_gap(rng):
+    X = rng.uniform(-1, 1, (3000, 1))
+    y = np.sin(6 * X) + 0.1 * rng.normal(size=X.shape)
+    features = LocalFeatures.sample(rs.Gaussian(0.3), X, n_cells=4, n_trees=2, rng=0)
+    moments = accumulate_cells(features, X, y, sample_rows=500)
+    found = local_evidence(local_spectrum(features, moments))
+    posterior = local_posterior(found, moments.sample.rows)
+    narrow = replace(posterior, inflation=np.array([0.5]))
+    far, raw = np.full((1, 1), 9.0), np.sqrt(posterior.moments(np.full((1, 1), 9.0))[1])
+    assert narrow.std(far) == pytest.approx(raw)
+    variance = narrow.moments(X)[1]
+    beside = variance <= narrow.near
+    assert 0.6 < beside.mean() < 0.9
+    assert (narrow.std(X) / np.sqrt(variance))[beside] == pytest.approx(0.5)
+    wide = replace(posterior, inflation=np.array([1.5]))
+    assert wide.std(far) == pytest.approx(1.5 * raw)
 
 
 def test_far_from_the_data_the_variance_is_the_prior_s(rng):

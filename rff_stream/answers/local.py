@@ -7,6 +7,14 @@ A tree is block-diagonal: in cell c, with its own mean ȳ_c and z̄_c,
     v(x) = σ_f²[k(x,x) − zᵀz] + σₙ²[(z − z̄)ᵀ(G_c + αI)⁻¹(z − z̄) + 1/Σw]
 
 and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ. One decomposition of each G_c answers every α.
+
+Data that vary more in one place than in another: both variances of cell c are s_c² times those of
+its tree, with νσₙ²/(s_c²σₙ²) ~ χ²_ν over the cells. With Q_c = ỹᵀWỹ − C_cᵀβ_c and n_c = rows − 1
+
+    s_c² = (Q_c/σₙ² + ν)/(n_c + ν),
+    log p = Σ_c [log Γ((ν + n_c)/2) − log Γ(ν/2) + ν/2 log(νσₙ²) − (ν + n_c)/2 log(νσₙ² + Q_c)] + …
+
+and ν of highest evidence: one noise for all cells is ν → ∞.
 """
 
 from __future__ import annotations
@@ -17,7 +25,8 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, optimize
+from scipy.special import gammaln
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
@@ -44,6 +53,12 @@ COVERAGE = 0.95
 
 FEWEST_CALIBRATING = 100
 """Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""
+
+NEAR_SHARE = 0.75
+"""Left-out rows whose variance of f counts as near: a factor below 1 is for these alone."""
+
+FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
+"""Bounds of ν; at the upper one every cell has the variances of its tree."""
 
 TREE_ARRAYS = (
     "eigenvalues",
@@ -206,6 +221,16 @@ def local_evidence(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TreeMoments:
+    """One tree's mean of f and its variance, and s_c² of the cell and σₙ² (n, T)."""
+
+    mean: Float64
+    variance: Float64
+    scale: Float64
+    noise: Float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalPosterior:
     """x ↦ mean and variance of f, averaged over trees; picklable.
 
@@ -216,7 +241,13 @@ class LocalPosterior:
     power : float
         p of the weights v⁻ᵖ of trees.
     inflation : (T,) float64
-        Factor of standard deviations that calibration found; 1 where it did not look.
+        Factor of standard deviations from calibration on left-out rows; 1 without one.
+    near : (T,) float64
+        Variance of f below which 75 % of left-out rows lie. From there on, to twice as much, a
+        factor below 1 rises to 1: in a gap without data the standard deviation returns to that
+        of the prior.
+    cell_scale : tuple of J arrays (k, T) float64
+        s_c² of the cells held.
     """
 
     spectrum: LocalSpectrum
@@ -224,6 +255,8 @@ class LocalPosterior:
     noise_variance: Float64
     power: float
     inflation: Float64
+    near: Float64
+    cell_scale: tuple[Float64, ...]
 
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""
@@ -231,10 +264,10 @@ class LocalPosterior:
 
     def std(self, x: Array, *, noise: bool = False) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
-        variance = self.moments(x)[1]
-        if noise:
-            variance = variance + self.noise()
-        return np.asarray(np.sqrt(variance) * self.inflation)
+        _, variance, own = self._combined(self._of_trees(x))
+        share = np.clip(variance / self.near - 1, 0, 1)  # 0 near rows, 1 far from them
+        factor = self.inflation + np.maximum(1 - self.inflation, 0) * share
+        return np.asarray(np.sqrt(variance + own if noise else variance) * factor)
 
     def arrays(self) -> dict[str, Array]:
         """The posterior as named arrays, for :meth:`from_arrays`: 8·J·B·R² bytes."""
@@ -254,6 +287,8 @@ class LocalPosterior:
             "tree_noise": self.noise_variance,
             "power": np.array([self.power]),
             "inflation": self.inflation,
+            "near": self.near,
+            "cell_scale": np.concatenate(self.cell_scale),
         }
 
     @classmethod
@@ -278,12 +313,16 @@ class LocalPosterior:
             arrays["all_mean"],
             targets,
         )
+        inflation = arrays["inflation"]
+        scale = arrays.get("cell_scale", np.ones((len(cells), len(inflation))))
         return cls(
             spectrum,
             arrays["tree_alpha"],
             arrays["tree_noise"],
             float(arrays["power"][0]),
-            arrays["inflation"],
+            inflation,
+            arrays.get("near", np.full(len(inflation), np.inf)),
+            tuple(np.split(scale, ends[1:-1])),
         )
 
     def noise(self) -> Float64:
@@ -292,8 +331,7 @@ class LocalPosterior:
 
     def moments(self, x: Array) -> tuple[Float64, Float64]:
         """Mean and variance (n, T) of f before calibration: J·(2R² + Rd) flops a row."""
-        trees = [self._of_tree(t, cells, x) for t, cells in enumerate(self._route(x))]
-        return _combined(trees, self.power)
+        return self._combined(self._of_trees(x))[:2]
 
     def left_out(self, rows: Float64) -> tuple[Float64, Float64]:
         """Mean and variance (m, T) of f at rows [x, y, w] under the fit without each of them.
@@ -301,9 +339,9 @@ class LocalPosterior:
         Exact for the sums: a row's residual is r/(1 − h), h its leverage in its own cell, in
         every tree. Landmarks stay where they are.
         """
-        return _combined(self._left_out_trees(rows), self.power)
+        return self._combined(self._left_out_trees(rows))[:2]
 
-    def _left_out_trees(self, rows: Float64) -> list[tuple[Float64, Float64]]:
+    def _left_out_trees(self, rows: Float64) -> list[TreeMoments]:
         t = len(self.inflation)
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
@@ -311,15 +349,30 @@ class LocalPosterior:
             mean, missing, spread = self._parts(tree, cells, x)
             leverage = np.minimum(spread * w, 1 - 1e-12)
             mean = y - (y - mean) / (1 - leverage)
-            trees.append((mean, missing + self.noise_variance[tree] * spread / (1 - leverage)))
+            trees.append(self._scaled(tree, cells, mean, missing, spread / (1 - leverage)))
         return trees
+
+    def _combined(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
+        return _combined(trees, self.power)
+
+    def _of_trees(self, x: Array) -> list[TreeMoments]:
+        """Those of every tree."""
+        return [
+            self._scaled(tree, cells, *self._parts(tree, cells, x))
+            for tree, cells in enumerate(self._route(x))
+        ]
+
+    def _scaled(
+        self, tree: int, cells: Array, mean: Float64, missing: Float64, spread: Float64
+    ) -> TreeMoments:
+        """Mean and variance of one tree, and s_c² of each row's cell; 1 for cells without rows."""
+        noise = self.noise_variance[tree]
+        scales = np.vstack([self.cell_scale[tree], np.ones(noise.shape)])
+        scale = scales[self.spectrum.trees[tree].index[cells]]  # −1: the last
+        return TreeMoments(mean, missing + noise * spread, scale, noise)
 
     def _route(self, x: Array) -> Array:
         return self.spectrum.features.route(x)
-
-    def _of_tree(self, tree: int, cells: Array, x: Array) -> tuple[Float64, Float64]:
-        mean, missing, spread = self._parts(tree, cells, x)
-        return mean, missing + self.noise_variance[tree] * spread
 
     def _parts(self, tree: int, cells: Array, x: Array) -> tuple[Float64, Float64, Float64]:
         """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each."""
@@ -367,19 +420,57 @@ def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> L
         noise_variance=evidence.noise_variance,
         power=1.0,
         inflation=np.ones(evidence.alpha.shape[1]),
+        near=np.full(evidence.alpha.shape[1], np.inf),
+        cell_scale=tuple(np.ones(tree.scatter.shape) for tree in evidence.spectrum.trees),
     )
     if sample is None or len(sample) < FEWEST_CALIBRATING:
         return plain
-    t = len(plain.inflation)
+    plain = replace(plain, cell_scale=_cell_scales(evidence))
+    t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]
-    trees, noise = plain._left_out_trees(sample), plain.noise()
+    trees = plain._left_out_trees(sample)
     fits = [(power, *_combined(trees, power)) for power in POWERS]
-    unit = np.maximum(noise, np.finfo(float).tiny)
-    power, mean, variance = min(fits, key=lambda fit: float((w * (y - fit[1]) ** 2 / unit).sum()))
-    spread = np.sqrt(np.maximum(variance + noise / w, np.finfo(float).tiny))
+    unit = np.maximum(plain.noise(), tiny)
+    best = min(fits, key=lambda fit: float((w * (y - fit[1]) ** 2 / unit).sum()))
+    power, mean, variance, noise = best
+    spread = np.sqrt(np.maximum(variance + noise / w, tiny))
     normal = 1.959963984540054
     inflation = conformal_quantile((y - mean) / spread, COVERAGE) / normal
-    return replace(plain, power=power, inflation=inflation)
+    near = np.maximum(np.quantile(variance, NEAR_SHARE, axis=0), tiny)
+    return replace(plain, power=power, inflation=inflation, near=near)
+
+
+def _cell_scales(evidence: LocalEvidence) -> tuple[Float64, ...]:
+    """s_c² (k, T) of the cells of each tree; their rows are counted by their share of Σ w."""
+    spectrum = evidence.spectrum
+    scales = []
+    for tree, alpha, noise in zip(
+        spectrum.trees, evidence.alpha, evidence.noise_variance, strict=True
+    ):
+        rows = spectrum.n * tree.weight / tree.weight.sum()
+        freedom = np.maximum(rows - spectrum.fit_intercept, 0)
+        scales.append(_cell_scale(tree, alpha, noise, freedom))
+    return tuple(scales)
+
+
+def _cell_scale(tree: TreeSpectrum, alpha: Float64, noise: Float64, freedom: Float64) -> Float64:
+    """s_c² (k, T) of the cells of a tree, for the ν of highest evidence of each target."""
+    misfit = tree.scatter - (tree.rhs**2 / (tree.eigenvalues[..., None] + alpha)).sum(axis=1)
+    misfit = np.maximum(misfit, 0)
+    scale: Float64 = np.ones_like(misfit)
+    for target in np.flatnonzero(noise > 0):
+        own = misfit[:, target] / noise[target]
+
+        def loss(log_nu: float, own: Float64 = own) -> float:
+            nu = np.exp(log_nu)
+            value = gammaln((nu + freedom) / 2) - gammaln(nu / 2) + nu / 2 * np.log(nu)
+            return -float((value - (nu + freedom) / 2 * np.log(nu + own)).sum())
+
+        bounds = (np.log(FEWEST_FREEDOM), np.log(MOST_FREEDOM))
+        best: Any = optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
+        nu = float(np.exp(best.x))
+        scale[:, target] = (own + nu) / (freedom + nu)
+    return scale
 
 
 def leave_one_out(posterior: LocalPosterior, sample: Float64) -> Float64:
@@ -525,13 +616,21 @@ def _profile(tree: TreeSpectrum, spectrum: LocalSpectrum) -> Profile:
     )
 
 
-def _combined(trees: list[tuple[Float64, Float64]], power: float) -> tuple[Float64, Float64]:
-    """Σ ω_t f_t and Σ ω_t v_t with ω_t ∝ v_t⁻ᵖ."""
-    means, variances = (np.array(each) for each in zip(*trees, strict=True))
+def _combined(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
+    """Σ ω_t f_t, Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with ω_t ∝ v_t⁻ᵖ.
+
+    Weights follow the distance from landmarks and rows alone: a quiet cell is no nearer.
+    """
+    variances = np.array([tree.variance for tree in trees])
     least = np.maximum(variances.min(axis=0), np.finfo(float).tiny)
     weights = (np.maximum(variances, least) / least) ** -power
     weights /= weights.sum(axis=0)
-    return (weights * means).sum(axis=0), (weights * variances).sum(axis=0)
+    mean, variance, noise = np.zeros((3, *least.shape))
+    for tree, weight in zip(trees, weights, strict=True):
+        mean += weight * tree.mean
+        variance += weight * tree.scale * tree.variance
+        noise += weight * tree.scale * tree.noise
+    return mean, variance, noise
 
 
 def _runs(cells: Array) -> Iterator[tuple[int, Array]]:
