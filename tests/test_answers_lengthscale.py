@@ -243,3 +243,12 @@ def test_more_inputs_than_rows_duplicates_and_weights_give_finite_scales():
 def test_bad_input_is_refused(rows, arguments, error, message):
     with pytest.raises(error, match=message):
         fit_length_scales(*rows, **arguments)
+
+
+def test_steps_are_counted_for_a_bar() -> None:
+    rng, counted = np.random.default_rng(0), []
+    x = rng.normal(size=(200, 2))
+    found = fit_length_scales(
+        x, np.sin(x[:, 0]), n_components=32, max_iterations=5, rng=0, advance=counted.append
+    )
+    assert sum(counted) == sum(trial.evaluations for trial in found.trials) > 0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.lengthsearch import Clock, End, Progress, Rows, Search, Size, Trial
+from rff_stream.answers.lengthsearch import Advance, Clock, End, Progress, Rows, Search, Size, Trial
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.pilot import Pilot
@@ -69,6 +69,7 @@ def fit_length_scales(
     rng: Generator | int | None = None,
     weights: Array | None = None,
     progress: Progress | None = None,
+    advance: Advance | None = None,
 ) -> LengthScales:
     """Length-scales of the kernel that explains pilot rows best, by evidence.
 
@@ -104,6 +105,8 @@ def fit_length_scales(
         Positive; 1 where absent.
     progress : callable, optional
         Takes a line of text after each search.
+    advance : callable, optional
+        Takes the number of steps since the last call, for a bar.
 
     Returns
     -------
@@ -133,7 +136,9 @@ def fit_length_scales(
     if not max_seconds > 0:
         raise ValueError(f"max_seconds={max_seconds} but a limit is > 0. Give e.g. 60.")
     rows, varies = _rows(X, y, weights, max_rows, generator)
-    search = Search(rows, int(generator.integers(2**63)), ard, clock, progress or _silent)
+    search = Search(
+        rows, int(generator.integers(2**63)), ard, clock, progress or _silent, advance or _uncounted
+    )
     end = search.run(named, Size(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
         warnings.warn(
@@ -198,3 +203,7 @@ def _result(end: End, search: Search, varies: Array) -> LengthScales:
 
 def _silent(line: str) -> None:
     """No progress."""
+
+
+def _uncounted(steps: int) -> None:
+    """No bar."""

@@ -17,10 +17,13 @@ from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 
-__all__ = ["End", "Progress", "Rows"]
+__all__ = ["Advance", "End", "Progress", "Rows"]
 
 Progress = Callable[[str], None]
 """Takes a line of text after each search."""
+
+Advance = Callable[[int], None]
+"""Takes the number of steps (values of log p with their slopes) since the last call."""
 
 STARTS = (1.0, 0.3)
 """Starts of ℓ over the median distance: smooth, and rough."""
@@ -149,7 +152,7 @@ class Search:
     ard : bool
         One ℓ for each input.
     clock : Clock
-    progress : callable
+    progress, advance : callable
     """
 
     rows: Rows
@@ -157,6 +160,7 @@ class Search:
     ard: bool
     clock: Clock
     progress: Progress
+    advance: Advance
     trials: list[Trial] = field(default_factory=list)
 
     def run(self, kernels: tuple[Kernel, ...], size: Size) -> End:
@@ -251,7 +255,7 @@ class Search:
         lowest, highest = np.log(target.lowest_alpha), np.log(1e3 * target.weights.sum())
         width = np.log(RANGE)
         bounds = [(value - width, value + width) for value in log_scale]
-        best = _Best(target, self.clock, share)
+        best = _Best(target, self.clock, share, self.advance)
         try:
             optimize.minimize(
                 best,
@@ -296,8 +300,8 @@ class _Best:
     Line searches come back to the very same point, a sixth of the time and more.
     """
 
-    def __init__(self, target: MapEvidence, clock: Clock, share: float) -> None:
-        self.target, self.clock, self.share = target, clock, share
+    def __init__(self, target: MapEvidence, clock: Clock, share: float, advance: Advance) -> None:
+        self.target, self.clock, self.share, self.advance = target, clock, share, advance
         self.value = -np.inf
         self.parameters: Float64 = np.empty(0)
         self._found: dict[bytes, tuple[float, Float64]] = {}
@@ -313,6 +317,7 @@ class _Best:
         place = parameters.tobytes()
         if place not in self._found:
             self._found[place] = self._looked(parameters)
+            self.advance(1)
         value, slope = self._found[place]
         return value, slope.copy()
 

@@ -11,6 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.progress import Progress
 from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
@@ -102,7 +103,11 @@ def _searched(
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
     weights = None if (pilot.w == 1).all() else pilot.w
-    with single_threaded_blas():  # small products: a second thread waits, and bits differ
+    # Small products: a second thread waits, and bits differ.
+    with (
+        single_threaded_blas(),
+        Progress("length-scales", None, shown=progress, unit="step") as bar,
+    ):
         found = fit_length_scales(
             pilot.x,
             pilot.y,
@@ -112,6 +117,7 @@ def _searched(
             rng=seed,
             weights=weights,
             progress=logger.info if progress else None,
+            advance=bar.advance,
         )
     pilot.warn_of_outliers()
     return found.kernel.with_length_scale(tuple(pilot.leave_out(found.length_scale).tolist()))
