@@ -497,6 +497,35 @@ def section_small(options: argparse.Namespace) -> None:
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
+def section_search(options: argparse.Namespace) -> None:
+    """scikit-learn's grid search around both, and length-scales of each input."""
+    from sklearn import kernel_ridge
+    from sklearn.model_selection import GridSearchCV
+
+    import rff_stream as rs
+
+    print("\n### Searches\n\n9 penalties × 5 folds and the fit, n=1,000; length-scales, CPU s.\n")
+    x, y = rows(1000, 0)
+    quiet = {"progress": False, "random_state": 0}
+    models = {
+        "GridSearchCV of KernelRidge": rs.KernelRidge(**quiet),
+        "the same, scikit-learn's": kernel_ridge.KernelRidge(kernel="rbf", gamma=0.1),
+    }
+    searches = {
+        name: GridSearchCV(model, {"alpha": np.geomspace(1e-3, 10, 9)})
+        for name, model in models.items()
+    }
+    process = rs.GaussianProcessRegressor(length_scale="ard", **quiet)
+    table = [[name, f"{fit_and_ask(lambda s=s: s, x, y):.2f}"] for name, s in searches.items()]
+    for n, d in [(400, 8)] if options.quick else [(400, 8), (15_000, 26)]:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(n, d))
+        y = np.sin(2 * x[:, 0]) + 0.8 * x[:, 1] * x[:, 2] + 0.2 * rng.normal(size=n)
+        seconds = fit_and_ask(lambda: process, x, y)
+        table.append([f"GaussianProcessRegressor, ard, n={n:,}, d={d}", f"{seconds:.1f}"])
+    print_table(["", "CPU s"], table)
+
+
 def section_features(options: argparse.Namespace) -> None:
     import features  # beside this file
 
@@ -571,7 +600,7 @@ def stored(folder: Path, n: int, dtype: str = "float32") -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sections", default="small,hot,fit,growth,choices,import,features")
+    parser.add_argument("--sections", default="small,search,hot,fit,growth,choices,import,features")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
@@ -600,6 +629,8 @@ def main() -> None:
     try:
         if "small" in sections:
             section_small(options)
+        if "search" in sections:
+            section_search(options)
         if "hot" in sections:
             section_hot(options)
         if "fit" in sections:
