@@ -147,7 +147,19 @@ def check_free(path: str | None, overwrite: bool, *read: str) -> None:
     from rff_stream.store.creation import MODEL
     from rff_stream.store.location import check_apart, local_path
 
+    check_lasting(path)
     check_apart(path, *read)
     place = local_path(path)
     if place is not None:
         check_target(place, overwrite, MODEL)
+
+
+def check_lasting(place: str) -> None:
+    """Refuse a place that ends with this command."""
+    from rff_stream.errors import ModelError
+
+    if place.rpartition("::")[2].startswith("memory://"):
+        raise ModelError(
+            f"{place} lies in the memory of this command and would be gone when it ends. Choose a "
+            "path, or the URL of a bucket."
+        )

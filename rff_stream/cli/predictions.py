@@ -17,11 +17,13 @@ def check_output(
     output: str, overwrite: bool, *read: str, storage_options: Mapping[str, Any] | None = None
 ) -> None:
     """Refuse a place that is read, taken, or no predictions; before anything is computed."""
+    from rff_stream.cli.objects import check_lasting
     from rff_stream.cli.products import PREDICTIONS, is_marked
     from rff_stream.store.atomic import check_target, exists
     from rff_stream.store.canonical_json import MAX_JSON
     from rff_stream.store.location import check_apart, local_path, open_files
 
+    check_lasting(output)
     check_apart(output, *read)
     path = local_path(output)
     if path is not None:

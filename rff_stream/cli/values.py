@@ -112,7 +112,7 @@ def memory(text: str) -> int:
 
     try:
         found = int(parse_bytes(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         found = 0
     if found <= 0:
         raise click.BadParameter(f"{text!r} is no amount of memory. Write 4GiB, 500MB or bytes.")
@@ -163,6 +163,8 @@ def place(text: str) -> str:
 
 def near(path: Path) -> str:
     """Which path may have been meant."""
+    if path.is_symlink():
+        return f"It is a link to {path.readlink()}, which leads nowhere."
     known = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, known, n=1)
     if close:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import State
@@ -274,6 +274,8 @@ def score(
     check_is_fitted(self)
     if in_memory(X) and not isinstance(y, str) and y is not None:
         if self.missing_rows == "error":
+            if sample_weight is not None:
+                sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
             return float(RegressorMixin.score(self, X, y, sample_weight))
         X = checked_rows(self, X, self.missing_rows)
     found: Residuals = self.residuals(

@@ -126,6 +126,12 @@ def checked_labels(
             "or strings."
         )
     check_classification_targets(y[there])
+    cut = next((label for label in y[there] if isinstance(label, str) and label[-1:] == "\0"), None)
+    if cut is not None:
+        raise DataError(
+            f"A label is {cut!r}, and NumPy does not keep a zero at the end of a text, so it "
+            "would become another label. Rename it."
+        )
     labels, found = np.unique(y[there], return_inverse=True)
     codes = np.full(len(y), np.nan)
     codes[there] = found

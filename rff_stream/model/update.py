@@ -33,6 +33,7 @@ from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
+from rff_stream.store.batch_ids import checked_id
 
 __all__ = ["Later", "Update", "ingest", "partial_fit", "update"]
 
@@ -88,11 +89,12 @@ def update(recipe: Recipe, fitted: Fitted, later: Later) -> Fitted:
 
 def partial_fit(recipe: Recipe, fitted: Fitted | None, data: Data, batch: str | None) -> Fitted:
     """One more batch of rows; the first one makes the map, unless one was given."""
-    content = content_of_arrays(*rows_of_batch(data)) if batch else ""
-    mine = Ledger(batches={batch: content}) if batch else Ledger()
+    batch = None if batch is None else checked_id(batch)
+    content = "" if batch is None else content_of_arrays(*rows_of_batch(data))
+    mine = Ledger() if batch is None else Ledger(batches={batch: content})
     if fitted is None:
         first = fit(recipe, data)
-        return replace(first, ledger=mine) if batch else first
+        return first if batch is None else replace(first, ledger=mine)
     recipe.check_grows()
     if fitted.home is not None:
         return _to_store(recipe, fitted, data, batch, content)

@@ -303,6 +303,11 @@ class Draft:
         if isinstance(condition, HoldOut):
             self.holdout(condition, find)
             return
+        if isinstance(condition, str) or len(condition) != 3:
+            raise DataError(
+                f"where holds {condition!r}, but a condition is (name, op, value), such as "
+                '("time", "<", 2015), or a HoldOut. Write it so.'
+            )
         name, op, value = condition
         found = find(name)
         self.add("condition", found, comparison(name, op, value, found.then, found.dtype))

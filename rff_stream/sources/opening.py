@@ -154,6 +154,7 @@ def open_source(
     ...     print(rows.y.ravel(), rows.keep)
     [1. 2.] [False  True  True]
     """
+    check_names(y, inputs, dim)
     several = isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)
     check_choice("missing_rows", missing_rows, ("error", "drop"))
     check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
@@ -174,6 +175,25 @@ def as_names(names: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
     if names is None:
         return None
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_names(y: Any, inputs: Any, dim: Any) -> None:
+    """Inputs and dimensions are some names, each once, and no target is an input."""
+    for role, names in (("inputs", as_names(inputs)), ("dim", as_names(dim))):
+        if names == ():
+            raise DataError(
+                f"{role} names nothing. Give at least one name, or leave it out for the default."
+            )
+        twice = next((name for i, name in enumerate(names or ()) if name in names[:i]), None)
+        if twice is not None:
+            raise DataError(f"{role} names {twice!r} twice. Each name stands there once.")
+    targets = (y,) if isinstance(y, str) else y if isinstance(y, list | tuple) else ()
+    both = [name for name in as_names(inputs) or () if isinstance(name, str) and name in targets]
+    if both:
+        raise DataError(
+            f"{both[0]!r} is the target and an input, so it would be predicted from itself. Take "
+            "it out of inputs."
+        )
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

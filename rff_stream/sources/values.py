@@ -418,7 +418,7 @@ def is_masked(values: Any) -> bool:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """' Did you mean "t"?' or the names there are."""
     known = [str(other) for other in known]
-    close = get_close_matches(str(name), known, n=3, cutoff=0.6)
+    close = [each for each in get_close_matches(str(name), known, n=3) if each != str(name)]
     if close:
         return f"Did you mean {listed(close, 'or')}?"
     return f"There are: {listed(known)}." if known else "There are none."

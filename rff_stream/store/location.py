@@ -23,7 +23,7 @@ ALIASES = {"s3a": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 def local_path(place: str | os.PathLike[str]) -> str | None:
     """The absolute path without links that a place means; None for other URLs."""
-    text = os.fspath(place)
+    text = os.fsdecode(place)
     scheme = next((scheme for scheme in LOCAL if text.startswith(scheme)), "")
     if not scheme and "://" in text:
         return None
@@ -39,7 +39,7 @@ def open_files(
         return LocalFiles(path)
     from rff_stream.store.remote import RemoteFiles  # loads fsspec
 
-    return RemoteFiles.of(os.fspath(place), storage_options)
+    return RemoteFiles.of(os.fsdecode(place), storage_options)
 
 
 def check_apart(output: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
@@ -71,7 +71,7 @@ def _is_within(place: str | os.PathLike[str], other: str | os.PathLike[str]) -> 
         known = os.stat(above)
     except OSError:
         return f"{path}/".startswith(f"{above}/")
-    while not os.path.lexists(path):
+    while not os.path.exists(path):  # a link that leads nowhere is nowhere either
         path = os.path.dirname(path)
     while not os.path.samestat(os.stat(path), known):
         if path == (path := os.path.dirname(path)):
