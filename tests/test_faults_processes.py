@@ -106,6 +106,27 @@ def disturbed(
     return done
 
 
+def test_a_fit_as_a_task_of_a_worker_process_ends(own: Processes) -> None:
+    """The worker has one thread, which the fit itself would have to wait for."""
+
+    def fit() -> Any:  # travels by value: workers do not know this file
+        import numpy as np
+
+        import rff_stream as rs
+
+        x = np.random.default_rng(0).normal(size=(3000, 2))
+        model = rs.KernelRidge(n_components=64, length_scale=1.0, random_state=0, progress=False)
+        return model.fit(x, np.sin(x[:, 0])).coef_
+
+    own.add_worker()
+    with connected(own, 1) as client:
+        tasks = [client.submit(fit, pure=False) for _ in range(2)]
+        found = [task.result(timeout=BOUND) for task in tasks]
+    with dask.config.set(scheduler="threads"):
+        expected = fit()
+    assert all(np.array_equal(each, expected) for each in found)
+
+
 def test_a_worker_killed_under_its_nanny_changes_no_bit(
     own: Processes, rows: tuple[Array, Array]
 ) -> None:
