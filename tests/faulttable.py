@@ -43,7 +43,7 @@ def rows(text: str) -> list[Row]:
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 4 and re.fullmatch(r"[A-E]\d+", cells[0]):
+        if len(cells) == 4 and re.fullmatch(r"[A-F]\d+", cells[0]):
             tests = re.findall(r"`(\w+::\w+)(?:\[(.*?)\])?`", cells[3])
             reason = cells[3].removeprefix(ABSENT) if cells[3].startswith(ABSENT) else ""
             found.append(Row(*cells[:3], tuple(tests), reason))
