@@ -303,7 +303,8 @@ class Draft:
         if isinstance(condition, HoldOut):
             self.holdout(condition, find)
             return
-        if isinstance(condition, str) or len(condition) != 3:
+        given: Any = condition
+        if isinstance(given, str) or len(given) != 3:
             raise DataError(
                 f"where holds {condition!r}, but a condition is (name, op, value), such as "
                 '("time", "<", 2015), or a HoldOut. Write it so.'

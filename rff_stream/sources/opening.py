@@ -184,7 +184,7 @@ def check_names(y: Any, inputs: Any, dim: Any) -> None:
             raise DataError(
                 f"{role} names nothing. Give at least one name, or leave it out for the default."
             )
-        twice = next((name for i, name in enumerate(names or ()) if name in names[:i]), None)
+        twice = next((name for name in names or () if (names or ()).count(name) > 1), None)
         if twice is not None:
             raise DataError(f"{role} names {twice!r} twice. Each name stands there once.")
     targets = (y,) if isinstance(y, str) else y if isinstance(y, list | tuple) else ()
