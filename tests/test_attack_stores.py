@@ -199,6 +199,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_no_damaged_file_loads(tmp_path: Path, damage: str) -> None:
     """Every file of a model with two batches, one at a time."""
