@@ -47,6 +47,11 @@ NETWORK_RATE = 1e9  # bytes a second to and from each process
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
 LOCAL_BLOCK = 64  # cells that are decomposed together
 LEAF_ROWS_A_CELL = 400  # adding the sums of a leaf to others then costs 5 % of computing them
+GRID_TAPS = 11  # of a transform's spreading along an axis, at its tolerance
+GRID_ROWS = 1 << 18  # of one transform
+GRID_SECONDS = 1.5e-6  # of a row with one target on a plane
+GRID_PROBES, GRID_BLOCK, GRID_STEPS = 8, 2000, 1000  # of evidence, all evaluations together
+GRID_STEP_SECONDS = 1.5e-8  # of one number of a padded product
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
 # Layouts are cut by these two, and sums added by layouts: another value is another model's bits.
@@ -75,6 +80,8 @@ class Plan:
     n_entries : int, of a row of Z that are not 0: R, or the grids of a map that bins
     n_trees, n_cells : int
         J and B of a local map, R then the columns of one cell; 0 for a map of the whole space.
+    modes : tuple of int
+        Of a grid of frequencies, R then all of its columns; () for any other map.
     sums, dtype : {"float32", "float64"}
         Of the sums and of the features.
     threads, workers : int
@@ -98,6 +105,7 @@ class Plan:
     n_entries: int
     n_trees: int = 0
     n_cells: int = 0
+    modes: tuple[int, ...] = ()
 
     @property
     def all_cells(self) -> int:
@@ -118,6 +126,8 @@ class Plan:
     def state_bytes(self) -> int:
         """One packed set of moments of all groups, row samples included."""
         one = packed_size(self.width) if self.order == 2 else 33 * self.width
+        if self.modes:
+            one = self._grid_numbers
         one *= max(self.all_cells, 1)
         sample = min(SAMPLE_ROWS, self.n_rows) * (self.n_inputs + self.n_targets + 2)
         return 8 * self.n_groups * (one + sample)
@@ -159,6 +169,9 @@ class Plan:
             kept = self.all_cells * cell_bytes(self.n_features, self.n_inputs, self.dtype)
             rotations = 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
             return self.state_bytes + kept + rotations
+        if self.modes:  # a dozen vectors of all probes, and the preconditioner's block
+            vectors = 12 * (self.n_targets + GRID_PROBES)
+            return 16 * vectors * self.n_features + 3 * 8 * GRID_BLOCK**2
         return 3 * 8 * self.n_features**2 if self.order == 2 else 0
 
     @property
@@ -169,6 +182,13 @@ class Plan:
     @property
     def flops(self) -> float:
         """Useful flops of the rank-k updates, or of the entries counted."""
+        if self.modes:  # spreading of the transforms
+            return (
+                float(self.n_rows)
+                * 2.0
+                * math.pow(GRID_TAPS, self.n_inputs)
+                * self._grid_transforms
+            )
         if self.all_cells:  # a triangular solve and a rank-k update in each tree
             return 2.0 * self.n_rows * self.n_trees * self.width**2
         width = self.n_entries + 1 + self.n_targets if self.counted else self.width
@@ -236,6 +256,9 @@ class Plan:
         """Eigenvalues of the whole matrix, or of that of every cell."""
         if self.order != 2:
             return 0.0
+        if self.modes:
+            step = GRID_STEP_SECONDS * math.pow(2, self.n_inputs) * self.n_features
+            return GRID_STEPS * (self.n_targets + GRID_PROBES) * step
         return SOLVE_SECONDS * (self.n_features / 1000) ** 3 * max(self.all_cells, 1)
 
     @property
@@ -246,12 +269,27 @@ class Plan:
             products = 2 * self.width**2 / _SYRK_FLOPS[self.sums]
             routing = ROUTING_SECONDS * self.n_inputs * math.log2(self.n_cells + 1)
             return self.n_trees * (self.width * 2 * value + products + routing)
+        if self.modes:
+            return GRID_SECONDS * math.pow(GRID_TAPS, self.n_inputs - 2) * self._grid_transforms / 4
         if self.counted:
             return counting_seconds(self.n_features, self.n_entries, self.n_inputs)
         value = _VALUE_SECONDS[self.dtype] + 2 * self.n_inputs / _SYRK_FLOPS[self.dtype]
         if self.order == 1:
             return self.width * value
         return self.width * (value + _STORED_SECONDS) + self.width**2 / _SYRK_FLOPS[self.sums]
+
+    @property
+    def _grid_transforms(self) -> int:
+        """Transforms of a row: density, projections and trends."""
+        return 1 + self.n_targets + self.n_inputs
+
+    @property
+    def _grid_numbers(self) -> int:
+        """Float64 numbers of the sums on a grid of frequencies."""
+        own = self.n_features + math.prod(2 * m + 1 for m in self.modes[:-1])
+        differences = math.prod(4 * m + 1 for m in self.modes[:-1]) * (4 * self.modes[-1] + 2)
+        border = (1 + self.n_inputs + self.n_targets) ** 2
+        return differences + own * (self.n_targets + self.n_inputs) + border
 
     @property
     def _scheduling(self) -> float:
@@ -270,6 +308,9 @@ class Plan:
             waiting = 8 * waiting_rows(self.n_cells) * (self.n_inputs + self.n_targets + 8)
             factors = self.all_cells * cell_bytes(self.n_features, self.n_inputs, self.dtype)
             return waiting + factors // self.threads + 8 * BATCH_ROWS * 8 * self.width
+        if self.modes:  # rows that wait for a transform, and its grids
+            rows = 8 * GRID_ROWS * (4 * self.n_inputs + 4 * self.n_targets + 8)
+            return self.n_groups * rows + (16 << (2 * self.n_inputs)) * self.n_features
         if self.counted:
             rows += counting_bytes(self.n_features, self.n_entries, self.n_targets)
             return self.n_groups * rows
@@ -286,6 +327,7 @@ class Plan:
             ("rows", f"{self.n_rows:,} × {self.n_inputs} inputs, {self.n_targets} targets"),
             ("features", f"R = {self.n_features}{few}, order {self.order}, sums in {self.sums}"),
             *self._cell_lines(),
+            *self._grid_lines(),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
             ("segments", f"{layout.n_segments:,} of {layout.segment_leaves}"),
@@ -309,6 +351,13 @@ class Plan:
         share = self.n_rows / self.n_cells
         trees = f"{self.n_trees} trees of {self.n_cells:,}, about {share:,.0f} rows in each"
         return [("cells", trees)]
+
+    def _grid_lines(self) -> list[tuple[str, str]]:
+        """What a grid of frequencies adds."""
+        if not self.modes:
+            return []
+        sides = " × ".join(str(2 * m + 1) for m in self.modes)
+        return [("grid", f"{sides} frequencies")]
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
         """What many processes add."""
@@ -356,6 +405,7 @@ class PlanRequest:
     n_entries: int | None = None
     n_trees: int = 0
     n_cells: int = 0
+    modes: tuple[int, ...] = ()
 
 
 def plan(
@@ -372,6 +422,7 @@ def plan(
     n_entries: int | None = None,
     n_trees: int = 0,
     n_cells: int = 0,
+    modes: tuple[int, ...] = (),
 ) -> Plan:
     """The layout of a pass over a source, and what it takes; reads metadata only.
 
@@ -394,6 +445,8 @@ def plan(
         of R²; R where absent.
     n_trees, n_cells : int
         Of a local map, whose ``n_features`` are the columns of one cell; 0 for any other.
+    modes : tuple of int
+        Of a grid of frequencies, whose ``n_features`` are all of its columns; () for any other.
 
     Raises
     ------
@@ -410,7 +463,9 @@ def plan(
     >>> found.n_rows, found.layout.n_leaves
     (100000, 2)
     """
-    request = PlanRequest(n_features, order, sums, dtype, n_groups, n_entries, n_trees, n_cells)
+    request = PlanRequest(
+        n_features, order, sums, dtype, n_groups, n_entries, n_trees, n_cells, modes
+    )
     return plan_for(source, request, threads=threads, workers=workers, seed=seed)
 
 
@@ -426,7 +481,9 @@ def plan_for(
         raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
     width, trees = n_features + 1 + t, max(2 * request.n_trees, 1)
     seconds = row_seconds(width, d, order, precision, name) * trees
-    fewest = LEAF_ROWS_A_CELL * request.n_cells
+    if request.modes:
+        seconds = GRID_SECONDS
+    fewest = GRID_ROWS if request.modes else LEAF_ROWS_A_CELL * request.n_cells
     layout = lay_out(source, seconds, seed=seed, fewest_rows=fewest)
     return Plan(
         layout=layout,
@@ -444,6 +501,7 @@ def plan_for(
         n_entries=n_features if request.n_entries is None else request.n_entries,
         n_trees=request.n_trees,
         n_cells=request.n_cells,
+        modes=request.modes,
     )
 
 

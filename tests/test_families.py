@@ -10,19 +10,24 @@ import pytest
 import rff_stream as rs
 from rff_stream.families import family_of
 from rff_stream.families.cells import CellSpace
+from rff_stream.families.grid import GridSpace
 from rff_stream.families.whole import WholeSpace
 from rff_stream.features import map_choices
 
 CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)
 
 
+GRID = rs.Grid(modes=(6, 6))
+
+
 def test_every_name_and_value_has_a_family() -> None:
     features = rs.FourierFeatures.sample(rs.Gaussian(), 2, 8, rng=0)
-    columns = {"x": features}
-    for choice in (*map_choices(), features, columns):
-        whole = not (isinstance(choice, str) and choice == "local")
-        assert family_of(choice) == (WholeSpace() if whole else CellSpace())
-    assert family_of(CELLS) == CellSpace()
+    others = {"local": CellSpace(), "grid": GridSpace()}
+    for choice in (*map_choices(), features):
+        named = others.get(choice) if isinstance(choice, str) else None
+        assert family_of(choice) == (named or WholeSpace())
+    assert family_of({"x": features}) == WholeSpace()
+    assert (family_of(CELLS), family_of(GRID)) == (CellSpace(), GridSpace())
 
 
 def test_a_loaded_model_knows_its_family_without_its_parameter(rng: Any, tmp_path: Any) -> None:
@@ -36,12 +41,12 @@ def test_a_loaded_model_knows_its_family_without_its_parameter(rng: Any, tmp_pat
     assert again.n_rows_ == 600
 
 
-@pytest.mark.parametrize("features", ["local", CELLS], ids=["name", "value"])
+@pytest.mark.parametrize("features", ["local", CELLS, "grid", GRID], ids=repr)
 @pytest.mark.parametrize(
     "kind",
     [rs.KernelDensity, rs.KernelPCA, rs.NoveltyDetector, rs.KernelFeatures, rs.KernelClassifier],
 )
-def test_estimators_without_cells_say_so(kind: Any, features: Any, rng: Any) -> None:
+def test_estimators_without_cells_and_grids_say_so(kind: Any, features: Any, rng: Any) -> None:
     X = rng.normal(size=(60, 2))
     with pytest.raises(ValueError, match="are for KernelRidge and GaussianProcessRegressor"):
         kind(features=features).fit(X, X[:, 0] > 0)

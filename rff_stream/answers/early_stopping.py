@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
 
-__all__ = ["State", "has_settled", "leaf_errors", "root_ratio", "state_of"]
+__all__ = ["State", "has_settled", "leaf_errors", "root_ratio", "state_of", "state_of_errors"]
 
 
 FEWEST_SKEWED = 3
@@ -73,6 +73,11 @@ def state_of(
     """What a linear model of so many rows is worth on held-out leaves."""
     errors = np.stack([leaf_errors(test, coef, intercept) for test in tests])
     weights = np.array([test.weight for test in tests])
+    return state_of_errors(errors, weights, n_rows, fraction)
+
+
+def state_of_errors(errors: Float64, weights: Float64, n_rows: int, fraction: float) -> State:
+    """The same from Σ w (y − ŷ)² (h, T) and Σ w (h,) of held-out leaves."""
     rmse, se = root_ratio(errors, weights)
     return State(n_rows, fraction, rmse, se, errors, weights)
 

@@ -31,19 +31,25 @@ from scipy.optimize import minimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
-from rff_stream.kernels import Kernel
+from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments, import_finufft
 
 __all__ = [
+    "GridEvidence",
+    "GridPosterior",
     "GridSystem",
+    "Scales",
     "choose_grid_kernel",
     "draw_posterior",
+    "evaluate",
     "grid_evidence",
+    "leaf_errors",
     "posterior_variance",
     "solve_grid",
 ]
 
 Trend = Literal["none", "constant", "linear"]
+Scales = Literal["each", "one", "given"]
 
 BLOCK = 2000
 """Real columns of the preconditioner's exact block: 0.1 CPU s to factor, and 32 MB."""
@@ -51,6 +57,9 @@ BLOCK = 2000
 MOST_STEPS = 1000
 TOLERANCE = 1e-8
 """Of ‖r‖/‖rhs‖ where a solution is wanted."""
+
+MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 6
+"""Of the evidence on finer grids: each search starts where the coarser one ended."""
 
 STEP = 1e-3
 """Of log ℓ, for slopes of the spectral density by central differences."""
@@ -142,12 +151,8 @@ class GridSystem:
 
     @cached_property
     def spectrum(self) -> Float64:
-        """T on the padded grid of places: a product with it is a product with T."""
-        grid = self.features
-        padded = np.zeros((*grid.padded_shape[:-1], grid.padded_shape[-1] // 2 + 1), np.complex128)
-        padded[self._places(2)] = self.moments.density
-        values = scipy.fft.irfftn(padded, grid.padded_shape) * np.prod(grid.padded_shape)
-        return np.asarray(values, np.float64)
+        """As in :func:`toeplitz_spectrum`."""
+        return toeplitz_spectrum(self.moments)
 
     def diagonal(self, alpha: float) -> Float64:
         """Diagonal of A."""
@@ -159,17 +164,8 @@ class GridSystem:
 
     def product(self, u: Array, alpha: float) -> Array:
         """A u of coefficients (…, half shape)."""
-        grid = self.features
-        axes = tuple(range(-grid.n_inputs, 0))
-        padded = np.zeros(
-            (*u.shape[: -grid.n_inputs], *grid.padded_shape[:-1], grid.padded_shape[-1] // 2 + 1),
-            np.complex128,
-        )
-        places = (..., *self._places(1))
-        padded[places] = self.weights * u
-        values = scipy.fft.irfftn(padded, grid.padded_shape, axes=axes, overwrite_x=True)
-        values *= self.spectrum
-        found = self.weights * scipy.fft.rfftn(values, axes=axes, overwrite_x=True)[places]
+        found = toeplitz_product(self.features, self.spectrum, self.weights * u)
+        found *= self.weights
         if self.n_trend:
             found -= np.tensordot(self.project(self.along_trend(u)).T, self.coupling, 1)
         found += alpha * u
@@ -182,10 +178,8 @@ class GridSystem:
         return (self.coupling.reshape(self.n_trend, -1).conj() @ flat.T).real
 
     def dot(self, u: Array, v: Array) -> Float64:
-        """Real inner products over all frequencies of (…, half shape)."""
-        grid = self.features
-        axes = tuple(range(-grid.n_inputs, 0))
-        return np.asarray((grid.multiplicity * (u.real * v.real + u.imag * v.imag)).sum(axis=axes))
+        """As in :func:`inner_product`."""
+        return inner_product(self.features, u, v)
 
     def trend_coefficients(self, u: Array) -> Float64:
         """θ (p, T) of coefficients u (T, half shape)."""
@@ -220,13 +214,43 @@ class GridSystem:
         """B^{−½} of columns (p, m)."""
         return np.asarray(linalg.solve_triangular(self.border_factor, values, lower=True))
 
-    def _places(self, factor: int) -> Any:
-        grid = self.features
-        full = [
-            np.fft.ifftshift(np.arange(-factor * m, factor * m + 1)) % size
-            for m, size in zip(grid.modes[:-1], grid.padded_shape[:-1], strict=True)
-        ]
-        return np.ix_(*full, np.arange(factor * grid.modes[-1] + 1))
+
+def inner_product(grid: GridFeatures, u: Array, v: Array) -> Float64:
+    """Real inner products over all frequencies of coefficients (…, half shape)."""
+    axes = tuple(range(-grid.n_inputs, 0))
+    return np.asarray((grid.multiplicity * (u.real * v.real + u.imag * v.imag)).sum(axis=axes))
+
+
+def toeplitz_spectrum(moments: GridMoments) -> Float64:
+    """T on the padded grid of places: a product with it is a product with T."""
+    grid = moments.features
+    padded = np.zeros((*grid.padded_shape[:-1], grid.padded_shape[-1] // 2 + 1), np.complex128)
+    padded[_places(grid, 2)] = moments.density
+    values = scipy.fft.irfftn(padded, grid.padded_shape) * np.prod(grid.padded_shape)
+    return np.asarray(values, np.float64)
+
+
+def toeplitz_product(grid: GridFeatures, spectrum: Float64, c: Array) -> Array:
+    """T c of coefficients (…, half shape): two real transforms of about Π 4m numbers."""
+    axes = tuple(range(-grid.n_inputs, 0))
+    padded = np.zeros(
+        (*c.shape[: -grid.n_inputs], *grid.padded_shape[:-1], grid.padded_shape[-1] // 2 + 1),
+        np.complex128,
+    )
+    places = (..., *_places(grid, 1))
+    padded[places] = c
+    values = scipy.fft.irfftn(padded, grid.padded_shape, axes=axes, overwrite_x=True)
+    values *= spectrum
+    return np.asarray(scipy.fft.rfftn(values, axes=axes, overwrite_x=True)[places])
+
+
+def _places(grid: GridFeatures, factor: int) -> Any:
+    """Where frequencies up to factor·m stand in a padded transform."""
+    full = [
+        np.fft.ifftshift(np.arange(-factor * m, factor * m + 1)) % size
+        for m, size in zip(grid.modes[:-1], grid.padded_shape[:-1], strict=True)
+    ]
+    return np.ix_(*full, np.arange(factor * grid.modes[-1] + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -463,6 +487,27 @@ class GridPosterior:
         )
 
 
+def leaf_errors(moments: GridMoments, posterior: GridPosterior) -> Float64:
+    """Σ w (y − f)² (T,) of rows that are known by their sums alone: a quadratic form.
+
+    Σ w f² = cᴴTc + 2 θᵀCc + θᵀBθ of coefficients c and trend θ, by one product with T.
+    """
+    first, p = 1 + moments.features.n_inputs, len(posterior.trend)
+    shift = posterior.target_origin - moments.row.target_origin
+    grid = moments.features
+    coef, theta = posterior.coef, np.zeros((first, len(shift)))
+    theta[:p] = posterior.trend
+    theta[0] += shift
+    along = inner_product(grid, moments.trends[:, None], coef[None])  # (1 + d, T)
+    border = moments.border
+    square = inner_product(grid, coef, toeplitz_product(grid, toeplitz_spectrum(moments), coef))
+    square = square + (theta * (2 * along + border[:first, :first] @ theta)).sum(axis=0)
+    cross = inner_product(grid, moments.projections, coef) + (border[first:, :first] * theta.T).sum(
+        axis=1
+    )
+    return np.asarray(np.maximum(np.diag(border)[first:] - 2 * cross + square, 0))
+
+
 def evaluate(features: GridFeatures, coef: Array, angles: Float64) -> Float64:
     """Σ_j c_j e^{ij·θ} (s, n) of coefficients (s, half shape): type-2 transforms."""
     finufft = import_finufft()
@@ -663,7 +708,8 @@ class GridChoice:
     evidence : GridEvidence
         There.
     tried : tuple of (Kernel, float)
-        The best of each family, and its log evidence summed over targets.
+        The best of each family, and its log evidence summed over targets on the finest grid that
+        it was compared on.
     evaluations : int
         Of the evidence, over all families.
     """
@@ -679,12 +725,12 @@ def choose_grid_kernel(
     moments: GridMoments,
     kernels: Sequence[Kernel],
     *,
-    ard: bool = True,
+    scales: Scales = "each",
     trend: Trend = "constant",
     start: Array | None = None,
     alpha: float | None = None,
-    evaluations: int = 40,
-    probes: int = 4,
+    evaluations: int = 30,
+    probes: int = 2,
     block: int = BLOCK,
 ) -> GridChoice:
     """Kernel family, length-scales and α of highest evidence, from the same sums.
@@ -694,15 +740,16 @@ def choose_grid_kernel(
     moments : GridMoments
     kernels : sequence of Kernel
         Families to compare; their length-scales are replaced.
-    ard : bool
-        A length-scale for each input, or one common factor of ``start``.
+    scales : {"each", "one", "given"}
+        A length-scale for each input; one common factor of ``start``; or those of the kernels,
+        so that α alone is chosen.
     trend : {"constant", "linear", "none"}
     start : (d,) array, optional
         First length-scales, in units of the inputs; a twelfth of the period by default.
     alpha : float, optional
-        First α; √Σw/100 by default.
+        α, where it is given and stays.
     evaluations : int
-        Limit for each family.
+        Limit for each family, on the coarsest grid.
     probes, block
         Of :func:`grid_evidence`.
 
@@ -712,71 +759,154 @@ def choose_grid_kernel(
 
     Notes
     -----
-    L-BFGS on log ℓ and log α with the slopes of :func:`grid_evidence`. A length-scale is at
-    least that of the finest mode, and at most half of the period.
+    L-BFGS on log ℓ and log α with the slopes of :func:`grid_evidence`: on the leading modes
+    first, where the preconditioner is exact and an evaluation costs a tenth of a second, then
+    from there on more, and at last on all of them. Families that fall behind the best by more
+    than the errors of both are left. A length-scale is at least that of the finest mode of its
+    grid, and at most half of the period.
     """
     grid = moments.features
-    lowest = 0.5 * grid.period / (2 * np.pi * np.array(grid.modes))
-    highest = 0.5 * grid.period
-    scales = grid.period / 12 if start is None else np.asarray(start, np.float64)
-    scales = np.clip(scales, 2 * lowest, 0.8 * highest)
-    first = alpha if alpha is not None else 0.01 * max(moments.weight, 1.0) ** 0.5
-    ends = np.log(np.stack([lowest / scales, highest / scales]))
-    bounds = ends.T if ard else np.array([[ends[0].max(), ends[1].min()]])
-    bounds = np.vstack([bounds, np.log([1e-8, max(moments.weight, 1.0)])])
-    tried, total = [], 0
-    for family in kernels:
-        search = _Search(moments, family, scales, trend, probes, block)
+    tried = {i: _first(moments, family, scales, start, alpha) for i, family in enumerate(kernels)}
+    reached: dict[int, tuple[Kernel, float]] = {}
+    total = 0
+    levels, values = _levels(grid), dict[int, tuple[float, float]]()
+    for number, modes in enumerate(levels):
+        last = number == len(levels) - 1
+        part = moments if modes == grid.modes else moments.leading(modes)
+        most = evaluations if number == 0 else (LAST_EVALUATIONS if last else MIDDLE_EVALUATIONS)
+        for i, family in enumerate(kernels):
+            if i not in tried:
+                continue
+            search = _Search(part, family, scales, alpha, trend, probes, block)
+            tried[i], used = search.best(tried[i], most)
+            there = search.evidence(tried[i])
+            values[i] = float(there.log_evidence.sum()), there.error
+            total += used + 1
+            reached[i] = search.at(tried[i])[0], values[i][0]
+        best = max(tried, key=lambda i: values[i][0])
+        for i in list(tried):
+            gap, error = values[best][0] - values[i][0], values[best][1] + values[i][1]
+            if number > 0 and gap > 4 * error:
+                del tried[i]
+    search = _Search(moments, kernels[best], scales, alpha, trend, 2 * probes, block)
+    kernel, chosen = search.at(tried[best])
+    there = search.evidence(tried[best])
+    return GridChoice(kernel, chosen, there, tuple(reached.values()), total + 1)
+
+
+def _levels(grid: GridFeatures) -> list[tuple[int, ...]]:
+    """Modes of the grids that a search goes through: as many as the exact block, some, all."""
+    shares = [(BLOCK / grid.n_components) ** (1 / grid.n_inputs), 0.36]
+    levels = [tuple(max(4, int(share * m)) for m in grid.modes) for share in shares if share < 0.7]
+    return [*sorted({level for level in levels if min(level) > 1}), grid.modes]
+
+
+def _first(
+    moments: GridMoments,
+    family: Kernel,
+    scales: Scales,
+    start: Array | None,
+    alpha: float | None,
+) -> tuple[Float64, float]:
+    """Length-scales (d,) and α that a search begins at."""
+    grid = moments.features
+    if scales == "given":
+        begin = length_scale_vector(family, grid.n_inputs)
+    else:
+        begin = grid.period / 12 if start is None else np.asarray(start, np.float64)
+    return begin, 0.01 * max(moments.weight, 1.0) ** 0.5 if alpha is None else alpha
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """−log p and its slopes, as a function of log ℓ (about a start) and log α."""
+
+    moments: GridMoments
+    family: Kernel
+    scales: Scales
+    alpha: float | None
+    trend: Trend
+    probes: int
+    block: int
+
+    def best(
+        self, start: tuple[Float64, float], evaluations: int
+    ) -> tuple[tuple[Float64, float], int]:
+        """Length-scales and α of highest evidence near a start, and evaluations of it."""
+        grid = self.moments.features
+        lowest = 0.5 * grid.period / (2 * np.pi * np.array(grid.modes))
+        highest = 0.5 * grid.period
+        about, alpha = start
+        if self.scales != "given":
+            about = np.clip(about, 1.5 * lowest, 0.8 * highest)
+        ends = np.log(np.stack([lowest / about, highest / about]))
+        bounds: list[Any] = []
+        if self.scales == "each":
+            bounds += ends.T.tolist()
+        elif self.scales == "one":
+            bounds.append([ends[0].max(), ends[1].min()])
+        if self.alpha is None:
+            bounds.append(np.log([1e-8, max(self.moments.weight, 1.0)]).tolist())
+        if not bounds:
+            return (about, alpha), 0
+        first = np.zeros(len(bounds))
+        if self.alpha is None:
+            first[-1] = np.log(alpha)
         found = minimize(
-            search,
-            np.append(np.zeros(len(bounds) - 1), np.log(first)),
+            lambda theta: self(theta, about),
+            first,
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
             options={"maxfun": evaluations, "ftol": 1e-7},
         )
-        tried.append((search.kernel(found.x), float(np.exp(found.x[-1])), -float(found.fun)))
-        total += int(found.nfev)
-    kernel, best, _ = max(tried, key=lambda each: each[2])
-    there = grid_evidence(GridSystem(moments, kernel, trend), best, probes=probes, block=block)
-    return GridChoice(kernel, best, there, tuple((k, value) for k, _, value in tried), total)
+        return self.point(found.x, about), int(found.nfev)
 
+    def point(self, theta: Float64, about: Float64) -> tuple[Float64, float]:
+        """Length-scales (d,) and α of a point of the search."""
+        alpha = float(np.exp(theta[-1])) if self.alpha is None else self.alpha
+        return about * np.exp(self._moved(theta, len(about))), alpha
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Search:
-    """−log p and its slopes, as a function of log ℓ (about ``scales``) and log α."""
+    def _moved(self, theta: Float64, d: int) -> Float64:
+        """log of the factor of each length-scale."""
+        if self.scales == "each":
+            return theta[:d]
+        return np.full(d, theta[0]) if self.scales == "one" else np.zeros(d)
 
-    moments: GridMoments
-    family: Kernel
-    scales: Float64
-    trend: Trend
-    probes: int
-    block: int
+    def at(self, point: tuple[Float64, float]) -> tuple[Kernel, float]:
+        """The kernel and α there."""
+        if self.scales == "given":
+            return self.family, point[1]
+        found: Kernel = self.family.with_length_scale(tuple(point[0].tolist()))
+        return found, point[1]
 
-    def kernel(self, theta: Float64) -> Kernel:
-        """The family at a point of the search."""
-        found: Kernel = self.family.with_length_scale(tuple(self.scales * np.exp(theta[:-1])))
-        return found
+    def evidence(self, point: tuple[Float64, float]) -> GridEvidence:
+        """The evidence there."""
+        kernel, alpha = self.at(point)
+        system = GridSystem(self.moments, kernel, self.trend)
+        return grid_evidence(system, alpha, probes=self.probes, block=self.block)
 
-    def __call__(self, theta: Float64) -> tuple[float, Float64]:
-        system = GridSystem(self.moments, self.kernel(theta), self.trend)
-        found = grid_evidence(system, np.exp(theta[-1]), probes=self.probes, block=self.block)
+    def __call__(self, theta: Float64, about: Float64) -> tuple[float, Float64]:
+        found = self.evidence(self.point(theta, about))
         influence = found.influence.sum(axis=0)
         slopes = np.empty(len(theta))
-        slopes[-1] = found.slope_alpha.sum()
-        for axis in range(len(theta) - 1):
+        moving = len(theta)
+        if self.alpha is None:
+            slopes[-1] = found.slope_alpha.sum()
+            moving -= 1
+        for axis in range(moving):
             step = np.zeros(len(theta))
             step[axis] = STEP
-            bend = (self._log_weights(theta + step) - self._log_weights(theta - step)) / (2 * STEP)
-            slopes[axis] = (influence * bend).sum()
+            ends = (self._log_weights(theta + sign * step, about) for sign in (1, -1))
+            slopes[axis] = (influence * (next(ends) - next(ends)) / (2 * STEP)).sum()
         return -float(found.log_evidence.sum()), -slopes
 
-    def _log_weights(self, theta: Float64) -> Float64:
+    def _log_weights(self, theta: Float64, about: Float64) -> Float64:
         """log D but for a constant."""
         grid = self.moments.features
         omega = grid.frequencies.reshape(-1, grid.n_inputs)
-        density = self.kernel(theta).log_spectral_density(omega)
-        return np.asarray(0.5 * density).reshape(grid.half_shape)
+        kernel, _ = self.at(self.point(theta, about))
+        return np.asarray(0.5 * kernel.log_spectral_density(omega)).reshape(grid.half_shape)
 
 
 def posterior_variance(

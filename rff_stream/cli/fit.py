@@ -155,12 +155,11 @@ def planned(source: Any, learner: Learner, machine: Machine, workers: int | None
 
     from rff_stream.execution import Reading
     from rff_stream.families import family_of
-    from rff_stream.layout import rows_of
     from rff_stream.planning import check_memory, plan_for
 
     features = "auto" if learner.cells is None else learner.cells
     request = replace(
-        family_of(features).request(features, learner.n_components, rows_of(source)),
+        family_of(features).request(features, learner.n_components, source),
         sums=learner.sums,
         dtype=learner.dtype,
         n_groups=FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,

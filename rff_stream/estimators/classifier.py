@@ -669,7 +669,7 @@ class ClassRecipe(Recipe):
         """Least squares on one-hot classes, its scores calibrated on the row sample."""
         whole = classes_of(fitted)
         log_odds = fitted.family.classes().least_squares(
-            fitted.totals, class_weight, self.asked.alpha
+            fitted.totals(), class_weight, self.asked.alpha
         )
         return ClassAnswer(log_odds, whole.labels, class_weight)
 

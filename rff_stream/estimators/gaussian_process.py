@@ -113,6 +113,7 @@ n_missing_, plan_
     stream = regression.stream
     score = regression.score
     residuals = regression.residuals
+    with_kernel = regression.with_kernel
 
     def predict(
         self,
@@ -209,9 +210,11 @@ class ProcessRecipe(RegressionRecipe):
 
     def answer(self, fitted: Fitted) -> Process:
         asked = self.asked
-        return fitted.family.process(fitted.totals, asked.noise, fit_intercept=asked.fit_intercept)
+        return fitted.family.process(
+            self.totals(fitted), asked.noise, fit_intercept=asked.fit_intercept
+        )
 
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
     ) -> Process:
-        return fitted.family.process_in(fitted.features, arrays, fitted.columns.targets)
+        return fitted.family.process_in(self.stored(fitted, arrays, facts))

@@ -245,6 +245,11 @@ class LossAnswer:
         """The squared error of f on leaves held out."""
         return self.linear.state(tests, n_rows, fraction)
 
+    def facts(self) -> dict[str, Any]:
+        """The loss and the passes, as plain JSON."""
+        found = {"loss": self.loss.spec(), "n_passes": self.n_passes}
+        return found | {"converged": self.converged}
+
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Public attributes by name."""
         found = self.linear.attributes(flat) | {
@@ -364,16 +369,10 @@ class LossRecipe(RegressionRecipe):
             stacklevel=6,
         )
 
-    def facts(self, fitted: Fitted) -> dict[str, Any]:
-        answer: LossAnswer = fitted.answer
-        found = {"loss": answer.loss.spec(), "n_passes": answer.n_passes}
-        return found | {"converged": answer.converged}
-
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
     ) -> LossAnswer:
-        targets = fitted.columns.targets
-        linear: Any = fitted.family.ridge_in(fitted.features, arrays, targets)
+        linear: Any = fitted.family.ridge_in(self.stored(fitted, arrays, facts))
         support = arrays.get("support")
         share = float(arrays["support_share"][0]) if support is not None else np.nan
         loss = regression_loss(facts["loss"])

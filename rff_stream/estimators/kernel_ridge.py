@@ -57,7 +57,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         "phase" ask for one. "local" (or ``Cells(n_components, n_trees, n_cells)``) cuts the
         data into cells with columns of their own, for functions with structure that R columns
         of the whole space cannot hold; ``n_components`` is then that of ``Cells``, and
-        length-scales that are not numbers are found on compact windows of rows. "hermite",
+        length-scales that are not numbers are found on compact windows of rows. "grid" (or
+        ``Grid(modes, periods)``) is for one to three inputs: sums on a grid of frequencies, from
+        which kernel, length-scales and ``alpha`` are found after the read. "hermite",
         "nystroem", "qmc", "structured" and "binning":
         see :mod:`rff_stream.features` for which pays when. A map given as a value brings its
         own R and kernel, and so do columns that choose their own, side by side:
@@ -158,6 +160,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     predict = regression.predict
     score = regression.score
     residuals = regression.residuals
+    with_kernel = regression.with_kernel
 
     def _recipe(self) -> RidgeRecipe:
         return RidgeRecipe(self)
@@ -189,7 +192,7 @@ class RidgeRecipe(RegressionRecipe):
     def answer(self, fitted: Fitted) -> RidgeAnswer:
         asked = self.asked
         return fitted.family.ridge(
-            fitted.totals, asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
+            self.totals(fitted), asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
         )
 
     def answer_of_pass(self, fitted: Fitted, done: Pass) -> RidgeAnswer:
@@ -199,7 +202,7 @@ class RidgeRecipe(RegressionRecipe):
             return answer
         return fitted.family.refine(
             answer,
-            fitted.totals,
+            self.totals(fitted),
             asked.alpha,
             fit_intercept=asked.fit_intercept,
             steps=asked.refine,

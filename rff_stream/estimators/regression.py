@@ -8,14 +8,14 @@ from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import State
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
-from rff_stream.families import Draft, MapParameters, family_of
+from rff_stream.families import Draft, MapParameters, StoredAnswer, Totals, family_of
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
@@ -25,6 +25,7 @@ from rff_stream.families.maps import (
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import FeatureMap
 from rff_stream.model.fit import fit as fit_rows
+from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.inputs import checked_rows, in_memory
 from rff_stream.model.opening import Opened, open_later, open_values
@@ -38,7 +39,7 @@ from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.residuals import Residuals, ResidualStatistic
 
-__all__ = ["fit", "predict", "residuals", "score", "stream"]
+__all__ = ["fit", "predict", "residuals", "score", "stream", "with_kernel"]
 
 Model = TypeVar("Model", bound=Estimator)
 
@@ -103,17 +104,32 @@ class RegressionRecipe(Recipe):
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer
-        return answer.attributes(fitted.flat) | {"length_scale_": fitted.length_scale}
+        return {"length_scale_": fitted.length_scale} | answer.attributes(fitted.flat)
 
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
         answer: RidgeAnswer = fitted.answer
         scale = np.asarray(fitted.length_scale, np.float64)
-        return answer.arrays() | {"length_scale": scale}
+        return {"length_scale": scale} | answer.arrays()
+
+    def facts(self, fitted: Fitted) -> dict[str, Any]:
+        answer: RidgeAnswer = fitted.answer
+        return answer.facts()
+
+    def totals(self, fitted: Fitted) -> Totals:
+        """The sums, and the parameters of a kernel that is chosen after the read."""
+        return fitted.totals(self.map_parameters(fitted.columns))
+
+    def stored(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> StoredAnswer:
+        """An answer as the store keeps it."""
+        targets = fitted.columns.targets
+        return StoredAnswer(fitted.features, arrays, facts, targets, fitted.total)
 
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
     ) -> RidgeAnswer:
-        return fitted.family.ridge_in(fitted.features, arrays, fitted.columns.targets)
+        return fitted.family.ridge_in(self.stored(fitted, arrays, facts))
 
 
 def values_of_targets(
@@ -235,6 +251,42 @@ def stream(
         with self._lock():
             self._now(fitted)
         yield state
+
+
+def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
+    """The same fit with another kernel: a new estimator from the same sums, nothing is read.
+
+    For ``features="grid"``, whose sums are the same for every kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel, str or sequence of Kernel
+        With its own length-scales it is used as it is; without, they are found by evidence.
+    **parameters
+        Others of this estimator that change with it, such as ``alpha``, ``noise``,
+        ``length_scale`` or ``fit_intercept``.
+
+    Returns
+    -------
+    estimator
+        A copy that is fitted; this one stays as it is.
+
+    Raises
+    ------
+    ValueError
+        Where the columns were drawn for one kernel.
+    ModelError
+        Where the model was saved without moments.
+    """
+    fitted: Fitted = self._held()
+    fitted.family.check_new_kernel()
+    other: Model = clone(self)
+    given = {"length_scale": "median"} | parameters
+    other.set_params(kernel=kernel, **given)
+    recipe: Any = other._recipe()
+    asked = recipe.map_parameters(fitted.columns)
+    fitted.family.check(asked, fitted.n_inputs)
+    return other._now(solve(recipe, replace(fitted, home=None)))
 
 
 def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from rff_stream.families.cells import CellSpace
-from rff_stream.families.protocol import Draft, Family, MapParameters, Totals
+from rff_stream.families.grid import GridSpace
+from rff_stream.families.protocol import Draft, Family, MapParameters, StoredAnswer, Totals
 from rff_stream.families.whole import LinearAnswer, WholeSpace
 
 __all__ = [
@@ -19,12 +20,13 @@ __all__ = [
     "Family",
     "LinearAnswer",
     "MapParameters",
+    "StoredAnswer",
     "Totals",
     "check_whole_space",
     "family_of",
 ]
 
-FAMILIES: tuple[Family, ...] = (CellSpace(), WholeSpace())
+FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())
 """Asked in this order; the last takes what no other does."""
 
 

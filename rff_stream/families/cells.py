@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.leaf import Leaf
 from rff_stream.families.maps import check_inputs, check_kernel, length_scale_of, number_or_array
-from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, Totals
+from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.local import pilot_rows
 from rff_stream.kernels import Kernel, as_kernel
@@ -36,6 +36,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import Plan, PlanRequest
 from rff_stream.predictor import LocalPredictor, LocalStdPredictor, RowFunction
 from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.cells import CellStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
@@ -90,6 +91,9 @@ class CellAnswer:
         """The posterior of every cell."""
         return {**self.posterior.arrays(), "target_origin": self.target_origin}
 
+    def facts(self) -> dict[str, Any]:
+        return {}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellProcess(CellAnswer):
@@ -143,12 +147,15 @@ class CellSpace:
     def check_streams(self) -> None:
         raise _not_streamed()
 
-    def request(self, features: Any, n_components: int, n_rows: int) -> PlanRequest:
+    def check_new_kernel(self) -> None:
+        raise _drawn_for_a_kernel()
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         if isinstance(features, LocalFeatures):
             cells = features.n_cells
         else:
             features = Cells() if isinstance(features, str) else features
-            cells = features.cells_of(n_rows)
+            cells = features.cells_of(rows_of(source))
         return PlanRequest(features.n_components, n_trees=features.n_trees, n_cells=cells)
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
@@ -160,7 +167,7 @@ class CellSpace:
         """
         features: Any = asked.features
         seed, n_rows = asked.seed, rows_of(reading.source)
-        sizes = self.request(features, asked.n_components, n_rows)
+        sizes = self.request(features, asked.n_components, reading.source)
         wanted = pilot_rows(sizes.n_cells, sizes.n_features)
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         if not isinstance(asked.features, LocalFeatures):
@@ -231,21 +238,24 @@ class CellSpace:
             *_solved(totals, None if isinstance(noise, str) else noise, fit_intercept)
         )
 
-    def ridge_in(
-        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-    ) -> CellAnswer:
-        return CellAnswer(*_stored(features, arrays, targets))
+    def ridge_in(self, stored: StoredAnswer) -> CellAnswer:
+        return CellAnswer(*_stored(stored))
 
-    def process_in(
-        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-    ) -> CellProcess:
-        return CellProcess(*_stored(features, arrays, targets))
+    def process_in(self, stored: StoredAnswer) -> CellProcess:
+        return CellProcess(*_stored(stored))
 
     def classes(self) -> ClassFamily:
         raise ValueError(
             "features='local' but cells are for KernelRidge and GaussianProcessRegressor. "
             "Choose a map of the whole space here."
         )
+
+
+def _drawn_for_a_kernel() -> ValueError:
+    return ValueError(
+        "This model's landmarks were chosen for one kernel, and its sums are of no other. Fit with "
+        "features='grid', whose kernel is chosen after the read, or fit again."
+    )
 
 
 def _not_streamed() -> ValueError:
@@ -266,10 +276,9 @@ def _solved(
     return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
 
 
-def _stored(
-    features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-) -> tuple[LocalPosterior, Float64, Float64]:
+def _stored(stored: StoredAnswer) -> tuple[LocalPosterior, Float64, Float64]:
     """The same from arrays of the store."""
+    features, arrays, targets = stored.features, stored.arrays, stored.targets
     posterior = LocalPosterior.from_arrays(features, arrays, targets)
     unknown = np.full(len(targets), np.nan)
     evidence = arrays.get("log_marginal_likelihood", unknown)

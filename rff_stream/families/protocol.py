@@ -17,6 +17,7 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
 from rff_stream.predictor import RowFunction
 from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
@@ -31,6 +32,7 @@ __all__ = [
     "MapParameters",
     "Process",
     "RidgeAnswer",
+    "StoredAnswer",
     "Totals",
 ]
 
@@ -90,11 +92,36 @@ class Totals:
         By fold or label, else one under None.
     whole : sums
         Of all groups.
+    asked : MapParameters or None
+        For a family whose sums are the same for every kernel.
     """
 
     features: Any
     groups: Mapping[Any, Any]
     whole: Any
+    asked: MapParameters | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredAnswer:
+    """An answer as a store keeps it.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    arrays : mapping of str to array
+    facts : mapping
+        Plain JSON.
+    targets : tuple of str
+    whole : sums or None
+        Of all groups, where they are stored too.
+    """
+
+    features: Any
+    arrays: Mapping[str, Array]
+    facts: Mapping[str, Any]
+    targets: tuple[str, ...]
+    whole: Any = None
 
 
 class RidgeAnswer(Protocol):
@@ -119,6 +146,10 @@ class RidgeAnswer(Protocol):
 
     def arrays(self) -> dict[str, Array]:
         """The same for the store."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """The rest for the store, as plain JSON."""
         ...
 
 
@@ -275,7 +306,11 @@ class Family(Protocol):
         """Refuse fits of a part of the rows where their error is not known from sums."""
         ...
 
-    def request(self, features: Any, n_components: int, n_rows: int) -> PlanRequest:
+    def check_new_kernel(self) -> None:
+        """Refuse another kernel after the read where the map was drawn for one."""
+        ...
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         """The sizes that a plan is made from, before the map is drawn or after."""
         ...
 
@@ -324,15 +359,11 @@ class Family(Protocol):
         """A Gaussian process with the ratio of noise that is given, or of highest evidence."""
         ...
 
-    def ridge_in(
-        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-    ) -> RidgeAnswer:
+    def ridge_in(self, stored: StoredAnswer) -> RidgeAnswer:
         """What :meth:`ridge` gave, from arrays of the store."""
         ...
 
-    def process_in(
-        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-    ) -> Process:
+    def process_in(self, stored: StoredAnswer) -> Process:
         """What :meth:`process` gave, from arrays of the store."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from rff_stream.families.maps import (
     n_entries,
     number_or_array,
 )
-from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, Totals
+from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.families.whole_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.layout import rows_of
@@ -46,6 +46,7 @@ from rff_stream.predictor import (
     RowFunction,
 )
 from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
@@ -109,6 +110,9 @@ class LinearAnswer:
             "df": np.asarray(self.df, np.float64),
             "target_origin": self.target_origin,
         }
+
+    def facts(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +179,9 @@ class ProcessAnswer:
             "inverse_weight": np.array([1 / posterior.weight]),
         }
 
+    def facts(self) -> dict[str, Any]:
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class WholeSpace:
@@ -189,7 +196,13 @@ class WholeSpace:
     def check_streams(self) -> None:
         """All answers of it do."""
 
-    def request(self, features: Any, n_components: int, n_rows: int) -> PlanRequest:
+    def check_new_kernel(self) -> None:
+        raise ValueError(
+            "This model's columns were drawn for one kernel, and its sums are of no other. Fit "
+            "with features='grid', whose kernel is chosen after the read, or fit again."
+        )
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         size = n_columns(features, n_components)
         return PlanRequest(size, n_entries=n_entries(features, size))
 
@@ -296,11 +309,10 @@ class WholeSpace:
             linear, posterior, found.noise_variance, found.signal_variance, found.log_evidence
         )
 
-    def ridge_in(
-        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-    ) -> LinearAnswer:
+    def ridge_in(self, stored: StoredAnswer) -> LinearAnswer:
+        arrays = stored.arrays
         return LinearAnswer(
-            features=features,
+            features=stored.features,
             coef=arrays["coef"],
             intercept=arrays["intercept"],
             alpha=arrays["alpha"],
@@ -308,9 +320,8 @@ class WholeSpace:
             target_origin=arrays["target_origin"],
         )
 
-    def process_in(
-        self, features: Any, arrays: Mapping[str, Array], targets: tuple[str, ...]
-    ) -> ProcessAnswer:
+    def process_in(self, stored: StoredAnswer) -> ProcessAnswer:
+        arrays = stored.arrays
         inverse = float(arrays["inverse_weight"][0])
         posterior = Posterior(
             coef=arrays["coef"],
@@ -323,7 +334,7 @@ class WholeSpace:
             weight=1 / inverse if inverse else np.inf,
         )
         names = ("noise_variance", "signal_variance", "log_marginal_likelihood")
-        linear = self.ridge_in(features, arrays, targets)
+        linear = self.ridge_in(stored)
         return ProcessAnswer(linear, posterior, *(arrays[name] for name in names))
 
     def classes(self) -> ClassFamily:

@@ -31,6 +31,7 @@ from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
+from rff_stream.features.grid import Grid, GridFeatures
 from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.local import Cells, LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
@@ -47,6 +48,8 @@ __all__ = [
     "FeatureMap",
     "FourierFeatures",
     "FunctionalFeatures",
+    "Grid",
+    "GridFeatures",
     "HermiteFeatures",
     "LocalFeatures",
     "MapRequest",

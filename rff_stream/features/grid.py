@@ -13,15 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.fft import next_fast_len
 
 from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import DataError
+from rff_stream.features.base import MAPS, MapRequest
+from rff_stream.kernels import Kernel, length_scale_vector
 
-__all__ = ["MOST_INPUTS", "GridFeatures"]
+__all__ = ["MOST_INPUTS", "Grid", "GridFeatures"]
 
 MOST_INPUTS = 3
 """The number of columns grows as its power; beyond three inputs other maps are better."""
@@ -32,8 +34,115 @@ MODES = {1: (2048,), 2: (150, 150), 3: (24, 24, 24)}
 PADDING = 0.3
 """Share of the extent that the period is longer: the far ends of the data are not neighbours."""
 
+TAIL, FEWEST_MODES = 1e-7, 8
+"""Share of a kernel's variance that modes may leave out; fewer modes save nothing."""
+
 SLACK = 0.05
 """Share of the extent by which rows may lie outside the rows that the grid was made for."""
+
+
+Trend = Literal["constant", "linear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How to make a frequency grid: ``features=Grid(…)`` of an estimator; "grid" is ``Grid()``.
+
+    Parameters
+    ----------
+    modes : tuple of int, optional
+        Frequencies to each side of every axis; by default 2048, 150 × 150 or 24 × 24 × 24, and
+        fewer where the length-scale is given and needs fewer.
+    periods : mapping of input to float, optional
+        Inputs that are periodic by nature: ``{"lon": 360, "time.dayofyear": 365.25}``. By name,
+        or by number where inputs have no names.
+    box : mapping of input to (float, float), optional
+        Least and greatest value of an input; by default those of the pilot rows. A row that
+        lies outside by more than 5 % of the extent is refused.
+    trend : {"constant", "linear"}
+        Not penalised, where ``fit_intercept`` is True: a mean, or also a slope along each input.
+    padding : float
+        Share of the extent that the period is longer than it: about as much as two rows must be
+        apart for the kernel to be small.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, (2000, 1)); y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=2000)
+    >>> grid = rs.Grid(modes=(64,))
+    >>> model = rs.GaussianProcessRegressor("matern", features=grid, random_state=0).fit(X, y)
+    >>> bool(0.09 < model.noise_variance_**0.5 < 0.11)
+    True
+    """
+
+    modes: tuple[int, ...] | None = None
+    periods: Mapping[Any, float] | None = None
+    box: Mapping[Any, tuple[float, float]] | None = None
+    trend: Trend = "constant"
+    padding: float = PADDING
+
+    def __post_init__(self) -> None:
+        if self.trend not in ("constant", "linear"):
+            raise ValueError(f"trend={self.trend!r} but it is 'constant' or 'linear'.")
+        if self.modes is not None:
+            object.__setattr__(self, "modes", tuple(int(m) for m in self.modes))
+            check_modes(self.modes)
+        for name, (low, high) in (self.box or {}).items():
+            if not (np.isfinite([low, high]).all() and low < high):
+                raise ValueError(f"box[{name!r}]={low!r}, {high!r} but it is (low, high), finite.")
+        for name, period in (self.periods or {}).items():
+            if not (np.isfinite(period) and period > 0):
+                raise ValueError(f"periods[{name!r}]={period!r} but a period is finite and > 0.")
+        if self.box is not None:
+            pairs = {name: (float(low), float(high)) for name, (low, high) in self.box.items()}
+            object.__setattr__(self, "box", pairs)
+        if not (np.isfinite(self.padding) and self.padding > 0):
+            raise ValueError(f"padding={self.padding!r} but it is a finite share > 0.")
+
+    def modes_of(self, n_inputs: int) -> tuple[int, ...]:
+        """Modes to each side of every axis, before the length-scale is known."""
+        if self.modes is None:
+            check_n_inputs(n_inputs)
+            return MODES[n_inputs]
+        if len(self.modes) != n_inputs:
+            raise ValueError(
+                f"modes={self.modes} but the data have {n_inputs} inputs. Give one for each."
+            )
+        return self.modes
+
+
+def modes_for(kernel: Kernel, grid: GridFeatures) -> tuple[int, ...]:
+    """Modes along each axis that keep all but 1e-7 of the kernel's variance there, or those asked.
+
+    The spectral density of a kernel along one axis is that of the same kernel of one input.
+    """
+    scales = length_scale_vector(kernel, grid.n_inputs)
+    found = []
+    for most, period, scale in zip(grid.modes, grid.period, scales.tolist(), strict=True):
+        along: Kernel = kernel.with_length_scale(scale)
+        step = 2 * np.pi / period
+        density = along.spectral_density(step * np.arange(most + 1)[:, None]) * step
+        kept = density[0] + 2 * np.concatenate([[0.0], np.cumsum(density[1:])])
+        enough = np.flatnonzero(1 - kept < TAIL)
+        found.append(int(max(enough[0], FEWEST_MODES)) if len(enough) else most)
+    return tuple(min(m, most) for m, most in zip(found, grid.modes, strict=True))
+
+
+def check_n_inputs(d: int) -> None:
+    """Refuse more inputs than a grid is for."""
+    if not 1 <= d <= MOST_INPUTS:
+        raise ValueError(
+            f"A grid of frequencies for {d} inputs would have {'×'.join(['(2m+1)'] * d)} "
+            f"columns. It is for 1 to {MOST_INPUTS} inputs; use features='local' or Fourier "
+            "features for more."
+        )
+
+
+def check_modes(modes: Sequence[int]) -> None:
+    """Refuse an axis without modes."""
+    if min(modes) < 1:
+        raise ValueError(f"modes={tuple(modes)} but every axis has at least 1 to each side.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +173,11 @@ class GridFeatures:
     reach: Float64
     modes: tuple[int, ...]
 
+    choices: ClassVar[tuple[str, ...]] = ("grid",)
+
     def __post_init__(self) -> None:
-        d = len(self.modes)
-        if not 1 <= d <= MOST_INPUTS:
-            raise ValueError(
-                f"A grid of frequencies for {d} inputs would have {'×'.join(['(2m+1)'] * d)} "
-                f"columns. It is for 1 to {MOST_INPUTS} inputs; use features='local' or Fourier "
-                "features for more."
-            )
-        if min(self.modes) < 1:
-            raise ValueError(f"modes={self.modes} but every axis has at least 1 to each side.")
+        check_n_inputs(len(self.modes))
+        check_modes(self.modes)
 
     @classmethod
     def over(
@@ -104,17 +208,36 @@ class GridFeatures:
         GridFeatures
         """
         low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        check_n_inputs(len(low))
         extent = np.where(high > low, high - low, 1.0)
         period, reach = extent * (1 + padding), extent * (0.5 + SLACK)
         for axis, length in (periods or {}).items():
             period[axis], reach[axis] = length, np.inf
-        sides = MODES[len(low)] if modes is None and len(low) in MODES else tuple(modes or ())
+        sides = MODES[len(low)] if modes is None else modes
         return cls((low + high) / 2, period, reach, tuple(int(m) for m in sides))
+
+    @classmethod
+    def short_name(cls) -> str:
+        """ "grid": its name in a spec."""
+        return "grid"
+
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """Refused: estimators that take a grid make it for the extent of the rows."""
+        raise ValueError(
+            f"features={choice!r} but grids are for KernelRidge and GaussianProcessRegressor. "
+            "Choose a map of the whole space here."
+        )
 
     @property
     def n_inputs(self) -> int:
         """d."""
         return len(self.modes)
+
+    @property
+    def dtype(self) -> str:
+        """float64: sums of lower precision do not resolve small noise."""
+        return "float64"
 
     @property
     def n_components(self) -> int:
@@ -172,7 +295,8 @@ class GridFeatures:
             raise DataError(
                 f"{int(outside.any(axis=1).sum())} row(s) lie outside the box of the frequency "
                 f"grid; the first has {float(X[row, axis])!r} for input {axis}, and the grid was "
-                f"made for {low:.6g} to {high:.6g}. Make the grid for all rows, or leave these out."
+                f"made for {low:.6g} to {high:.6g}. Give the box of all rows, as in "
+                "features=Grid(box={'x': (low, high)}), or leave these out."
             )
         turned = np.remainder(shifted / self.period + 0.5, 1.0) - 0.5
         return np.ascontiguousarray(2 * np.pi * turned.T)
@@ -194,3 +318,6 @@ class GridFeatures:
     def fingerprint(self) -> str:
         """sha256 of the spec."""
         return digest(*self.spec())
+
+
+MAPS.add(GridFeatures)

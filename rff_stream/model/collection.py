@@ -12,7 +12,6 @@ from rff_stream.execution.checkpoints import checkpoint_at, kept_row
 from rff_stream.execution.reading import Reading, no_rows
 from rff_stream.families import family_of
 from rff_stream.features.base import FeatureMap
-from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import Plan
@@ -108,7 +107,7 @@ def collect(
     reading = Reading(source, progress=progress)
     family = family_of(features)
     request = replace(
-        family.request(features, 0, rows_of(source)),
+        family.request(features, 0, source),
         order=order, sums=sums, dtype=features.dtype, n_groups=max(n_groups, folds),
     )  # fmt: skip
     plan = plan or reading.plan(request, memory=memory)

@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import State
 from rff_stream.errors import ModelError
-from rff_stream.families import Family, Totals, family_of
+from rff_stream.families import Family, MapParameters, Totals, family_of
 from rff_stream.features import FeatureMap
 from rff_stream.model.ledger import Ledger
 from rff_stream.moments import AugmentedRow
@@ -154,11 +154,10 @@ class Fitted:
         """What the kind of its map decides."""
         return family_of(self.features)
 
-    @property
-    def totals(self) -> Totals:
+    def totals(self, asked: MapParameters | None = None) -> Totals:
         """The sums that an answer comes from; refuses a model that has none."""
         whole = self.whole
-        return Totals(self.features, self.groups or {}, whole)
+        return Totals(self.features, self.groups or {}, whole, asked)
 
     @property
     def n_inputs(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.answers.regression_losses import RegressionLoss, regression_loss
 from rff_stream.families import Draft
-from rff_stream.features import Cells, FeatureMap, map_from_spec
+from rff_stream.features import Cells, FeatureMap, Grid, map_from_spec
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.scikit_learn import is_scikit_learn
 from rff_stream.model.fitted import is_names
@@ -68,16 +68,16 @@ def plain_selection(selection: Mapping[str, Any]) -> dict[str, Any]:
 
 def plain_columns(columns: Columns) -> dict[str, Any]:
     """Names and units of columns, as JSON."""
-    fields = asdict(columns).items()
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
+    plain = asdict(columns).items()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain}
 
 
 def columns_from_plain(plain: Mapping[str, Any]) -> Columns:
     """Columns from JSON."""
-    fields: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
     }
-    return Columns(**fields)
+    return Columns(**values)
 
 
 def plain_value(value: Any) -> Any:
@@ -90,6 +90,9 @@ def plain_value(value: Any) -> Any:
         return {"loss": value.spec()}
     if isinstance(value, Cells):
         return {"cells": asdict(value)}
+    if isinstance(value, Grid):
+        names = [each.name for each in fields(value)]
+        return {"grid": {name: plain_value(getattr(value, name)) for name in names}}
     if hasattr(value, "fingerprint"):
         return {"map": value.fingerprint}
     if isinstance(value, np.ndarray):
@@ -118,6 +121,7 @@ def value_of(plain: Any, features: Any) -> Any:
         "kernel": lambda: kernel_from_spec(content),
         "loss": lambda: regression_loss(content),
         "cells": lambda: Cells(**content),
+        "grid": lambda: Grid(**{k: value_of(v, features) for k, v in content.items()}),
         "map": lambda: features,
         "holdout": lambda: HoldOut(*content),
         "array": lambda: np.array(content),

@@ -12,7 +12,6 @@ from rff_stream.execution import Reading
 from rff_stream.families import Draft, family_of
 from rff_stream.families.maps import chosen_map
 from rff_stream.features import FeatureMap
-from rff_stream.layout import rows_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import draft_in, draft_of
@@ -140,7 +139,7 @@ class Recipe(ABC):
         chosen = self.choice(columns) if features is None else features
         folds = self.n_folds(len(columns.targets))
         request = replace(
-            family_of(chosen).request(chosen, self.n_components, rows_of(reading.source)),
+            family_of(chosen).request(chosen, self.n_components, reading.source),
             order=self.order,
             sums=self.sums,
             dtype=self.asked.dtype,

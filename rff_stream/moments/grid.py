@@ -13,6 +13,7 @@ some hundred thousand rows: finufft (Barnett, Magland & af Klinteberg 2019), one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.moments import AugmentedRow
 from rff_stream.moments.row_sample import RowSample, hash_rows
 
-__all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft"]
+__all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft", "sums_size"]
 
 BATCH_ROWS = 2**18
 """Rows of one transform: the FFT of the grid is then a small part of it."""
@@ -102,6 +103,10 @@ class GridMoments:
         return cls(features, row, np.zeros(size), 0, 0.0, 0.0, sample)
 
     def __add__(self, other: Self) -> Self:
+        return self.plus(other)
+
+    def plus(self, other: Self, out: Float64 | None = None) -> Self:
+        """The sum; its sums are put into ``out`` where that is given."""
         if not isinstance(other, GridMoments):
             raise TypeError(f"Moments on a grid cannot be added to {type(other).__name__}.")
         if self.row.fingerprint != other.row.fingerprint:
@@ -111,7 +116,7 @@ class GridMoments:
             )
         return replace(
             self,
-            sums=self.sums + other.sums,
+            sums=np.add(self.sums, other.sums, out=out),
             n=self.n + other.n,
             squared_weight=self.squared_weight + other.squared_weight,
             log_weight=self.log_weight + other.log_weight,
@@ -141,6 +146,32 @@ class GridMoments:
             log_weight=self.log_weight + self.n * float(np.log(factor)),
             sample=self.sample.scale(factor),
         )
+
+    @property
+    def order(self) -> int:
+        """2: products of columns are summed."""
+        return 2
+
+    @property
+    def parts(self) -> None:
+        """None: only moments of order 1 have sub-sums."""
+        return None
+
+    @property
+    def runs(self) -> None:
+        """None: only moments of order 1 have sub-sums."""
+        return None
+
+    def leading(self, modes: Sequence[int]) -> Self:
+        """Moments on the grid of fewer modes with the same period: no second read."""
+        grid = replace(self.features, modes=tuple(int(m) for m in modes))
+        row = replace(self.row, map_fingerprint=grid.fingerprint)
+        density = self.density[_within(self.features.difference_shape, grid.difference_shape)]
+        inside = (slice(None), *_within(self.features.half_shape, grid.half_shape))
+        parts = [density, self.projections[inside], self.trends[1:][inside]]
+        flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
+        sums = np.concatenate([*flat, self.border.reshape(-1)])
+        return replace(self, features=grid, row=row, sums=sums)
 
     @property
     def density(self) -> Array:
@@ -187,11 +218,20 @@ def _sizes(features: GridFeatures, row: AugmentedRow) -> tuple[int, int, int, in
     return differences, half * row.n_targets, half * features.n_inputs, width**2
 
 
+def sums_size(features: GridFeatures, row: AugmentedRow) -> int:
+    """Numbers of the sums of a grid."""
+    return sum(_sizes(features, row))
+
+
 def _leading(features: GridFeatures) -> tuple[Any, ...]:
     """Where the modes j stand among the differences k."""
-    axes = [np.arange(-m, m + 1) for m in features.modes[:-1]]
-    shifted = [np.fft.ifftshift(axis) for axis in axes]
-    return np.ix_(*shifted, np.arange(features.modes[-1] + 1))
+    return _within(features.difference_shape, features.half_shape)
+
+
+def _within(shape: tuple[int, ...], smaller: tuple[int, ...]) -> tuple[Any, ...]:
+    """Where the frequencies of a smaller half shape stand in a larger one."""
+    axes = [np.fft.ifftshift(np.arange(-(n // 2), n // 2 + 1)) for n in smaller[:-1]]
+    return np.ix_(*(axis % n for axis, n in zip(axes, shape, strict=False)), np.arange(smaller[-1]))
 
 
 class GridAccumulator:

@@ -12,8 +12,10 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
+from rff_stream.features.grid import GridFeatures
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
 from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.grid import GridMoments, sums_size
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
 
@@ -28,6 +30,9 @@ ROW_NAMES = ("inputs", "targets", "units")
 Form = tuple[tuple[int, ...], str]
 """Shape and dtype."""
 
+GRID = "grid"
+"""Array with centre, period, reach and modes of a grid of frequencies."""
+
 BY_ROW = ("moments", "parts")
 """Arrays with one chunk a group."""
 
@@ -38,6 +43,7 @@ DIMS = {
     "moments": ("group", "packed"),
     "parts": ("group", "part", "column"),
     "runs": ("group", "part", "label"),
+    "grid": ("field", "input"),
     "cell_sizes": ("group", "size"),
     "cells": ("cell",),
     "cell_counts": ("cell",),
@@ -109,7 +115,9 @@ def label_key(label: Label) -> tuple[str, Any]:
     return type(label).__name__, 0 if label is None else label
 
 
-def check_moments(moments: Moments | CellMoments, row: AugmentedRow, order: int, name: str) -> None:
+def check_moments(
+    moments: Moments | CellMoments | GridMoments, row: AugmentedRow, order: int, name: str
+) -> None:
     """Refuse moments that mean something else, or hold what no pass gives."""
     if moments.row.fingerprint != row.fingerprint:
         raise ModelError(
@@ -142,6 +150,8 @@ def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, by
     first, sizes = groups[0], small["sample_sizes"]
     if isinstance(first, CellMoments):
         small |= _cell_arrays(groups)
+    elif isinstance(first, GridMoments):
+        small |= _grid_array(first.features)
     labels = [m.runs for m in groups if m.runs is not None]
     if len(labels) == len(groups):  # order 1
         small["runs"] = np.stack(labels)
@@ -191,6 +201,11 @@ def decode_moments(
         squared, logarithm = (float(weight) for weight in arrays["weights"][i])
         parts = arrays["parts"][i] if order == 1 else None
         n, sums = int(arrays["rows"][i]), arrays["moments"][i]
+        if GRID in arrays:
+            grid = _grid_in(arrays[GRID])
+            groups[label] = GridMoments(grid, row, sums, n, squared, logarithm, sample)
+            check_moments(groups[label], row, order, f"{place}, group {label!r},")
+            continue
         runs = arrays["runs"][i] if "runs" in arrays else None
         moments = Moments(row, order, sums, n, squared, logarithm, parts, sample, runs)
         groups[label] = moments
@@ -222,6 +237,17 @@ def _cells_of(
     return CellMoments(row, n_trees, n_cells, cells, counts, powers, sums, sample)
 
 
+def _grid_array(grid: GridFeatures) -> dict[str, Array]:
+    """The grid of all groups."""
+    return {GRID: np.stack([grid.centre, grid.period, grid.reach, np.array(grid.modes, float)])}
+
+
+def _grid_in(values: Array) -> GridFeatures:
+    """The grid that gave this array."""
+    centre, period, reach, modes = values
+    return GridFeatures(centre, period, reach, tuple(modes.astype(int).tolist()))
+
+
 def _shape(values: Any) -> Form:
     """Of an array, or of the array whose rows these are."""
     if isinstance(values, list):
@@ -238,6 +264,9 @@ def _check_shapes(
     place: str,
 ) -> None:
     expected = _shapes(row, order, count, sizes)
+    if GRID in found:
+        d, size = len(row.inputs), found.get("moments", ((count, 0), ""))[0][1]
+        expected |= {GRID: ((4, d), "float64"), "moments": ((count, size), "float64")}
     if "cell_sizes" in found:
         expected |= _cell_shapes(row, count, found)
         del expected["moments"]
@@ -281,7 +310,7 @@ def _cell_shapes(row: AugmentedRow, count: int, found: Mapping[str, Form]) -> di
     }
 
 
-def _faults(moments: Moments | CellMoments) -> Iterator[tuple[str, bool]]:
+def _faults(moments: Moments | CellMoments | GridMoments) -> Iterator[tuple[str, bool]]:
     """(what, whether) of everything that cannot be in the moments of rows."""
     sample = moments.sample
     yield f"{moments.n} rows", moments.n < 0
@@ -290,6 +319,11 @@ def _faults(moments: Moments | CellMoments) -> Iterator[tuple[str, bool]]:
     yield f"log weight {moments.log_weight}", not math.isfinite(moments.log_weight)
     yield f"{len(sample.keys)} sampled rows of {sample.size}", len(sample.keys) > sample.size
     yield "sample keys out of order", bool((sample.keys[1:] < sample.keys[:-1]).any())
+    if isinstance(moments, GridMoments):
+        size = sums_size(moments.features, moments.row)
+        fingerprint = moments.features.fingerprint
+        yield "sums of another size than its grid", len(moments.sums) != size
+        yield "another grid than its row", fingerprint != moments.row.map_fingerprint
     if isinstance(moments, CellMoments):
         most = moments.n_trees * moments.n_cells
         cells, counts = moments.cells, moments.counts

@@ -1,0 +1,172 @@
+"""Uncertainty on a grid of frequencies as functions of rows: solves for a few, draws for maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.grid import (
+    GridPosterior,
+    GridSystem,
+    draw_posterior,
+    evaluate,
+    posterior_variance,
+)
+from rff_stream.features.grid import GridFeatures
+
+__all__ = ["Deviations", "GridDraws", "GridMean", "GridStd", "draw_deviations"]
+
+SOLVED_ROWS = 16
+"""Rows at a time up to which a variance is solved for: more are cheaper from draws."""
+
+ROWS_AT_ONCE = 1 << 15
+"""Rows that all draws are evaluated at together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviations:
+    """Functions drawn from the posterior less its mean, S for each target.
+
+    Parameters
+    ----------
+    features : GridFeatures
+    coef : (T, S, half shape) complex128
+    trend : (T, p, S) float64
+    """
+
+    features: GridFeatures
+    coef: Array
+    trend: Float64
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (T, S, n) at rows (n, d)."""
+        angles = self.features.angles(x)
+        targets, size = self.coef.shape[:2]
+        values = evaluate(self.features, self.coef.reshape(-1, *self.coef.shape[2:]), angles)
+        columns = np.column_stack([np.ones(len(x)), (angles / (2 * np.pi)).T])
+        trend = np.einsum("np,tps->tsn", columns[:, : self.trend.shape[1]], self.trend)
+        return np.asarray(values.reshape(targets, size, -1) + trend)
+
+
+def draw_deviations(
+    system: GridSystem, posterior: GridPosterior, *, draws: int, seed: int
+) -> Deviations:
+    """Draws of every target; targets of one α share them but for their scale."""
+    rng = np.random.default_rng(seed)
+    by_alpha = {}
+    for alpha in np.unique(posterior.alpha).tolist():
+        u = draw_posterior(system, alpha, 1.0, draws=draws, rng=rng)
+        by_alpha[alpha] = system.weights * u, system.trend_deviation(u, 1.0, rng)
+    scale = np.sqrt(posterior.noise_variance)
+    alphas = posterior.alpha.tolist()
+    return Deviations(
+        posterior.features,
+        np.stack([by_alpha[a][0] * s for a, s in zip(alphas, scale, strict=True)]),
+        np.stack([by_alpha[a][1] * s for a, s in zip(alphas, scale, strict=True)]),
+    )
+
+
+def of_finite(function: Callable[[Array], Float64], x: Array, width: int) -> Float64:
+    """Values (n, width) of a function of rows; NaN where an input is."""
+    there = np.isfinite(x).all(axis=1)
+    if there.all():
+        return function(x)
+    found = np.full((len(x), width), np.nan)
+    found[there] = function(x[there])
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridMean:
+    """x ↦ E f (T).
+
+    Parameters
+    ----------
+    posterior : GridPosterior
+    """
+
+    posterior: GridPosterior
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.posterior.alpha)
+
+    def __call__(self, x: Array) -> Float64:
+        """Means (n, T) of rows (n, d): one type-2 transform."""
+        return of_finite(self.posterior.mean, x, self.width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridStd:
+    """x ↦ standard deviation of f (or of y, with noise).
+
+    Up to 16 rows at a time are solved for; for more it is the spread of S draws, with a relative
+    standard error of 1/√(2S).
+
+    Parameters
+    ----------
+    system : GridSystem
+    posterior : GridPosterior
+    deviations : Deviations
+    noise : bool
+    """
+
+    system: GridSystem
+    posterior: GridPosterior
+    deviations: Deviations
+    noise: bool
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.posterior.alpha)
+
+    def __call__(self, x: Array) -> Float64:
+        """Standard deviations (n, T) of rows (n, d)."""
+        variance = of_finite(self._solved if len(x) <= SOLVED_ROWS else self._drawn, x, self.width)
+        if self.noise:
+            variance = variance + self.posterior.noise_variance
+        return np.sqrt(variance)
+
+    def _solved(self, x: Array) -> Float64:
+        pairs = zip(self.posterior.alpha, self.posterior.noise_variance, strict=True)
+        found = [posterior_variance(self.system, float(a), float(s), x) for a, s in pairs]
+        return np.stack(found, axis=1)
+
+    def _drawn(self, x: Array) -> Float64:
+        found = np.empty((len(x), self.width))
+        for lo in range(0, len(x), ROWS_AT_ONCE):
+            part = slice(lo, lo + ROWS_AT_ONCE)
+            found[part] = (self.deviations(x[part]) ** 2).mean(axis=1).T
+        return found + self.posterior.unresolved * self.posterior.signal_variance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridDraws:
+    """x ↦ values of S functions drawn from the posterior, target by target.
+
+    Parameters
+    ----------
+    posterior : GridPosterior
+    deviations : Deviations
+    """
+
+    posterior: GridPosterior
+    deviations: Deviations
+
+    @property
+    def width(self) -> int:
+        """T·S."""
+        return int(np.prod(self.deviations.coef.shape[:2]))
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, T·S) of rows (n, d)."""
+        return of_finite(self._drawn, x, self.width)
+
+    def _drawn(self, x: Array) -> Float64:
+        values = self.posterior.mean(x).T[:, None] + self.deviations(x)
+        return values.reshape(self.width, -1).T

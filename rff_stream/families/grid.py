@@ -1,0 +1,392 @@
+"""A grid of frequencies for one to three inputs: its sums are the same for every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import State, state_of_errors
+from rff_stream.answers.grid import (
+    GridEvidence,
+    GridPosterior,
+    GridSystem,
+    Scales,
+    choose_grid_kernel,
+    grid_evidence,
+    leaf_errors,
+    solve_grid,
+)
+from rff_stream.answers.grid_variance import (
+    Deviations,
+    GridDraws,
+    GridMean,
+    GridStd,
+    draw_deviations,
+)
+from rff_stream.errors import ModelError
+from rff_stream.execution import Reading
+from rff_stream.families.maps import check_inputs, number_or_array
+from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
+from rff_stream.features import Grid, GridFeatures
+from rff_stream.features.grid import Trend, check_n_inputs, modes_for
+from rff_stream.kernels import Kernel, as_kernel, kernel_from_spec, length_scale_vector
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
+from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan, PlanRequest
+from rff_stream.predictor import RowFunction
+from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Source
+from rff_stream.statistics.grid import GridStatistic
+from rff_stream.statistics.normal import NormalSums
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["GridSpace"]
+
+PROBES = 3
+"""Random vectors for the degrees of freedom where neither kernel nor α is chosen by evidence."""
+
+DRAWS = 64
+"""Functions that a map of standard deviations is made from: its relative error is 1/√(2·64)."""
+
+
+@dataclass(frozen=True, eq=False)
+class GridAnswer:
+    """The mean of a process on a grid of frequencies.
+
+    Parameters
+    ----------
+    posterior : GridPosterior
+    kernel : Kernel
+        With its length-scales in units of the inputs.
+    trend : {"none", "constant", "linear"}
+    df : float
+        Effective degrees of freedom, estimated.
+    log_evidence : (T,) float64
+    evidence_error : float
+        Its Monte-Carlo standard error.
+    moments : GridMoments or None
+        Variances need them; a model that was saved without has none.
+    """
+
+    posterior: GridPosterior
+    kernel: Kernel
+    trend: Any
+    df: float
+    log_evidence: Float64
+    evidence_error: float
+    moments: GridMoments | None
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return self.posterior.target_origin
+
+    def mean(self) -> RowFunction:
+        return GridMean(self.posterior)
+
+    def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> State:
+        errors = np.stack([leaf_errors(test, self.posterior) for test in tests])
+        weights = np.array([test.weight for test in tests])
+        return state_of_errors(errors, weights, n_rows, fraction)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """The kernel with its length-scales, α, df, and the posterior."""
+        scale = length_scale_vector(self.kernel, self.posterior.features.n_inputs)
+        return {
+            "posterior_": self.posterior,
+            "kernel_": self.kernel,
+            "length_scale_": float(scale[0]) if len(scale) == 1 else scale,
+            "alpha_": number_or_array(self.posterior.alpha, flat),
+            "df_": number_or_array(np.full(len(self.posterior.alpha), self.df), flat),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """Coefficients as pairs of real and imaginary parts, and numbers."""
+        posterior = self.posterior
+        scale = length_scale_vector(self.kernel, posterior.features.n_inputs)
+        return {
+            "grid_coef": np.stack([posterior.coef.real, posterior.coef.imag]),
+            "trend": posterior.trend,
+            "target_origin": posterior.target_origin,
+            "alpha": posterior.alpha,
+            "noise_variance": posterior.noise_variance,
+            "signal_variance": posterior.signal_variance,
+            "residual": posterior.residual,
+            "length_scale": scale,
+            "log_marginal_likelihood": self.log_evidence,
+            "numbers": np.array(
+                [self.df, self.evidence_error, posterior.unresolved, posterior.steps]
+            ),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """The kernel and the trend, as plain JSON."""
+        return {"grid": {"kernel": self.kernel.spec(), "trend": self.trend}}
+
+
+@dataclass(frozen=True, eq=False)
+class GridProcess(GridAnswer):
+    """The same with its uncertainty."""
+
+    @cached_property
+    def system(self) -> GridSystem:
+        """The equations that variances are solved from."""
+        if self.moments is None:
+            raise ModelError(
+                "This model was saved without moments, and a standard deviation on a grid of "
+                "frequencies is solved from them. Save it with moments=True."
+            )
+        return GridSystem(self.moments, self.kernel, self.trend)
+
+    @cached_property
+    def deviations(self) -> Deviations:
+        """Functions drawn from the posterior, less their mean: for maps of the deviation."""
+        return draw_deviations(self.system, self.posterior, draws=DRAWS, seed=0)
+
+    def std(self, noise: bool) -> RowFunction:
+        return GridStd(self.system, self.posterior, self.deviations, noise)
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        drawn = draw_deviations(self.system, self.posterior, draws=n_samples, seed=seed)
+        return GridDraws(self.posterior, drawn)
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        d = self.posterior.features.n_inputs
+        x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1:]
+        variance = self.std(False)(x) ** 2
+        leverage = w * variance / self.posterior.noise_variance
+        residual = y - self.posterior.mean(x)
+        return np.asarray(residual / np.maximum(1 - leverage, 0.05))
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the mean, and the variances with their evidence."""
+        posterior = self.posterior
+        return GridAnswer.attributes(self, flat) | {
+            "noise_variance_": number_or_array(posterior.noise_variance, flat),
+            "signal_variance_": number_or_array(posterior.signal_variance, flat),
+            "log_marginal_likelihood_": number_or_array(self.log_evidence, flat),
+            "std_error_": 1 / np.sqrt(2 * DRAWS),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GridSpace:
+    """:class:`~rff_stream.GridFeatures` with their :class:`~rff_stream.moments.grid.GridMoments`.
+
+    ``features="grid"``, a :class:`~rff_stream.Grid` that says how many modes and which inputs
+    are periodic, or a grid that is made.
+    """
+
+    def takes(self, features: Any) -> bool:
+        return isinstance(features, Grid | GridFeatures) or (
+            isinstance(features, str) and features == "grid"
+        )
+
+    def check(self, asked: MapParameters, n_inputs: int) -> None:
+        import_finufft()
+        check_n_inputs(n_inputs)
+        given: Any = asked.features
+        if isinstance(given, GridFeatures):
+            check_inputs(given.n_inputs, n_inputs)
+        else:
+            _request(given).modes_of(n_inputs)
+        if asked.sums == "float32":
+            raise ValueError(
+                "sums='float32' but sums on a grid of frequencies are float64: less does not "
+                "resolve small noise. Use sums='auto'."
+            )
+        for kernel in _families_of(asked):
+            kernel.spectral_density(np.ones((1, n_inputs)))
+
+    def check_streams(self) -> None:
+        """Its error on held-out leaves follows from their sums."""
+
+    def check_new_kernel(self) -> None:
+        """Its sums are the same for every kernel."""
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
+        if isinstance(features, GridFeatures):
+            modes = features.modes
+        else:
+            modes = _request(features).modes_of(len(source.columns.inputs))
+        size = int(np.prod([2 * m + 1 for m in modes]))
+        return PlanRequest(size, modes=modes)
+
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+        """The grid for the extent of pilot rows.
+
+        Length-scales that are numbers say how many modes are needed; without them there are as
+        many as :class:`~rff_stream.Grid` says.
+        """
+        given: Any = asked.features
+        pilot = reading.pilot(asked.seed)
+        features = given
+        if not isinstance(given, GridFeatures):
+            features = _grid_over(_request(given), pilot, columns, _known_kernel(asked))
+        return Draft(features, self.row(features, pilot, columns), {})
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        return grid_row(
+            features, columns.inputs, columns.targets, columns.units, pilot.target_origin
+        )
+
+    def statistic(
+        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
+    ) -> Statistic:
+        return GridStatistic(features, row, sample_rows)
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> GridMoments:
+        return GridMoments.zero(features, row)
+
+    def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> GridAnswer:
+        if refine or (isinstance(alpha, str) and alpha != "evidence"):
+            raise ValueError(
+                f"alpha={alpha!r} and refine={refine} but the penalty on a grid of frequencies is "
+                "a number or 'evidence', without refine. Choose one of them."
+            )
+        return GridAnswer(*_solved(totals, alpha, fit_intercept))
+
+    def refine(
+        self,
+        answer: GridAnswer,
+        totals: Totals,
+        alpha: Any,
+        *,
+        fit_intercept: bool,
+        steps: int,
+        normal_sums: Callable[..., NormalSums],
+    ) -> GridAnswer:
+        """Refused by :meth:`ridge`: sums on a grid are precise enough."""
+        return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
+
+    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> GridProcess:
+        return GridProcess(*_solved(totals, noise, fit_intercept))
+
+    def ridge_in(self, stored: StoredAnswer) -> GridAnswer:
+        return GridAnswer(*_stored(stored))
+
+    def process_in(self, stored: StoredAnswer) -> GridProcess:
+        return GridProcess(*_stored(stored))
+
+    def classes(self) -> ClassFamily:
+        raise ValueError(
+            "features='grid' but grids are for KernelRidge and GaussianProcessRegressor. "
+            "Choose a map of the whole space here."
+        )
+
+
+Parts = tuple[GridPosterior, Kernel, str, float, Float64, float, GridMoments | None]
+
+
+def _solved(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
+    """Kernel and α by evidence where they are not given, and the solution there."""
+    moments, asked = totals.whole, totals.asked
+    if asked is None:
+        raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
+    trend: Any = "none"
+    if fit_intercept:
+        trend = _trend(asked.features)
+    known = _known_kernel(asked)
+    one = isinstance(asked.length_scale, str) and asked.length_scale == "evidence"
+    scales: Scales = "one" if one else "each"
+    if known is None or isinstance(penalty, str):
+        choice = choose_grid_kernel(
+            moments,
+            [known] if known is not None else _families_of(asked),
+            scales=scales if known is None else "given",
+            trend=trend,
+            alpha=None if isinstance(penalty, str) else float(np.mean(penalty)),
+        )
+        known, evidence = choice.kernel, choice.evidence
+        penalty = choice.alpha if isinstance(penalty, str) else penalty
+    else:
+        system = GridSystem(moments, known, trend)
+        evidence = grid_evidence(system, float(np.mean(penalty)), probes=PROBES)
+    posterior = solve_grid(GridSystem(moments, known, trend), penalty)
+    found: GridEvidence = evidence
+    return posterior, known, trend, found.df, found.log_evidence, found.error, moments
+
+
+def _stored(stored: StoredAnswer) -> Parts:
+    """The same from what a store keeps."""
+    arrays, facts = stored.arrays, stored.facts["grid"]
+    df, error, unresolved, steps = arrays["numbers"].tolist()
+    real, imaginary = arrays["grid_coef"]
+    posterior = GridPosterior(
+        features=stored.features,
+        coef=real + 1j * imaginary,
+        trend=arrays["trend"],
+        target_origin=arrays["target_origin"],
+        alpha=arrays["alpha"],
+        noise_variance=arrays["noise_variance"],
+        signal_variance=arrays["signal_variance"],
+        steps=int(steps),
+        residual=arrays["residual"],
+        unresolved=unresolved,
+    )
+    kernel, evidence = kernel_from_spec(facts["kernel"]), arrays["log_marginal_likelihood"]
+    return posterior, kernel, facts["trend"], df, evidence, error, stored.whole
+
+
+def _request(features: Any) -> Grid:
+    return features if isinstance(features, Grid) else Grid()
+
+
+def _trend(features: Any) -> Trend:
+    return _request(features).trend
+
+
+def _families_of(asked: MapParameters) -> list[Any]:
+    kernel = asked.kernel
+    several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
+    return [as_kernel(each) for each in several]
+
+
+def _known_kernel(asked: MapParameters) -> Kernel | None:
+    """The kernel with the length-scales that were given; None where they are to be found."""
+    families = _families_of(asked)
+    if len(families) == 1 and families[0].length_scale is not None:
+        known: Kernel = families[0]
+        return known
+    if isinstance(asked.length_scale, str):
+        return None
+    values = np.asarray(asked.length_scale, np.float64)
+    scale = float(values) if values.ndim == 0 else tuple(values.tolist())
+    found: Kernel = families[0].with_length_scale(scale)
+    return found
+
+
+def _grid_over(
+    request: Grid, pilot: Pilot, columns: Columns, kernel: Kernel | None
+) -> GridFeatures:
+    """The grid of a request for the extent of pilot rows."""
+    low, high = pilot.x.min(axis=0), pilot.x.max(axis=0)
+    for name, (least, greatest) in (request.box or {}).items():
+        axis = _axis(name, columns)
+        low[axis], high[axis] = least, greatest
+    periods = {_axis(name, columns): value for name, value in (request.periods or {}).items()}
+    modes = request.modes_of(len(low))
+    grid = GridFeatures.over(low, high, modes=modes, periods=periods, padding=request.padding)
+    if kernel is None or request.modes is not None:
+        return grid
+    return GridFeatures.over(
+        low, high, modes=modes_for(kernel, grid), periods=periods, padding=request.padding
+    )
+
+
+def _axis(name: Any, columns: Columns) -> int:
+    """The number of an input by name, or by number."""
+    if isinstance(name, int) and 0 <= name < len(columns.inputs):
+        return name
+    if name not in columns.inputs:
+        raise ValueError(
+            f"The grid names input {name!r}, but the inputs are {', '.join(columns.inputs)}. "
+            "Name one of them, or give its number."
+        )
+    return columns.inputs.index(name)

@@ -1,0 +1,238 @@
+"""Models on a grid of frequencies: fits, stores, groups, kernels after the read, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import rff_stream as rs
+from reference_grid import Kriging
+from rff_stream._array import Float64
+from rff_stream.errors import DataError, ModelError
+from rff_stream.moments.grid import GridMoments
+
+pytest.importorskip("finufft")
+
+GRID = rs.Grid(modes=(16, 14), box={"x0": (0, 3), "x1": (0, 3)}, padding=2.0)
+KERNEL = rs.Gaussian(0.9)
+Rows = tuple[Float64, Float64, Float64]
+
+
+def gp(**chosen: Any) -> Any:
+    plain = {"features": GRID, "random_state": 0, "progress": False, "kernel": KERNEL}
+    return rs.GaussianProcessRegressor(**plain | chosen)
+
+
+@pytest.fixture
+def xyw() -> Rows:
+    rng = np.random.default_rng(5)
+    x, w = rng.uniform(0, 3, (900, 2)), rng.uniform(0.5, 2, 900)
+    y = np.sin(2 * x[:, 0]) + 0.3 * x.sum(axis=1) + 0.1 * rng.standard_normal(900) / np.sqrt(w)
+    return x, y, w
+
+
+def close(found: Any, expected: Any) -> None:
+    scale = np.abs(expected.moments_.sums).max()
+    assert np.abs(found.moments_.sums - expected.moments_.sums).max() < 1e-12 * scale
+    assert found.n_rows_ == expected.n_rows_
+
+
+@pytest.mark.parametrize("trend", ["constant", "linear"])
+def test_a_model_equals_dense_kriging(xyw: Rows, trend: Any) -> None:
+    """Mean and variance, weights and trend included; the grid leaves out 1e-9 of the kernel."""
+    x, y, w = xyw
+    grid = rs.Grid(modes=(24, 24), box=GRID.box, padding=2.5, trend=trend)
+    model = gp(features=grid, noise=0.02).fit(x, y, w)
+    turned = model.features_.angles(x).T / (2 * np.pi)
+    p = 1 if trend == "constant" else 3
+    dense = Kriging(KERNEL(x, x), np.column_stack([np.ones(900), turned])[:, :p], y, w, 0.02)
+    at = np.random.default_rng(1).uniform(0.1, 2.9, (10, 2))
+    shifted = model.features_.angles(at).T / (2 * np.pi)
+    k, h = KERNEL(at, x), np.column_stack([np.ones(10), shifted])[:, :p]
+    mean, std = model.predict(at, return_std=True)
+    np.testing.assert_allclose(mean, dense.mean(k, h), atol=1e-6)
+    np.testing.assert_allclose(std**2, dense.variance(np.ones(10), k, h), rtol=1e-4, atol=1e-8)
+    assert model.noise_variance_ == pytest.approx(float(dense.noise_variance), rel=1e-6)
+
+
+def test_two_targets_are_two_models(xyw: Rows) -> None:
+    x, y, w = xyw
+    both = gp(noise=0.02).fit(x, np.column_stack([y, -2 * y]), w)
+    one = gp(noise=0.02).fit(x, y, w)
+    np.testing.assert_allclose(both.predict(x)[:, 0], one.predict(x), atol=1e-7)
+    np.testing.assert_allclose(both.predict(x)[:, 1], -2 * one.predict(x), atol=2e-7)
+    assert both.predict(x[:50], return_std=True)[1].shape == (50, 2)
+
+
+def test_missing_rows_are_left_out(xyw: Rows) -> None:
+    x, y, _ = xyw
+    holes, empty = y.copy(), np.isin(np.arange(900), [3, 77])
+    holes[empty] = np.nan
+    found = gp(missing_rows="drop", noise=0.02).fit(x, holes)
+    expected = gp(noise=0.02).fit(x[~empty], y[~empty])
+    close(found, expected)
+    asked = x[:5].copy()
+    asked[2, 0] = np.nan
+    assert np.isnan(found.predict(asked)).tolist() == [False, False, True, False, False]
+
+
+def test_batches_add_up_and_a_forgotten_one_was_never_there(xyw: Rows, tmp_path: Path) -> None:
+    x, y, w = xyw
+    place = tmp_path / "model.zarr"
+    gp(noise=0.02).fit(x[:300], y[:300], w[:300]).save(place, moments=True)
+    model = rs.load(place)
+    model.partial_fit(x[300:600], y[300:600], w[300:600], batch="spoilt")
+    model.partial_fit(x[600:], y[600:], w[600:], batch="good")
+    origin = gp(noise=0.02).fit(x[:300], y[:300], w[:300])
+    origin.partial_fit(x[300:600], y[300:600], w[300:600])
+    origin.partial_fit(x[600:], y[600:], w[600:])
+    close(model, origin)
+    rs.MomentStore.open(place).forget("spoilt")
+    never = gp(noise=0.02).fit(x[:300], y[:300], w[:300]).partial_fit(x[600:], y[600:], w[600:])
+    close(rs.load(place), never)
+    np.testing.assert_allclose(rs.load(place).predict(x), never.predict(x), atol=1e-9)
+
+
+def test_groups_are_kept_apart(xyw: Rows, tmp_path: Path) -> None:
+    x, y, w = xyw
+    data = xr.Dataset({"y": ("row", y), "w": ("row", w)}).assign_coords(
+        x0=("row", x[:, 0]), x1=("row", x[:, 1]), part=("row", np.arange(900) % 3)
+    )
+    model = gp(noise=0.02).fit(data, "y", "w", inputs=["x0", "x1"], by="part")
+    model.save(tmp_path / "model.zarr", moments=True)
+    part = rs.load(tmp_path / "model.zarr", groups=[0, 2])
+    kept = np.arange(900) % 3 != 1
+    expected = gp(noise=0.02).fit(x[kept], y[kept], w[kept])
+    assert part.n_rows_ == 600
+    assert np.abs(part.predict(x) - expected.predict(x)).max() < 1e-6
+
+
+def test_chunks_and_schedulers_change_little_or_nothing(xyw: Rows, tmp_path: Path) -> None:
+    x, y, w = xyw
+    plain = gp(noise=0.02).fit(x, y, w)
+    chunked = [da.from_array(each, chunks=(100, *each.shape[1:])) for each in (x, y, w)]
+    again = [gp(noise=0.02).fit(*chunked) for _ in range(2)]
+    close(again[0], plain)
+    assert (again[0].moments_.sums == again[1].moments_.sums).all()
+    lazy = plain.predict(chunked[0])
+    np.testing.assert_allclose(lazy.compute(), plain.predict(x), atol=1e-8)
+    kept = gp(noise=0.02).fit(*chunked, checkpoint=str(tmp_path / "kept"))
+    assert (kept.moments_.sums == again[0].moments_.sums).all()
+
+
+def test_a_saved_model_is_the_same(xyw: Rows, tmp_path: Path) -> None:
+    x, y, w = xyw
+    model = gp(kernel=[rs.Matern(nu=1.5), rs.Gaussian()]).fit(x, y, w)
+    for moments in (False, True):
+        place = tmp_path / f"{moments}.zarr"
+        model.save(place, moments=moments)
+        again = rs.load(place)
+        assert (again.predict(x) == model.predict(x)).all()
+        assert again.kernel_ == model.kernel_ and again.features == GRID
+        np.testing.assert_array_equal(again.length_scale_, model.length_scale_)
+    few = x[:4]
+    again = rs.load(tmp_path / "True.zarr")
+    assert (again.predict(few, return_std=True)[1] == model.predict(few, return_std=True)[1]).all()
+    with pytest.raises(ModelError, match="saved without moments"):
+        rs.load(tmp_path / "False.zarr").predict(few, return_std=True)
+
+
+def test_another_kernel_needs_no_second_read(xyw: Rows) -> None:
+    x, y, w = xyw
+    model = gp(noise=0.02).fit(x, y, w)
+    other = rs.Matern(nu=2.5, length_scale=(1.0, 1.4))
+    found, fitted = model.with_kernel(other, noise=0.05), gp(kernel=other, noise=0.05)
+    fitted.set_params(features=model.features_).fit(x, y, w)
+    np.testing.assert_allclose(found.predict(x), fitted.predict(x), atol=1e-9)
+    assert found.kernel_ == other and model.kernel_ == KERNEL
+    drawn = rs.KernelRidge(n_components=16, random_state=0, progress=False).fit(x, y)
+    with pytest.raises(ValueError, match=r"drawn for one kernel.*features='grid'"):
+        drawn.with_kernel(other)
+
+
+def test_kernel_ridge_is_its_mean(xyw: Rows) -> None:
+    x, y, w = xyw
+    ridge = rs.KernelRidge(KERNEL, features=GRID, alpha=0.02, random_state=0, progress=False)
+    ridge.fit(x, y, w)
+    np.testing.assert_array_equal(ridge.predict(x), gp(noise=0.02).fit(x, y, w).predict(x))
+    assert ridge.score(x, y) > 0.95
+    with pytest.raises(ValueError, match="a number or 'evidence'"):
+        ridge.set_params(alpha="gcv").fit(x, y)
+
+
+def test_deviations_of_maps_are_those_of_solves(xyw: Rows) -> None:
+    """64 draws: each ratio has a standard error of 9 %, their mean of far less than that."""
+    x, y, w = xyw
+    model = gp(noise=0.02).fit(x, y, w)
+    at = np.random.default_rng(0).uniform(0.1, 2.9, (60, 2))
+    drawn = model.predict(at, return_std=True)[1]
+    solved = np.concatenate([model.predict(at[i : i + 15], return_std=True)[1] for i in (0, 15)])
+    ratio = drawn[:30] / solved
+    assert abs(ratio.mean() - 1) < 4 * model.std_error_
+    assert (abs(ratio - 1) < 5 * model.std_error_).all()
+    noisy = model.predict(at[:5], return_std=True, noise=True)[1]
+    np.testing.assert_allclose(noisy**2 - solved[:5] ** 2, model.noise_variance_, rtol=1e-9)
+    assert model.sample_y(at, 3).shape == (60, 3)
+    low, high = model.predict_interval(at)
+    assert (low < high).all()
+
+
+def test_errors_on_held_out_leaves_follow_from_their_sums(xyw: Rows) -> None:
+    x, y, w = xyw
+    model = gp(noise=0.02).fit(x[:600], y[:600], w[:600])
+    last = rs.collect(
+        model.features_, x[600:], y[600:], sample_weight=w[600:], row=model.moments_.row,
+        progress=False,
+    )  # fmt: skip
+    assert isinstance(last, GridMoments)
+    state = model._fitted.answer.state([last], 600, 0.6)
+    residual = y[600:] - model.predict(x[600:])
+    np.testing.assert_allclose(state.errors[0, 0], (w[600:] * residual**2).sum(), rtol=1e-6)
+
+
+def test_an_axis_may_be_periodic_by_nature() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-500, 900, (400, 1))
+    y = np.cos(2 * np.pi * x[:, 0] / 365.25) + 0.01 * rng.normal(size=400)
+    model = gp(features=rs.Grid(modes=(8,), periods={0: 365.25}), kernel=rs.Gaussian(60.0))
+    model.fit(x, y)
+    there = np.array([[10.0], [100.0]])
+    np.testing.assert_allclose(model.predict(there), model.predict(there + 36525.0), atol=1e-9)
+    assert model.score(x, y) > 0.99
+
+
+def test_what_does_not_fit_a_grid_is_refused_by_name(xyw: Rows) -> None:
+    x, y, _ = xyw
+    with pytest.raises(ValueError, match="1 to 3 inputs"):
+        gp(features="grid").fit(np.ones((9, 4)), np.ones(9))
+    with pytest.raises(ValueError, match=r"modes=\(16, 14\) but the data have 1 inputs"):
+        gp().fit(x[:, :1], y)
+    with pytest.raises(ValueError, match="sums='float32'"):
+        gp(sums="float32").fit(x, y)
+    with pytest.raises(ValueError, match="names input 'depth'"):
+        gp(features=rs.Grid(modes=(3, 3), periods={"depth": 2.0})).fit(x, y)
+    model = gp().fit(x, y)
+    with pytest.raises(DataError, match=r"outside the box.*Grid\(box"):
+        model.predict(x + 5)
+    with pytest.raises(ValueError, match="trend='cubic'"):
+        rs.Grid(trend="cubic")  # type: ignore[arg-type]
+
+
+def test_a_given_length_scale_needs_fewer_modes(xyw: Rows) -> None:
+    x, y, _ = xyw
+    model = gp(features="grid", kernel=rs.Gaussian(1.0)).fit(x, y)
+    assert max(model.features_.modes) < 20
+    assert model.posterior_.unresolved < 1e-6
+
+
+def test_the_plan_is_that_of_a_grid(xyw: Rows) -> None:
+    x, y, _ = xyw
+    model = gp().fit(x, y)
+    plan = model.plan_
+    assert plan.modes == (16, 14) and "33 × 29 frequencies" in str(plan)
+    assert plan.state_bytes >= model.moments_.sums.nbytes
