@@ -39,6 +39,10 @@ accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
 	$(BIN)/python tests/accuracy/local.py --rivals
 	$(BIN)/python tests/accuracy/hermite.py
+	$(BIN)/python tests/accuracy/hard_data.py
+	$(BIN)/python tests/accuracy/gaps.py
+	$(BIN)/python tests/accuracy/coverage.py --jobs 2
+	$(BIN)/python tests/accuracy/rows.py
 	$(BIN)/python tests/accuracy/classification.py --rivals
 	$(PYTEST) -m accuracy tests $(PYTEST_ARGS)
 

@@ -57,6 +57,10 @@ n_missing_, plan_
 
     Notes
     -----
+    The standard deviation is of functions in the span of the columns. With the kernel known, an
+    interval of 95 % for f held .92 to .94 with R=1,024 for 100 and 1,000 rows, .87 with R=256 and
+    1,000 rows, .80 with 5,000; that of a new y held .95.
+
     Far from data the standard deviation of a finite map is too small (d=5, R=1024, six
     length-scales away: .345 where the exact process says .896): there
     :meth:`predict_interval` is the honest alternative.
@@ -146,10 +150,14 @@ n_missing_, plan_
         return mean, values_of_targets(self, X, process.std(noise), names, storage_options)
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[Any, Any]:
-        """Conformal interval (lower, upper): covers whatever the model gets wrong.
+        """Interval (lower, upper) from leave-one-out residuals: the jackknife.
 
-        ŷ ± q with q the quantile of leave-one-out residuals of the row sample
-        (Lei et al. 2018); it needs exchangeable rows and ``sample_rows`` > 0.
+        ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual |y − ŷ₋ᵢ| of the m rows of the row
+        sample. It assumes nothing about noise, but exchangeable rows, a map and
+        a penalty that one row hardly moves, and ``sample_rows`` > 0. It holds as n grows
+        (Steinberger & Leeb 2023) and has no guarantee for few rows, unlike jackknife+ or a split
+        (Barber et al. 2021). Over 200 seeds with heavy-tailed noise of uneven size it covered
+        .951 of .95 for n=100, .947 for n=1,000, and .867 of .90 for n=30.
         """
         half = conformal_half_width(self, coverage)
         half = half[0] if np.ndim(self.alpha_) == 0 else half
