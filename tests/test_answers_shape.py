@@ -166,3 +166,19 @@ def test_pre_images_take_noise_away(circle):
     images = pre_images(FEATURES, found, found(FEATURES(noisy)), noisy)
     off = [np.abs(np.linalg.norm(x, axis=1) - 1).mean() for x in (noisy, images)]
     assert off[1] < 0.5 * off[0]
+
+
+def test_inverse_transform_gives_rows_near_the_clean_ones(circle):
+    _, noisy = circle
+    choices = {"n_map_components": 256, "length_scale": 0.8, "random_state": 0, "progress": False}
+    model = rs.KernelPCA(6, **choices).fit(noisy)
+    coordinates = model.transform(noisy[:50])
+    for found in (
+        model.inverse_transform(coordinates),
+        model.inverse_transform(coordinates, noisy[:50]),
+    ):
+        assert found.shape == (50, 2)
+        assert np.abs(np.linalg.norm(found, axis=1) - 1).mean() < 0.06
+        np.testing.assert_allclose(model.transform(found), coordinates, atol=0.2)
+    with pytest.raises(ValueError, match="no row sample to start from"):
+        rs.KernelPCA(6, sample_rows=0, **choices).fit(noisy).inverse_transform(coordinates)

@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial import KDTree
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.components import Components, components
+from rff_stream.answers.preimage import pre_images
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
@@ -126,6 +128,45 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         function = AnswerPredictor(self.features_, self.components_, self._n_features_out)
         names = tuple(self.get_feature_names_out())
         return values_of_rows(self, X, function, names, flat=False, storage_options=storage_options)
+
+    def inverse_transform(self, T: Any, start: Any = None) -> Array:
+        """Rows (n, d) whose features are nearest to these coordinates: pre-images.
+
+        Parameters
+        ----------
+        T : (n, q) array
+            Coordinates, as :meth:`transform` gives them.
+        start : (n, d) array, optional
+            Where to look from, such as the noisy rows. By default, for each, the row of the
+            sample with the nearest coordinates.
+
+        Returns
+        -------
+        (n, d) array
+
+        Raises
+        ------
+        ValueError
+            Without a start and without a row sample, or for a map that has no slopes.
+
+        References
+        ----------
+        Mika et al. 1999.
+        """
+        check_is_fitted(self)
+        coordinates = np.asarray(T, np.float64)
+        if start is None:
+            moments = getattr(self, "moments_", None)
+            sample = np.empty((0, 0)) if moments is None else moments.sample.rows
+            if not len(sample):
+                raise ValueError(
+                    "This model has no row sample to start from (sample_rows=0, or saved without "
+                    "moments). Give a start, or fit with sample_rows=2000."
+                )
+            rows = sample[:, : self.n_features_in_]
+            tree = KDTree(self.components_(self.features_(rows).astype(np.float64)))
+            start = rows[tree.query(coordinates)[1]]
+        return pre_images(self.features_, self.components_, coordinates, np.asarray(start))
 
     @property
     def _n_features_out(self) -> int:
