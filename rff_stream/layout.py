@@ -212,7 +212,7 @@ def _widen(source: Source, edges: tuple[tuple[int, ...], ...]) -> tuple[tuple[in
         excess = cost.decoded_bytes / max(cost.needed_bytes, 1)
         if excess <= 2:
             return edges
-        wider = [_joined(edges, axis) for axis in range(len(edges)) if len(edges[axis]) > 2]
+        wider = [_join(edges, axis) for axis in range(len(edges)) if len(edges[axis]) > 2]
         costs = [source.cost(_first_box(e)) for e in wider]
         excesses = [c.decoded_bytes / max(c.needed_bytes, 1) for c in costs]
         best = int(np.argmin(excesses)) if excesses else -1
@@ -223,7 +223,7 @@ def _widen(source: Source, edges: tuple[tuple[int, ...], ...]) -> tuple[tuple[in
         edges = wider[best]
 
 
-def _joined(edges: tuple[tuple[int, ...], ...], axis: int) -> tuple[tuple[int, ...], ...]:
+def _join(edges: tuple[tuple[int, ...], ...], axis: int) -> tuple[tuple[int, ...], ...]:
     """Neighbouring boxes joined in pairs along one axis."""
     paired = (*edges[axis][:-1:2], edges[axis][-1])
     return (*edges[:axis], paired, *edges[axis + 1 :])
@@ -271,21 +271,21 @@ def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iter
     of at most ``blocks`` × ``rows`` rows are taken whole.
     """
     selection = source.selection()
-    whole: Box = _clipped(tuple((0, size) for size in source.shape), selection)
+    whole: Box = _clip(tuple((0, size) for size in source.shape), selection)
     if rows_of(source) <= blocks * rows or _is_small(source, whole, selection, blocks * rows):
         return iter([whole]), blocks * rows
     chunks = Layout(_merge(source, source.bounds, 4 * rows))
     kept = _with_rows(chunks, selection)
     count = len(kept)
     if count < blocks:
-        boxes = [_clipped(chunks.box(int(i)), selection) for i in kept]
+        boxes = [_clip(chunks.box(int(i)), selection) for i in kept]
         return _cut_boxes(source, boxes, blocks, rows, selection, seed)
     rng = np.random.default_rng(seed)
     strata = np.arange(blocks + 1) * count // blocks
     spread = rng.integers(strata[:-1], strata[1:])
     others = rng.permutation(np.setdiff1d(np.arange(count), spread))
     order = kept[np.concatenate([spread, others])]
-    return (_clipped(chunks.box(int(i)), selection) for i in order), rows
+    return (_clip(chunks.box(int(i)), selection) for i in order), rows
 
 
 def _with_rows(chunks: Layout, selection: Selection | None) -> np.ndarray[Any, Any]:
@@ -301,7 +301,7 @@ def _with_rows(chunks: Layout, selection: Selection | None) -> np.ndarray[Any, A
     return np.flatnonzero(left)
 
 
-def _clipped(box: Box, selection: Selection | None) -> Box:
+def _clip(box: Box, selection: Selection | None) -> Box:
     """The box from the first to the last place that conditions leave along each dimension."""
     return tuple(
         (int(places[0]), int(places[-1]) + 1) if len(places := _places(pair, along)) else pair
@@ -320,10 +320,10 @@ def _is_small(source: Source, whole: Box, selection: Selection | None, most: int
     if source.n_rows is None or selection is None:
         return False
     inside = math.prod(hi - lo for lo, hi in whole)
-    return inside <= 4 * most and _selected(whole, selection) <= most
+    return inside <= 4 * most and _n_selected(whole, selection) <= most
 
 
-def _selected(box: Box, selection: Selection | None) -> int:
+def _n_selected(box: Box, selection: Selection | None) -> int:
     """Rows of a box that conditions on coordinates leave."""
     pairs = zip(box, selection or [None] * len(box), strict=True)
     return math.prod(len(_places(pair, along)) for pair, along in pairs)
@@ -341,7 +341,7 @@ def _cut_boxes(
     if not boxes:
         return iter(()), rows
     pieces = -(-blocks // len(boxes))
-    model = boxes[0] if selection is None else max(boxes, key=lambda b: _selected(b, selection))
+    model = boxes[0] if selection is None else max(boxes, key=lambda b: _n_selected(b, selection))
     sizes = [hi - lo for lo, hi in model]
     axis = int(np.argmax([size >= pieces for size in sizes]))
     whole = source.cost(model)
@@ -349,19 +349,21 @@ def _cut_boxes(
     if source.n_rows is None or length * pieces >= sizes[axis]:
         return iter(boxes), rows * pieces
     start = model[axis][0]
-    one = _replaced(model, axis, (start, start + length))
+    one = _replace_range(model, axis, (start, start + length))
     if source.cost(one).decoded_bytes * pieces > 2 * whole.decoded_bytes:
         return iter(boxes), rows * pieces
     along = None if selection is None else selection[axis]
-    runs = [list(_spread(box[axis], along, pieces, length)) for box in boxes]
+    runs = [list(_spread_runs(box[axis], along, pieces, length)) for box in boxes]
     first = [
-        _replaced(box, axis, pair) for box, own in zip(boxes, runs, strict=True) for pair in own
+        _replace_range(box, axis, pair)
+        for box, own in zip(boxes, runs, strict=True)
+        for pair in own
     ]
     gaps = _gaps(boxes, runs, axis, length, along, seed)
     return chain(first, gaps), rows
 
 
-def _spread(
+def _spread_runs(
     pair: tuple[int, int], along: Any, pieces: int, length: int
 ) -> Iterator[tuple[int, int]]:
     """At most ``pieces`` runs of ``length`` places, evenly over those that are left."""
@@ -396,10 +398,10 @@ def _gaps(
             gaps += [(box, pair) for pair in pairs if len(_places(pair, along))]
     for i in np.random.default_rng(seed).permutation(len(gaps)):
         box, pair = gaps[int(i)]
-        yield _replaced(box, axis, pair)
+        yield _replace_range(box, axis, pair)
 
 
-def _replaced(box: Box, axis: int, pair: tuple[int, int]) -> Box:
+def _replace_range(box: Box, axis: int, pair: tuple[int, int]) -> Box:
     """The box with another range along one axis."""
     return (*box[:axis], pair, *box[axis + 1 :])
 

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
-from rff_stream.sources.checked import METADATA, CheckedStore
+from rff_stream.sources.zarr_chunks import METADATA, CheckedStore
 
 DIMS = ("time", "lat")
 

@@ -19,7 +19,7 @@ from rff_stream import layout
 from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import leaf as leaf_module
-from rff_stream.statistics.classes import ClassStatistic
+from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.store import MomentStore, OtherPass
 

@@ -20,12 +20,17 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
 from rff_stream.answers.calibration import calibrate, probabilities
-from rff_stream.answers.classify import almost_left_out, sampled, squared, squared_by_folds
+from rff_stream.answers.classify import (
+    almost_left_out,
+    least_squares,
+    sample_classes,
+    squared_by_folds,
+)
 from rff_stream.answers.descent import Descent, Point, minimise
 from rff_stream.answers.losses import SquaredHinge, loss_for, value_and_slope
-from rff_stream.answers.penalised import penalised
+from rff_stream.answers.penalised import penalise
 from rff_stream.families import whole_classes
-from rff_stream.moments.classes import ClassMoments
+from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.statistics import loss_penalty
 
@@ -146,7 +151,7 @@ def test_leave_one_out_scores_are_those_of_the_fits_without_the_row(rng):
     from rff_stream.answers.classify import _LeaveOneOut
     from rff_stream.answers.spectrum import spectrum
 
-    sample = sampled(class_moments(model), model.features_, {})
+    sample = sample_classes(class_moments(model), model.features_, {})
     found = _LeaveOneOut(spectrum(model.moments_), sample).scores(0.3)
     Z, Y, prior = sample.Z, np.eye(3)[sample.codes], model.features_.prior()
     expected = [ridge_without(Z, Y, prior, 0.3, row) for row in range(len(Z))]
@@ -158,9 +163,9 @@ def test_nearly_left_out_scores_are_near_those_of_the_fits_without_the_row(rng):
     choices: dict[str, Any] = {"alpha": 1.0, "tol": 1e-8, "length_scale": 1.5, **QUIET}
     model = rs.KernelClassifier("squared_hinge", **choices).fit(X, y)
     classes, loss = class_moments(model), SquaredHinge(2)
-    problem = penalised(classes, loss, 1.0)
+    problem = penalise(classes, loss, 1.0)
     coef, intercept = model._fitted.answer.last
-    sample = sampled(classes, model.features_, {})
+    sample = sample_classes(classes, model.features_, {})
     rows = np.ones((len(sample.Z), R + 1))
     rows[:, :-1] = (sample.Z - problem.system.feature_mean) * problem.system.root_prior
     bent = loss.curvatures(sample.Z @ coef + intercept, sample.codes)
@@ -475,7 +480,7 @@ def test_parameters_are_refused_before_rows_are_read(rng, choices, words):
 
 
 def test_labels_of_several_kinds_are_named():
-    from rff_stream.moments.classes import sorted_labels
+    from rff_stream.moments.class_moments import sorted_labels
 
     with pytest.raises(rs.errors.DataError, match=r"several kinds .int, str."):
         sorted_labels([1, "a"])
@@ -514,8 +519,8 @@ def test_squared_answers_are_pure(rng):
     X, y = rings(rng, 200, 2)
     model = rs.KernelClassifier(alpha=0.2, **QUIET).fit(X, y)
     classes = class_moments(model)
-    sample = sampled(classes, model.features_, {})
-    again = squared(classes, sample, 0.2)
+    sample = sample_classes(classes, model.features_, {})
+    again = least_squares(classes, sample, 0.2)
     np.testing.assert_array_equal(again.coef[:, 0], model.coef_)
     halves = {0: classes, 1: classes}
     found = squared_by_folds(classes, halves, dict.fromkeys(halves, sample))

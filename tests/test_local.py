@@ -24,7 +24,13 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.local import LocalFeatures
 from rff_stream.features.partition import Partition
-from rff_stream.features.rectangular import add_products, packed, places, solve_rows, triangle_size
+from rff_stream.features.rectangular import (
+    add_products,
+    pack_triangle,
+    places,
+    solve_rows,
+    triangle_size,
+)
 from rff_stream.moments.accumulate_cells import CellAccumulator, accumulate_cells, plain_cell_row
 from rff_stream.moments.cells import CellMoments
 
@@ -66,12 +72,12 @@ def test_packed_triangles_multiply_and_solve_like_full_ones(rng, width, dtype):
 
     factor = np.linalg.cholesky(exact + np.eye(width))
     before = A.astype(float)
-    solve_rows(packed(factor.astype(dtype)), A)
+    solve_rows(pack_triangle(factor.astype(dtype)), A)
     expected = np.linalg.solve(factor, before.T).T
     condition = np.linalg.cond(factor)
     largest = abs(expected).max()
     assert abs(A - expected).max() <= 4 * width * np.finfo(dtype).eps * condition * largest
-    assert (packed(factor)[places(width)] == np.tril(factor) + np.tril(factor, -1).T).all()
+    assert (pack_triangle(factor)[places(width)] == np.tril(factor) + np.tril(factor, -1).T).all()
 
 
 # trees

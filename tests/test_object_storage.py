@@ -20,7 +20,7 @@ import zarr
 
 import rff_stream as rs
 from rff_stream.errors import DataError, ModelError
-from rff_stream.sources import checked
+from rff_stream.sources import zarr_chunks
 from rff_stream.store import remote
 
 pytestmark = pytest.mark.optional
@@ -193,7 +193,7 @@ def test_an_address_that_never_answers_ends_within_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("s3fs")
-    monkeypatch.setattr(checked, "METADATA_TIMEOUT", 1.0)
+    monkeypatch.setattr(zarr_chunks, "METADATA_TIMEOUT", 1.0)
     monkeypatch.setattr(remote, "SECONDS", 1.0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -21,8 +21,8 @@ from zarr.storage import MemoryStore, WrapperStore
 
 import rff_stream
 from rff_stream.errors import DataError
-from rff_stream.sources import checked, open_source
-from rff_stream.sources.checked import CheckedStore, ChunkError, Listing
+from rff_stream.sources import open_source, zarr_chunks
+from rff_stream.sources.zarr_chunks import CheckedStore, ChunkError, Listing
 from rff_stream.words import cause_words
 from test_sources import read
 
@@ -171,7 +171,7 @@ class Flaky(WrapperStore[Any]):
 
 @pytest.fixture
 def flaky(monkeypatch: pytest.MonkeyPatch) -> CheckedStore:
-    monkeypatch.setattr(checked, "BACKOFF", 0.001)
+    monkeypatch.setattr(zarr_chunks, "BACKOFF", 0.001)
     monkeypatch.setattr(Flaky, "failures", 0)
     monkeypatch.setattr(Flaky, "hang", 0.0)
     inner = MemoryStore()

@@ -16,7 +16,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources import open_source, trace
-from rff_stream.sources.checked import CheckedStore
+from rff_stream.sources.zarr_chunks import CheckedStore
 from test_sources import check_any_partition, read, whole
 from test_sources_labelled import DIMS, cube
 

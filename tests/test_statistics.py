@@ -24,14 +24,14 @@ from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import facts_of, nodes_of
 from rff_stream.execution.leaves import places_of
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.classes import sorted_labels
+from rff_stream.moments.class_moments import sorted_labels
 from rff_stream.pilot import augmented_row
 from rff_stream.planning import PlanRequest
 from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.class_scores import ClassScoreStatistic
 from rff_stream.statistics.class_weights import ClassWeighted
-from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, Groups
 from rff_stream.statistics.loss import LossStatistic

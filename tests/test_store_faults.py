@@ -21,7 +21,7 @@ import pytest
 
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, atomic, load_model, local
-from rff_stream.store import log as log_module
+from rff_stream.store import commit_log as log_module
 from test_store_cases import (
     a_row,
     expected_total,

@@ -14,7 +14,7 @@ import pytest
 import rff_stream as rs
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, Replaced, load_model, local
-from rff_stream.store.log import Log
+from rff_stream.store.commit_log import Log
 from test_store_cases import expected_total, new_store, same_moments, save, version_of
 from test_store_cases import whole_moments as batch
 

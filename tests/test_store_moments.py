@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rff_stream.errors import ModelError
 from rff_stream.moments import Moments
 from rff_stream.store import MomentStore, load_model, save_model
-from rff_stream.store import log as log_module
+from rff_stream.store import commit_log as log_module
 from test_store_cases import (
     HEADER,
     a_row,

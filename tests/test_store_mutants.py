@@ -372,7 +372,7 @@ def put(value: Any, place: tuple[Any, ...], new: Any) -> None:
 @pytest.mark.parametrize("name", ["zarr.json", FIRST, f"log/{2:020}/zarr.json"])
 def test_values_of_any_type_in_any_place_are_loaded_or_refused(tmp_path, name, monkeypatch):
     """Whatever a forger writes: no traceback of ours, and nothing that hangs or fills memory."""
-    import rff_stream.store.log as log
+    import rff_stream.store.commit_log as log
 
     monkeypatch.setattr(log, "SNAPSHOT_EVERY", 2)
     path = tmp_path / "M.zarr"
@@ -426,7 +426,7 @@ def forge(path: Path, good: dict[Path, bytes], name: str, changed: dict[str, Any
 def test_states_that_mean_nothing_are_refused(tmp_path, state):
     new_store(tmp_path / "M.zarr", "ab")
     name = f"log/{2:020}/zarr.json"
-    import rff_stream.store.log as log
+    import rff_stream.store.commit_log as log
 
     origin = hashlib.sha256((tmp_path / "M.zarr" / FIRST).read_bytes()).hexdigest()
     rewrite(tmp_path / "M.zarr", lambda a: a.update({"state": {"origin": origin, **state}}), name)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from rff_stream._array import Array, Float64
-from rff_stream.moments.classes import one_hot
+from rff_stream.moments.class_moments import one_hot
 
 __all__ = ["calibrate", "probabilities"]
 

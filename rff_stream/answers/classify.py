@@ -23,15 +23,15 @@ from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
 from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.features.base import FeatureMap
-from rff_stream.moments.classes import ClassMoments, one_hot
+from rff_stream.moments.class_moments import ClassMoments, one_hot
 
 __all__ = [
     "Linear",
     "almost_left_out",
-    "calibrated",
+    "calibrate_linear",
+    "least_squares",
     "left_out_by_sample",
-    "sampled",
-    "squared",
+    "sample_classes",
     "squared_by_folds",
 ]
 
@@ -84,7 +84,7 @@ class Sampled:
     counts: Float64
 
 
-def sampled(
+def sample_classes(
     classes: ClassMoments, features: FeatureMap, class_weight: Mapping[Any, float]
 ) -> Sampled:
     """The row sample of class moments, mapped and weighted by class.
@@ -108,7 +108,7 @@ def sampled(
     )
 
 
-def squared(classes: ClassMoments, sample: Sampled, alpha: float | None) -> Linear:
+def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -> Linear:
     """Least squares at α, or at that of least leave-one-out Brier score on the sample.
 
     Parameters
@@ -159,11 +159,11 @@ def squared_by_folds(
     for k, others in sums_of_others(list(moments.values())):
         model = ridge(others, alpha, floor="raise_silently")
         held_out[k] = model.predict(samples[order[k]].Z)
-    sample = _joined([samples[fold] for fold in order])
+    sample = _concatenate([samples[fold] for fold in order])
     return _linear(ridge(classes.moments, alpha), np.concatenate(held_out), sample, chosen)
 
 
-def _joined(parts: Sequence[Sampled]) -> Sampled:
+def _concatenate(parts: Sequence[Sampled]) -> Sampled:
     """Samples one under the other, without the feature rows, which were used."""
     return Sampled(
         np.empty((0, 0)),
@@ -174,7 +174,7 @@ def _joined(parts: Sequence[Sampled]) -> Sampled:
     )
 
 
-def calibrated(linear: Linear, held_out: Float64, sample: Sampled) -> Linear:
+def calibrate_linear(linear: Linear, held_out: Float64, sample: Sampled) -> Linear:
     """The classifier with log-odds for scores, by scores (m, K) of rows it did not see."""
     found: Calibration = calibrate(held_out, sample.codes, sample.weights, sample.counts)
     return replace(linear, coef=found.slope * linear.coef, intercept=found(linear.intercept))
@@ -227,7 +227,7 @@ def _linear(
         coef, intercept = coef @ _SIDES, intercept @ _SIDES
         held_out = held_out @ _SIDES
     plain = Linear(coef, intercept, float(answer.alpha[0]), float(answer.df[0]), selection)
-    return calibrated(plain, held_out, sample)
+    return calibrate_linear(plain, held_out, sample)
 
 
 _SIDES = np.array([[-1.0], [1.0]])

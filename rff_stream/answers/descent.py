@@ -122,7 +122,7 @@ def minimise(
         found = probe(state.point.theta, direction, steps)
         better = _lowest(state.point, found, steps, slope)
         steps = later_steps if better is not None else tuple(t / SHRINK for t in steps)
-        state = _moved(state, better)
+        state = _advance(state, better)
         if better is None and max(steps) < np.finfo(float).eps:
             yield replace(state, converged=True)  # no step changes the value: rounding
             return
@@ -143,7 +143,7 @@ def _lowest(at: Point, found: list[Point], steps: tuple[float, ...], slope: floa
     return min(near, key=lambda p: float(np.vdot(p.gradient, p.gradient)))
 
 
-def _moved(state: Descent, to: Point | None) -> Descent:
+def _advance(state: Descent, to: Point | None) -> Descent:
     """The state after one more pass; a pair of steps is kept where nothing better is known."""
     passes = state.passes + 1
     if to is None:

@@ -264,7 +264,7 @@ class LocalPosterior:
 
     def std(self, x: Array, *, noise: bool = False) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
-        _, variance, own = self._combined(self._of_trees(x))
+        _, variance, own = self._combine(self._of_trees(x))
         share = np.clip(variance / self.near - 1, 0, 1)  # 0 near rows, 1 far from them
         factor = self.inflation + np.maximum(1 - self.inflation, 0) * share
         return np.asarray(np.sqrt(variance + own if noise else variance) * factor)
@@ -331,7 +331,7 @@ class LocalPosterior:
 
     def moments(self, x: Array) -> tuple[Float64, Float64]:
         """Mean and variance (n, T) of f before calibration: J·(2R² + Rd) flops a row."""
-        return self._combined(self._of_trees(x))[:2]
+        return self._combine(self._of_trees(x))[:2]
 
     def left_out(self, rows: Float64) -> tuple[Float64, Float64]:
         """Mean and variance (m, T) of f at rows [x, y, w] under the fit without each of them.
@@ -339,7 +339,7 @@ class LocalPosterior:
         Exact for the sums: a row's residual is r/(1 − h), h its leverage in its own cell, in
         every tree. Landmarks stay where they are.
         """
-        return self._combined(self._left_out_trees(rows))[:2]
+        return self._combine(self._left_out_trees(rows))[:2]
 
     def _left_out_trees(self, rows: Float64) -> list[TreeMoments]:
         t = len(self.inflation)
@@ -352,8 +352,8 @@ class LocalPosterior:
             trees.append(self._scaled(tree, cells, mean, missing, spread / (1 - leverage)))
         return trees
 
-    def _combined(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
-        return _combined(trees, self.power)
+    def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
+        return _combine(trees, self.power)
 
     def _of_trees(self, x: Array) -> list[TreeMoments]:
         """Those of every tree."""
@@ -429,7 +429,7 @@ def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> L
     t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]
     trees = plain._left_out_trees(sample)
-    fits = [(power, *_combined(trees, power)) for power in POWERS]
+    fits = [(power, *_combine(trees, power)) for power in POWERS]
     unit = np.maximum(plain.noise(), tiny)
     best = min(fits, key=lambda fit: float((w * (y - fit[1]) ** 2 / unit).sum()))
     power, mean, variance, noise = best
@@ -616,7 +616,7 @@ def _profile(tree: TreeSpectrum, spectrum: LocalSpectrum) -> Profile:
     )
 
 
-def _combined(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
+def _combine(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
     """Σ ω_t f_t, Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with ω_t ∝ v_t⁻ᵖ.
 
     Weights follow the distance from landmarks and rows alone: a quiet cell is no nearer.

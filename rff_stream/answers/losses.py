@@ -14,7 +14,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.regression_losses import NEAR, rounded, rounded_curvature, rounded_slope
-from rff_stream.moments.classes import one_hot
+from rff_stream.moments.class_moments import one_hot
 
 __all__ = [
     "LOSSES",

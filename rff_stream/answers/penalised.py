@@ -17,9 +17,9 @@ from rff_stream.answers.descent import Metric, Point
 from rff_stream.answers.losses import Loss, RowLoss
 from rff_stream.answers.system import System, mirror_lower, ridge_system, scatter_about
 from rff_stream.moments import Moments
-from rff_stream.moments.classes import ClassMoments
+from rff_stream.moments.class_moments import ClassMoments
 
-__all__ = ["Penalised", "PenalisedClasses", "penalised"]
+__all__ = ["Penalised", "PenalisedClasses", "penalise"]
 
 RAREST = 1e-12
 """Share that a class without rows (of a fold) starts from."""
@@ -137,7 +137,7 @@ class PenalisedClasses(Penalised):
         return self.bound(float(here.max())) if here.shape[1] == 1 else self.above()
 
 
-def penalised(classes: ClassMoments, loss: Loss, alpha: float) -> PenalisedClasses:
+def penalise(classes: ClassMoments, loss: Loss, alpha: float) -> PenalisedClasses:
     """The objective over the rows of class moments; one R×R float64 is held."""
     return PenalisedClasses(ridge_system(classes.moments), loss, alpha, classes.weights)
 

@@ -57,7 +57,7 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     share = (w / w.mean())[:, None]
     waves = _waves(x)
     single = _strength(np.einsum("njk,nt->jkt", waves, y * share, optimize=True), n, d, w)
-    rest = y - _explained(waves[:, single > 0], y, share)
+    rest = y - _explained_share(waves[:, single > 0], y, share)
     pairs = np.zeros((d, d))
     low = waves[:, :, :PAIR_WAVES]
     for j in range(d - 1):
@@ -91,7 +91,7 @@ def _strength(sums: Float64, n: int, tests: int, w: Float64) -> Float64:
     return np.asarray(np.maximum(score - least, 0.0).sum(axis=1))
 
 
-def _explained(waves: Float64, y: Float64, share: Float64) -> Float64:
+def _explained_share(waves: Float64, y: Float64, share: Float64) -> Float64:
     """What single inputs say of y (n, T): least squares with a little ridge."""
     columns = waves.reshape(len(waves), -1)
     if not columns.shape[1]:

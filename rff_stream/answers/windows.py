@@ -160,13 +160,13 @@ def search_windows(
     second = fit_windows(windows, [first.kernel], scale=learnt, ard=ard, start=learnt)
     if share is None or share >= 1:
         return second
-    candidates = [_stretched(end, factor) for end in [second, *ends] for factor in FACTORS]
+    candidates = [_stretch(end, factor) for end in [second, *ends] for factor in FACTORS]
     few = _centres(blocks[:SPARSE_BLOCKS], learnt, SPARSE_ROWS)
     order = rng.permutation(SPARSE_ROWS)
     return max(candidates, key=lambda end: sparse_evidence(end.kernel, few, share, order))
 
 
-def _stretched(end: WindowFit, factor: float) -> WindowFit:
+def _stretch(end: WindowFit, factor: float) -> WindowFit:
     """The same kernel with length-scales times a factor."""
     scales = np.asarray(end.kernel.length_scale, np.float64) * factor
     return replace(end, kernel=end.kernel.with_length_scale(tuple(scales.tolist())))

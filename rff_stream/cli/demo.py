@@ -58,7 +58,7 @@ def demo(
     """
     from rff_stream.demo import fit_and_score
 
-    folder = prepared(output, overwrite)
+    folder = prepare_folder(output, overwrite)
     made = make_cube(folder / CUBE, days, seed)
     if not as_json:
         show({}, [made], as_json=False)
@@ -73,7 +73,7 @@ def demo(
         )
     found.write(folder)
     places = {"folder": folder, "data": folder / CUBE, "model": folder / MODEL}
-    kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, {', '.join(written(folder))}")
+    kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, {', '.join(list_reports(folder))}")
     show({"command": "demo", **found.facts(), **places}, [*found.lines(), kept], as_json)
     if found.failure:
         raise click.ClickException(found.failure)
@@ -84,12 +84,12 @@ def page_of(folder: Path) -> Path | None:
     return folder / PAGE if importlib.util.find_spec("matplotlib") else None
 
 
-def written(folder: Path) -> list[str]:
+def list_reports(folder: Path) -> list[str]:
     """The reports that were written."""
     return sorted(path.name for path in folder.glob("report.*"))
 
 
-def prepared(output: str | None, overwrite: bool) -> Path:
+def prepare_folder(output: str | None, overwrite: bool) -> Path:
     """The folder to write in, without an older demonstration."""
     if output is None:
         return Path(tempfile.mkdtemp(prefix="rff-stream-demo-"))
@@ -114,11 +114,11 @@ def make_cube(path: Path, days: int, seed: int) -> Line:
     from rff_stream.execution.progress import Progress
 
     cube, started = Cube(n_days=days, seed=seed), time.monotonic()
-    cells, written = cube.n_lat * cube.n_lon, 0
+    cells, list_reports = cube.n_lat * cube.n_lon, 0
     with Progress("writing", days * cells) as progress:
         for day in write_cube(cube, path):
-            progress.advance((day - written) * cells)
-            written = day
+            progress.advance((day - list_reports) * cells)
+            list_reports = day
     shape = f"time {days} x lat {cube.n_lat} x lon {cube.n_lon}"
     return "cube", (
         f"{shape}, {cube.n_valid:,} rows over the sea, written in "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, objects, predictions, values
+from rff_stream.cli import arguments, objects, prediction_writer, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, number, numbers, show
 from rff_stream.cli.redaction import redacted
@@ -81,7 +81,7 @@ def density(
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
         found = fitted.density(places, storage_options=options)
-        return found if hasattr(found, "data_vars") else predictions.stacked(found)
+        return found if hasattr(found, "data_vars") else prediction_writer.stack_columns(found)
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -148,7 +148,7 @@ def novelty(
         label = (score >= fitted.offset_) * 2 - 1 + 0 * score
         if hasattr(score, "to_dataset"):
             return score.to_dataset(name="score").assign(label=label)
-        return predictions.stacked((score, label))
+        return prediction_writer.stack_columns((score, label))
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -190,7 +190,7 @@ def drift(
     from rff_stream.moments import total
 
     with computing(machine):
-        groups = collected(data, selection, by, buckets or 12, n_components, machine, seed)
+        groups = collect_moments(data, selection, by, buckets or 12, n_components, machine, seed)
     normal = None
     if reference is not None:
         known = {str(label): moments for label, moments in groups.items()}
@@ -217,7 +217,7 @@ def drift(
     show({"command": "drift", "data": redacted(data), "buckets": facts}, lines, as_json)
 
 
-def collected(
+def collect_moments(
     data: str, selection: Selection, by: str | None, buckets: int, n_components: int,
     machine: Machine, seed: int,
 ) -> dict[Any, Moments]:  # fmt: skip
@@ -231,7 +231,7 @@ def collected(
     from rff_stream.sources import open_source
 
     source = open_source(
-        objects.opened(data), None, selection.weights, by=by, inputs=selection.inputs,
+        objects.open_data(data), None, selection.weights, by=by, inputs=selection.inputs,
         dim=selection.dim, where=selection.conditions(seed, "train"),
         missing_rows=selection.missing_rows or "error",
         missing_chunks=selection.missing_chunks or "auto",
@@ -289,7 +289,7 @@ def fitted_and_written(
     read = [data, *([] if places is None else [places])]
     objects.check_free(model, overwrite, *read)
     if output is not None:
-        predictions.check_output(
+        prediction_writer.check_output(
             output,
             overwrite,
             *read,
@@ -300,7 +300,7 @@ def fitted_and_written(
     with contextlib.ExitStack() as stack:
         path = None
         if output is not None:
-            path = stack.enter_context(predictions.destination(output, overwrite))
+            path = stack.enter_context(prediction_writer.destination(output, overwrite))
         stack.enter_context(computing(machine))
         fit(made, data, selection, seed)
         seconds = time.monotonic() - started
@@ -308,8 +308,8 @@ def fitted_and_written(
             remote = selection.storage_options if "://" in model else None
             made.save(model, overwrite=overwrite, storage_options=remote)
         if path is not None and output is not None:
-            found = answers(made, objects.opened(places or data), selection.storage_options)
-            predictions.write_predictions(
+            found = answers(made, objects.open_data(places or data), selection.storage_options)
+            prediction_writer.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=selection.storage_options
             )
     seen = made.n_rows_ + made.n_missing_
@@ -331,7 +331,7 @@ def fitted_and_written(
 def fit(made: Any, data: str, selection: Selection, seed: int) -> None:
     """Fit an estimator of rows on what was selected."""
     made.fit(
-        objects.opened(data),
+        objects.open_data(data),
         None,
         selection.weights,
         inputs=selection.inputs,

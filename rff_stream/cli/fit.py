@@ -49,7 +49,7 @@ def plan(
     """
     with computing(machine):
         source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
-        facts, lines = summary.of_plan(planned(source, learner, machine, workers))
+        facts, lines = summary.of_plan(plan_fit(source, learner, machine, workers))
     show({"command": "plan", "data": redacted(data), **facts}, lines, as_json)
 
 
@@ -101,7 +101,7 @@ def fit(
     with computing(machine):
         if dry_run:
             source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
-            facts, lines = summary.of_plan(planned(source, learner, machine, None))
+            facts, lines = summary.of_plan(plan_fit(source, learner, machine, None))
         else:
             run = functools.partial(fitted_model, data, selection, learner, machine, seed)
             fitted, seconds = resume.fitted_at(model, overwrite, run)
@@ -131,7 +131,7 @@ def fitted_model(
     model = objects.estimator(learner, selection, machine, seed)
     started = time.monotonic()
     model.fit(
-        objects.opened(data),
+        objects.open_data(data),
         objects.target_of(selection),
         selection.weights,
         inputs=selection.inputs,
@@ -143,7 +143,7 @@ def fitted_model(
     return model, time.monotonic() - started
 
 
-def planned(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:
+def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:
     """The plan of a fit: here, or for so many processes.
 
     Raises

@@ -13,10 +13,10 @@ from rff_stream.cli.arguments import Learner, Machine, Selection
 if TYPE_CHECKING:
     from rff_stream.estimators import GaussianProcessRegressor
 
-__all__ = ["estimator", "load_model", "opened"]
+__all__ = ["estimator", "load_model", "open_data"]
 
 
-def opened(data: str) -> Any:
+def open_data(data: str) -> Any:
     """The lazy Dataset of a netCDF file, whose coordinates go with predictions; else the path."""
     from rff_stream.sources.paths import format_of, netcdf
 
@@ -28,7 +28,7 @@ def source_of(data: str, selection: Selection, seed: int, *, labels: bool = Fals
     from rff_stream.sources import open_source
 
     return open_source(
-        opened(data),
+        open_data(data),
         target_of(selection),
         selection.weights,
         inputs=selection.inputs,

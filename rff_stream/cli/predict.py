@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, objects, predictions, summary, values
+from rff_stream.cli import arguments, objects, prediction_writer, summary, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.redaction import redacted
@@ -54,20 +54,24 @@ def predict(
     is missing. Plain arrays give a plain array.
     """
     model, data = model_and_data(places, model)
-    predictions.check_output(output, overwrite, model, data, storage_options=storage_options)
+    prediction_writer.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = objects.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        path = None if dry_run else stack.enter_context(predictions.destination(output, overwrite))
+        path = (
+            None
+            if dry_run
+            else stack.enter_context(prediction_writer.destination(output, overwrite))
+        )
         stack.enter_context(computing(machine))
-        found = answer_of(loaded, objects.opened(data), storage_options, std)
+        found = answer_of(loaded, objects.open_data(data), storage_options, std)
         if path is not None:
-            predictions.write_predictions(
+            prediction_writer.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=storage_options
             )
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
-    facts, lines = summary.of_prediction(loaded, predictions.sizes(found), words)
+    facts, lines = summary.of_prediction(loaded, prediction_writer.sizes(found), words)
     facts |= {"model": redacted(model), "output": redacted(output), "seconds": seconds}
     lines = [*lines, ("output", output)]
     show({"command": "predict", "data": redacted(data), **facts}, lines, as_json)
@@ -123,11 +127,11 @@ def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) ->
                 "which gives none. Fit one with --estimator gp."
             )
         mean, error = model.predict(data, return_std=True, storage_options=storage_options)
-        return predictions.together(mean, error)
+        return prediction_writer.together(mean, error)
     for name in ("predict", "density", "transform"):
         if hasattr(model, name):
             found = getattr(model, name)(data, storage_options=storage_options)
-            return predictions.stacked(found) if isinstance(found, tuple) else found
+            return prediction_writer.stack_columns(found) if isinstance(found, tuple) else found
     raise ModelError(f"{type(model).__name__} has no predictions for single rows.")
 
 
@@ -142,7 +146,7 @@ def scores(
         )
     labels = hasattr(model, "classes_")
     found = (model.scores if labels else model.residuals)(
-        objects.opened(data),
+        objects.open_data(data),
         objects.target_of(selection),
         selection.weights,
         dim=selection.dim,

@@ -56,7 +56,7 @@ def report(
     loaded = objects.load_model(model, machine, selection, selection.storage_options)
     started = time.monotonic()
     with computing(machine):
-        test = None if data is None else assessed(loaded, data, selection, seed)
+        test = None if data is None else assess_rows(loaded, data, selection, seed)
         with replacing(page, overwrite, PAGE) as beside:
             write_report(beside, loaded, test=test, place=model)
     seconds, size = time.monotonic() - started, Path(output).stat().st_size
@@ -65,13 +65,13 @@ def report(
     show(facts, [("report", f"{output}, {format_bytes(size)}, in {seconds:.1f} s")], as_json)
 
 
-def assessed(model: Any, data: str, selection: Selection, seed: int) -> Assessment:
+def assess_rows(model: Any, data: str, selection: Selection, seed: int) -> Assessment:
     """The model on the rows selected; on the test part where rows were held out."""
     from rff_stream.report import assess
 
     return assess(
         model,
-        objects.opened(data),
+        objects.open_data(data),
         place=redacted(data),
         target=objects.target_of(selection),
         weights=selection.weights,

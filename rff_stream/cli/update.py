@@ -66,7 +66,7 @@ def update(
         "memory": machine.memory,
         "storage_options": storage_options if "://" in model else None,
     }
-    later = Later(Data(objects.opened(data), storage_options=storage_options), batch, by)
+    later = Later(Data(objects.open_data(data), storage_options=storage_options), batch, by)
     with computing(machine):
         found, store = count_in_store(model, later, **own)
         if answer and not is_answered(store.log):

@@ -42,7 +42,7 @@ from rff_stream.model.recipe import Pass, Recipe
 from rff_stream.model.update import partial_fit
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
-from rff_stream.moments.classes import ClassMoments, class_row, sorted_labels
+from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictor import ClassPredictor, ProbabilityPredictor, RowFunction

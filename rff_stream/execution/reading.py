@@ -17,7 +17,7 @@ from rff_stream.execution.leaves import UNKNOWN_PLACES, leaves_of, places_of
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
 from rff_stream.layout import Layout, pilot_boxes
 from rff_stream.moments import ended_readings
-from rff_stream.moments.classes import one_hot, sorted_labels
+from rff_stream.moments.class_moments import one_hot, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source

@@ -12,7 +12,7 @@ from rff_stream.answers.losses import Loss
 from rff_stream.execution import Reading
 from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.classes import ClassMoments
+from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
 from rff_stream.predictor import RowFunction

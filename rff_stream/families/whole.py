@@ -15,7 +15,7 @@ from rff_stream.answers.evidence import FEW_FEATURES, evidence_at
 from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
 from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
-from rff_stream.answers.refine import refined
+from rff_stream.answers.refine import refine
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
@@ -278,7 +278,7 @@ class WholeSpace:
                 return normal_sums(direction, np.zeros(direction.shape[1])).raw()
             return normal_sums(direction, -(first.feature_mean @ direction)).centred()
 
-        exact = refined(
+        exact = refine(
             found,
             penalty,
             answer.coef,

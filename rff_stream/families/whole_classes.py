@@ -16,15 +16,15 @@ from rff_stream.answers.classify import (
     Linear,
     Sampled,
     almost_left_out,
-    calibrated,
+    calibrate_linear,
+    least_squares,
     left_out_by_sample,
-    sampled,
-    squared,
+    sample_classes,
     squared_by_folds,
 )
 from rff_stream.answers.descent import Descent
 from rff_stream.answers.losses import Hinge, SquaredHinge
-from rff_stream.answers.penalised import Penalised, penalised
+from rff_stream.answers.penalised import Penalised, penalise
 from rff_stream.answers.ridge import ridge
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features
@@ -34,7 +34,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictor import LinearPredictor
-from rff_stream.statistics.classes import ClassStatistic
+from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic, descents, follow_corners
 from rff_stream.statistics.loss_penalty import choose_alpha
 from rff_stream.statistics.protocol import Statistic
@@ -128,30 +128,31 @@ class WholeClasses:
         features, whole = totals.features, totals.whole
         if alpha == "cv":
             samples = {
-                fold: sampled(part, features, class_weight) for fold, part in totals.groups.items()
+                fold: sample_classes(part, features, class_weight)
+                for fold, part in totals.groups.items()
             }
             linear = squared_by_folds(whole, totals.groups, samples)
         else:
             given = None if isinstance(alpha, str) else float(alpha)
-            linear = squared(whole, sampled(whole, features, class_weight), given)
+            linear = least_squares(whole, sample_classes(whole, features, class_weight), given)
         return LinearLogOdds(features, linear)
 
     def least_loss(self, request: LossRequest) -> Descended:
         """Passes over the rows until the loss is least."""
         alpha, selection = _penalty(request)
-        problem = penalised(request.classes, request.loss, alpha)
+        problem = penalise(request.classes, request.loss, alpha)
         state = _descent(request, problem)
         coef, intercept = problem.linear(state.point.theta)
         linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
         if isinstance(request.loss, SquaredHinge | Hinge):
-            sample = sampled(request.classes, request.features, request.class_weight)
+            sample = sample_classes(request.classes, request.features, request.class_weight)
             raw = linear
             if isinstance(request.loss, Hinge):
                 wide = request.loss.with_width(MARGIN)
                 held_out = left_out_by_sample(problem, wide, state.point, sample)
             else:
                 held_out = almost_left_out(problem, request.loss, state.point, sample)
-            linear = calibrated(raw, held_out, sample)
+            linear = calibrate_linear(raw, held_out, sample)
             supports = _supports(request, sample, raw, linear)
         _warn_of_slow(request, state, problem)
         return Descended(

@@ -232,7 +232,7 @@ class RandomBinningFeatures(RowwiseMap):
                 )
             cell[np.isnan(cell)] = 0
             hashed += cell.astype(np.int64).view(np.uint64) * self.multipliers[:, j]
-        mixed = _mixed(hashed)
+        mixed = _mix(hashed)
         bucket = (mixed >> np.uint64(32)) % np.uint64(self.n_buckets)
         columns = bucket.astype(np.int64) + np.arange(self.n_grids) * self.n_buckets
         return columns, 1 - 2 * (mixed & np.uint64(1)).astype(np.int64)
@@ -247,7 +247,7 @@ class RandomBinningFeatures(RowwiseMap):
         Z[np.isnan(np.asarray(x, np.float64)).any(axis=1)] = np.nan
 
 
-def _mixed(hashed: Array) -> Array:
+def _mix(hashed: Array) -> Array:
     """Each bit of the output depends on all of the input: the last step of splitmix64."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)

@@ -28,7 +28,7 @@ def choose_landmarks(
     if method == "uniform":
         return X[rng.permutation(len(X))[:count]]
     if method == "kmeans++":
-        return X[_spread(kernel, X, count, rng)]
+        return X[_sample_spread(kernel, X, count, rng)]
     if method == "leverage":
         scores = _leverage(kernel, X, count, rng)
         keys = rng.exponential(size=len(X)) / scores  # smallest: without replacement
@@ -44,7 +44,7 @@ def prior_variance(kernel: ExactKernel, X: Float64) -> Float64:
     return np.concatenate([np.diag(kernel(part, part)) for part in parts])
 
 
-def _spread(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Array:
+def _sample_spread(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Array:
     """Rows drawn with their squared distance in feature space to those drawn before."""
     own = prior_variance(kernel, X)
     chosen = [int(rng.integers(len(X)))]

@@ -15,7 +15,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.base import MAPS, MapRequest, Nesting, spec_fingerprint
 from rff_stream.features.partition import Partition, check_n_cells
-from rff_stream.features.rectangular import packed, solve_rows, triangle_size
+from rff_stream.features.rectangular import pack_triangle, solve_rows, triangle_size
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
@@ -296,7 +296,7 @@ class LocalFeatures:
         """L_c, packed (R(R+1)/2,), in ``dtype``; kept once it is computed."""
         factors: dict[tuple[int, int], Array] = self._factors  # type: ignore[attr-defined]
         if (tree, cell) not in factors:
-            factors[tree, cell] = packed(self.exact_factor(tree, cell).astype(self.dtype))
+            factors[tree, cell] = pack_triangle(self.exact_factor(tree, cell).astype(self.dtype))
         return factors[tree, cell]
 
     def exact_factor(self, tree: int, cell: int) -> Float64:

@@ -119,7 +119,7 @@ class Partition:
             rows = {0: np.arange(len(X))}
             for node in range(n_cells - 1):
                 own = rows.pop(node)
-                direction, threshold, right = _cut(columns[:, own], scale, rng)
+                direction, threshold, right = _choose_cut(columns[:, own], scale, rng)
                 directions[tree, node], thresholds[tree, node] = direction, threshold
                 rows[2 * node + 1], rows[2 * node + 2] = own[~right], own[right]
         return cls(origin, directions, thresholds)
@@ -214,7 +214,7 @@ def _scores(columns: Float64, weights: Float64) -> Float64:
     return total
 
 
-def _cut(
+def _choose_cut(
     columns: Float64, scale: Float64, rng: Generator
 ) -> tuple[Float64, float, np.ndarray[Any, np.dtype[np.bool_]]]:
     """Direction (d,), threshold and the rows (m,) that go right, for one node's rows (d, m)."""

@@ -21,7 +21,7 @@ from scipy.linalg import cython_lapack, lapack
 
 from rff_stream._array import Array
 
-__all__ = ["add_products", "packed", "places", "solve_rows", "triangle_size"]
+__all__ = ["add_products", "pack_triangle", "places", "solve_rows", "triangle_size"]
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -64,7 +64,7 @@ def places(width: int) -> NDArray[np.intp]:
     return found
 
 
-def packed(matrix: Array) -> Array:
+def pack_triangle(matrix: Array) -> Array:
     """The lower triangle of a matrix (P, P), packed (P(P+1)/2,), in its dtype."""
     at = places(len(matrix))
     rows, columns = np.tril_indices(len(matrix))

@@ -29,13 +29,13 @@ from rff_stream.kernels.chi2 import Chi2
 from rff_stream.kernels.composed import Product, Sum
 from rff_stream.kernels.constant import Constant
 from rff_stream.kernels.error import ApproximationError, approximation_error
+from rff_stream.kernels.from_functions import UserKernel
 from rff_stream.kernels.gaussian import Gaussian
 from rff_stream.kernels.laplacian import Laplacian
 from rff_stream.kernels.matern import Matern
 from rff_stream.kernels.named import as_kernel, kernel_named, kernel_names
 from rff_stream.kernels.polynomial import Polynomial
 from rff_stream.kernels.rational_quadratic import RationalQuadratic
-from rff_stream.kernels.user import UserKernel
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")

@@ -19,7 +19,7 @@ def kernel_names(*, stationary: bool = False) -> list[str]:
     stationary : bool
         Only functions of x − x', which have a spectral measure.
     """
-    known = sorted(_known().items())
+    known = sorted(_default_classes().items())
     return [name for name, make in known if make().stationary or not stationary]
 
 
@@ -32,7 +32,7 @@ def kernel_named(name: str) -> Any:
         "rbf" is the Gaussian; "matern" has ν = 1.5. "polynomial", "arc_cosine" and "chi2" have
         values only: they need Nyström features.
     """
-    known = _known()
+    known = _default_classes()
     if name not in known:
         raise ValueError(
             f"kernel={name!r} but the named kernels are {', '.join(map(repr, sorted(known)))}. "
@@ -70,7 +70,7 @@ def as_kernel(kernel: Any) -> Any:
     )
 
 
-def _known() -> dict[str, Any]:
+def _default_classes() -> dict[str, Any]:
     """Classes that need no argument, by name and alias."""
     known: dict[str, Any] = {}
     for name, cls in KERNELS.by_name().items():

@@ -53,7 +53,7 @@ def translate(kernel: Any) -> Any:
     """
     builder = _BUILDERS.get(type(kernel).__name__)
     if builder is None or type(kernel).__module__ != MODULE:
-        raise _refused(
+        raise _refusal(
             kernel,
             "a class of its own, whose values are not known here",
             "Derive a class from rff_stream.kernels.Kernel that has them",
@@ -61,7 +61,7 @@ def translate(kernel: Any) -> Any:
     return builder(kernel)
 
 
-def _refused(kernel: Any, fact: str, remedy: str) -> ValueError:
+def _refusal(kernel: Any, fact: str, remedy: str) -> ValueError:
     return ValueError(f"kernel={kernel!r} is {fact}. {remedy}.")
 
 
@@ -73,7 +73,7 @@ def _matern(kernel: Any) -> Any:
 
 def _dot_product(kernel: Any) -> Polynomial:
     if kernel.sigma_0 == 0:
-        raise _refused(
+        raise _refusal(
             kernel,
             "a product without an offset, and Polynomial has one > 0",
             "Give a small sigma_0, or Polynomial(degree=1, offset=…)",
@@ -86,7 +86,7 @@ def _pairwise(kernel: Any) -> Any:
         return Gaussian(1 / math.sqrt(2 * kernel.gamma))
     if kernel.metric in ("laplacian", "chi2"):
         return (Laplacian if kernel.metric == "laplacian" else Chi2)(1 / kernel.gamma)
-    raise _refused(
+    raise _refusal(
         kernel,
         f"of the metric {kernel.metric!r}, and those with an equal here are 'rbf', 'laplacian' "
         "and 'chi2'",
@@ -105,7 +105,7 @@ def _product(kernel: Any) -> Any:
 def _power(kernel: Any) -> Any:
     exponent = positive("exponent", kernel.exponent)
     if exponent != int(exponent):
-        raise _refused(
+        raise _refusal(
             kernel,
             f"the power {exponent:g} of a kernel, which need not be positive definite",
             "Use a whole power",
@@ -120,7 +120,7 @@ def _power(kernel: Any) -> Any:
 
 
 def _white(kernel: Any) -> Any:
-    raise _refused(
+    raise _refusal(
         kernel,
         "the noise of single rows, and that is alpha here, not a part of the kernel",
         f"Leave it out and pass alpha={kernel.noise_level:g} (noise={kernel.noise_level:g} for "
@@ -129,7 +129,7 @@ def _white(kernel: Any) -> Any:
 
 
 def _periodic(kernel: Any) -> Any:
-    raise _refused(
+    raise _refusal(
         kernel,
         "a Gaussian kernel of places on a circle, and here the circle is a feature map",
         f"Pass features=Periodic({kernel.periodicity:g}).then(FourierFeatures.sample(Gaussian("
@@ -138,7 +138,7 @@ def _periodic(kernel: Any) -> Any:
 
 
 def _compound(kernel: Any) -> Any:
-    raise _refused(
+    raise _refusal(
         kernel,
         f"{len(kernel.kernels)} kernels, each with its own matrix, and a model here has one",
         "Fit a model for each of them, or use their sum",

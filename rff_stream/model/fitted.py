@@ -15,7 +15,7 @@ from rff_stream.answers.early_stopping import State
 from rff_stream.errors import ModelError
 from rff_stream.families import Family, MapParameters, Totals, family_of
 from rff_stream.features import FeatureMap
-from rff_stream.model.ledger import Ledger
+from rff_stream.model.counted_batches import Ledger
 from rff_stream.moments import AugmentedRow
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns

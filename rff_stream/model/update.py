@@ -12,10 +12,10 @@ import numpy as np
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import Reading, no_rows
+from rff_stream.model.counted_batches import Ledger, content_of_arrays
 from rff_stream.model.fit import fit, solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.inputs import in_memory
-from rff_stream.model.ledger import Ledger, content_of_arrays
 from rff_stream.model.opening import Opened
 from rff_stream.model.recipe import Recipe
 from rff_stream.model.stored import keep_answer

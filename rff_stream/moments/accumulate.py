@@ -265,7 +265,7 @@ class _SecondMoments:
     def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
         r, width = row.n_features, row.width
         self._features, self._row = features, row
-        padded = _aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)
+        padded = _allocate_aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)
         self._batch, self._flat = padded[:, :width], padded.reshape(-1)
         # Whole rows of [z₀, 0, …], one under the other: centring is then one contiguous sweep,
         # four times faster than row by row.
@@ -342,7 +342,7 @@ class _FirstMoments:
         return self._parts.sum(axis=0), self._parts.copy()
 
 
-def _aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
+def _allocate_aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
     """Zeros (rows, columns), C order, that start on a 64-byte boundary."""
     size = rows * columns * dtype.itemsize
     return aligned_bytes(size).view(dtype).reshape(rows, columns)

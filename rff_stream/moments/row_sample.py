@@ -91,7 +91,7 @@ def hash_places(places: Array, seed: int = 0) -> Keys:
     places never collide.
     """
     offset = (0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64
-    return _mixed(places.astype(np.uint64) + np.uint64(offset))
+    return _mix(places.astype(np.uint64) + np.uint64(offset))
 
 
 def hash_rows(places: Array, *columns: Array) -> Keys:
@@ -104,10 +104,10 @@ def hash_rows(places: Array, *columns: Array) -> Keys:
     for i, values in enumerate(columns):
         bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
         found ^= bits @ (hash_places(np.arange(bits.shape[1]), i + 1) | np.uint64(1))
-    return _mixed(found)
+    return _mix(found)
 
 
-def _mixed(z: Keys) -> Keys:
+def _mix(z: Keys) -> Keys:
     """SplitMix64's finaliser."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -14,7 +14,7 @@ from rff_stream.predictor import LinearPredictor, PosteriorPredictor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["axes", "legend", "mean_of", "sample_of", "std_of", "wrapped"]
+__all__ = ["axes", "legend", "mean_of", "sample_of", "std_of", "wrap_label"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky (Okabe & Ito 2008)."""
@@ -52,7 +52,7 @@ def legend_above(ax: Axes, columns: int = 2) -> None:
     legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
 
 
-def wrapped(text: str) -> str:
+def wrap_label(text: str) -> str:
     """A label on lines that a small figure has room for."""
     return textwrap.fill(text, 34)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, wrapped
+from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,4 +156,4 @@ def _size(found: Selection, k: int) -> str:
 
 def _criterion(found: Selection) -> str:
     relative = "" if (found.scale == 1).all() else " / variance"
-    return wrapped(found.criterion + relative)
+    return wrap_label(found.criterion + relative)

@@ -43,11 +43,11 @@ def report(
         f"{type(model).__name__}: {', '.join(model.columns_.targets) or 'rows'}",
         sections.lead(model, test),
         [
-            sections.fitted(model),
+            sections.fit_section(model),
             sections.good(model, test),
             sections.sure(model, test),
-            sections.cost(model, test, notes),
-            sections.drifted(model, sections.groups_of(store)),
+            sections.cost_section(model, test, notes),
+            sections.drift_section(model, sections.groups_of(store)),
             sections.provenance(model, where, store),
         ],
     )

@@ -26,7 +26,7 @@ from rff_stream.report.assess import Assessment
 from rff_stream.report.page import Section, paragraph, picture
 from rff_stream.store import MomentStore
 
-__all__ = ["cost", "fitted", "good", "groups_of", "lead", "provenance", "sure"]
+__all__ = ["cost_section", "fit_section", "good", "groups_of", "lead", "provenance", "sure"]
 
 PATH_FEATURES = 2048
 """R up to which the path of α is drawn: a decomposition of 1.5 CPU s."""
@@ -50,7 +50,7 @@ def lead(model: Any, test: Assessment | None) -> str:
     return words + f": R² {r2} on {test.residuals.n:,} rows of {test.place}."
 
 
-def fitted(model: Any) -> Section:
+def fit_section(model: Any) -> Section:
     """What was fitted on what."""
     columns, scale = model.columns_, getattr(model, "length_scale_", None)
     d = len(columns.inputs)
@@ -117,7 +117,7 @@ def sure(model: Any, test: Assessment | None) -> Section:
     return Section("How sure it is", blocks)
 
 
-def cost(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) -> Section:
+def cost_section(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) -> Section:
     """What it took, and what it takes."""
     r, d = model.features_.n_components, len(model.columns_.inputs)
     targets = max(len(model.columns_.targets), 1)
@@ -135,7 +135,7 @@ def cost(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) 
     return Section("What it costs", tuple(blocks))
 
 
-def drifted(model: Any, groups: Mapping[Any, Moments]) -> Section:
+def drift_section(model: Any, groups: Mapping[Any, Moments]) -> Section:
     """Batches or labels beside each other, where a store keeps several."""
     if len(groups) < 2:
         return Section("Drift", ())

@@ -14,7 +14,7 @@ from rff_stream.sources.blocks import BlockSource, Member, block_source, check_c
 from rff_stream.sources.columns import Found, align
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
-from rff_stream.sources.trace import rechecked
+from rff_stream.sources.trace import recheck
 from rff_stream.sources.values import KindError, is_from, is_sparse, suggestion, unknown_container
 from rff_stream.sources.variable import Variable, variable_of
 
@@ -140,7 +140,7 @@ def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
         The type is not one that is known to be an array: it is named.
     """
     if is_from(values, "zarr"):
-        return rechecked(values, (), missing_chunks)
+        return recheck(values, (), missing_chunks)
     if any(is_from(values, module) for module in ("dask.array", "numpy", "rff_stream")):
         return values
     if is_sparse(values):

@@ -60,7 +60,7 @@ class GridReader:
         """Rows of the box in slabs, in C order."""
         arrays = self.arrays(box, values)
         words = in_words(self.dims, box)
-        for slab in converted(self.slabs(box, arrays), words):
+        for slab in convert_slabs(self.slabs(box, arrays), words):
             rows = self.rules.rows(slab)
             if rows is None:
                 again = self.slabs(box, arrays)
@@ -90,7 +90,7 @@ class GridReader:
         if is_sparse(values):  # rows and columns, in this order
             return values
         ordered: Array = values.transpose(axes(part.dims, self.dims))
-        return ordered[spread(part.dims, self.dims)]  # type: ignore[no-any-return]
+        return ordered[spread_axes(part.dims, self.dims)]  # type: ignore[no-any-return]
 
     def slabs(self, box: Box, arrays: Sequence[Array]) -> Iterator[Slab]:
         """Slabs of the box, hold-outs applied."""
@@ -114,7 +114,7 @@ class GridReader:
         return words
 
 
-def converted(slabs: Iterator[Slab], words: str) -> Iterator[Slab]:
+def convert_slabs(slabs: Iterator[Slab], words: str) -> Iterator[Slab]:
     """The slabs; values that cannot be converted are named by their box."""
     try:
         yield from slabs
@@ -151,7 +151,7 @@ def axes(own: Sequence[str], dims: Sequence[str]) -> tuple[int, ...]:
     return tuple(own.index(dim) for dim in (*dims, *extra) if dim in own)
 
 
-def spread(own: Sequence[str], dims: Sequence[str]) -> tuple[Any, ...]:
+def spread_axes(own: Sequence[str], dims: Sequence[str]) -> tuple[Any, ...]:
     """Index that gives sample dimensions an array lacks an axis of length 1."""
     return (*(slice(None) if dim in own else None for dim in dims), ...)
 

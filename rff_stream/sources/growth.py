@@ -61,7 +61,7 @@ def can_grow(source: Source) -> bool:
     """Whether rows are read by slices of a grid, so that it can be told which are new."""
     if not isinstance(source, GridSource) or source.graph is not None or not source.dims:
         return False
-    return any(_stored(variable) for variable in source.variables)
+    return any(_is_stored(variable) for variable in source.variables)
 
 
 def whole_content(source: Source) -> str:
@@ -81,7 +81,7 @@ def record_of(
     """
     assert isinstance(source, GridSource)
     sizes = dict(zip(source.dims, source.shape, strict=True))
-    found = {v.name: _described(v, dim, start, stop, read) for v in source.variables}
+    found = {v.name: _describe(v, dim, start, stop, read) for v in source.variables}
     names = next((v.labels[dim] for v in source.variables if dim in v.labels), None)
     ends = {} if names is None else {"first": names[start], "last": names[stop - 1]}
     return {
@@ -111,8 +111,8 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
         if others != record["others"] or sizes.get(dim, 0) < stop:
             was = {dim: stop, **record["others"]}
             raise DataError(
-                f"The data are {_sized(sizes)}, but {_sized(was)} were counted. Data grow along "
-                "one dimension; these were cut or reshaped. Fit a new model."
+                f"The data are {_format_sizes(sizes)}, but {_format_sizes(was)} were counted. Data "
+                "grow along one dimension; these were cut or reshaped. Fit a new model."
             )
         if known.keys() != record["variables"].keys():
             raise DataError(
@@ -132,21 +132,21 @@ def growth_of(source: Source, records: Sequence[Record], missing_chunks: str) ->
     dim, start = str(last["dim"]), int(last["stop"])
     stop, waiting = dict(zip(source.dims, source.shape, strict=True))[dim], ""
     for variable in source.variables:
-        if dim not in variable.dims or not _stored(variable) or stop == start:
+        if dim not in variable.dims or not _is_stored(variable) or stop == start:
             continue
-        end, chunk = _written(variable, dim, start, stop, last, missing_chunks)
+        end, chunk = _find_written(variable, dim, start, stop, last, missing_chunks)
         if end < stop:
             stop, waiting = max(end, start), f"{variable.name!r} lacks {chunk}"
     return Growth(dim, start, stop, waiting)
 
 
-def _described(variable: Variable, dim: str, start: int, stop: int, read: bool) -> dict[str, Any]:
+def _describe(variable: Variable, dim: str, start: int, stop: int, read: bool) -> dict[str, Any]:
     """One variable's part of a record."""
     if dim not in variable.dims:
         return {"whole": [_stamp_of(variable), _values(variable) if read else ""]}
-    if not _stored(variable):
+    if not _is_stored(variable):
         return {"values": _values(variable, dim, start, stop)}
-    rows, chunk = _stamped(variable, dim)
+    rows, chunk = _read_stamps(variable, dim)
     first, full = start // chunk, stop // chunk
     step = -(-max(full - first, 1) // MOST_STAMPS)
     found: dict[str, Any] = {
@@ -155,12 +155,12 @@ def _described(variable: Variable, dim: str, start: int, stop: int, read: bool) 
         "from": first,
         "step": step,
         "stamps": [
-            _joined(rows, i, min(i + step, full)) for i in range(first, max(full, first), step)
+            _digest(rows, i, min(i + step, full)) for i in range(first, max(full, first), step)
         ],
     }
     if stop > full * chunk:
         values = _values(variable, dim, full * chunk, stop) if read else ""
-        found["tail"] = [_joined(rows, full, full + 1), values]
+        found["tail"] = [_digest(rows, full, full + 1), values]
     return found
 
 
@@ -170,29 +170,31 @@ def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: b
     if "whole" in found:
         stamp, values = found["whole"]
         if _stamp_of(variable) != stamp and values != _values(variable):
-            raise _changed(variable, "all of it", f"it has no {dim}, so none of it can be new")
+            raise _change_error(variable, "all of it", f"it has no {dim}, so none of it can be new")
         return
     if "values" in found:
         if found["values"] != _values(variable, dim, start, stop):
-            raise _changed(variable, f"{dim} {start}:{stop}", "its values are others")
+            raise _change_error(variable, f"{dim} {start}:{stop}", "its values are others")
         return
-    rows, chunk = _stamped(variable, dim)
+    rows, chunk = _read_stamps(variable, dim)
     if (chunk, _metadata(variable)) != (found["chunk"], found["meta"]):
-        raise _changed(variable, f"{dim} {start}:{stop}", "its chunks, dtype or encoding differ")
+        raise _change_error(
+            variable, f"{dim} {start}:{stop}", "its chunks, dtype or encoding differ"
+        )
     first, step, full = found["from"], found["step"], stop // chunk
     for i, stamp in enumerate(found["stamps"]):
         lo, hi = first + i * step, min(first + (i + 1) * step, full)
-        if _joined(rows, lo, hi) != stamp:
+        if _digest(rows, lo, hi) != stamp:
             words = f"{dim} {max(lo * chunk, start)}:{hi * chunk}"
-            raise _changed(variable, words, "its files were written again")
+            raise _change_error(variable, words, "its files were written again")
     if last and "tail" in found:
         stamp, values = found["tail"]
-        same = _joined(rows, full, full + 1) == stamp
+        same = _digest(rows, full, full + 1) == stamp
         if not same and values and values != _values(variable, dim, full * chunk, stop):
-            raise _changed(variable, f"{dim} {full * chunk}:{stop}", "its values are others")
+            raise _change_error(variable, f"{dim} {full * chunk}:{stop}", "its values are others")
 
 
-def _changed(variable: Variable, words: str, why: str) -> DataError:
+def _change_error(variable: Variable, words: str, why: str) -> DataError:
     return DataError(
         f"{variable.name!r} changed in {words}, which was counted before: {why}. The model "
         "still counts the old values. Put the old data back, or forget their batch and give "
@@ -200,15 +202,15 @@ def _changed(variable: Variable, words: str, why: str) -> DataError:
     )
 
 
-def _written(
+def _find_written(
     variable: Variable, dim: str, start: int, stop: int, last: Record, missing_chunks: str
 ) -> tuple[int, str]:
     """Rows up to which every chunk is there that was there before, and the one awaited."""
-    rows, chunk = _stamped(variable, dim)
+    rows, chunk = _read_stamps(variable, dim)
     before = last["variables"][variable.name]
     if start % chunk and "tail" in before:
         place = start // chunk
-        if _joined(rows, place, place + 1) == before["tail"][0] and rows.get(place):
+        if _digest(rows, place, place + 1) == before["tail"][0] and rows.get(place):
             return start, f"new values in chunk {place} along {dim}"
     if missing_chunks == "fill":
         return stop, ""
@@ -220,12 +222,12 @@ def _written(
     return stop, ""
 
 
-def _stored(variable: Variable) -> bool:
+def _is_stored(variable: Variable) -> bool:
     """Whether its values lie in a Zarr array."""
     return isinstance(variable.data, Traced)
 
 
-def _stamped(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], int]:
+def _read_stamps(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], int]:
     """By row of chunks along a dimension: stamps of its files by their other places; its length."""
     array, axis = variable.data.array, variable.dims.index(dim)
     store = array.store_path.store
@@ -238,7 +240,7 @@ def _stamped(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], i
     return rows, int((array.shards or array.chunks)[axis])
 
 
-def _joined(rows: Mapping[int, Mapping[str, str]], lo: int, hi: int) -> str:
+def _digest(rows: Mapping[int, Mapping[str, str]], lo: int, hi: int) -> str:
     """16 hexadecimal digits of the stamps of some rows of chunks."""
     found = hashlib.sha256()
     for i in range(lo, hi):
@@ -257,10 +259,10 @@ def _metadata(variable: Variable) -> str:
 
 def _stamp_of(variable: Variable) -> str:
     """Hash of the files of a variable that has no rows along the dimension."""
-    if not _stored(variable):
+    if not _is_stored(variable):
         return ""
-    rows, _ = _stamped(variable, variable.dims[0]) if variable.dims else ({}, 1)
-    return _joined(rows, 0, max(rows, default=-1) + 1)
+    rows, _ = _read_stamps(variable, variable.dims[0]) if variable.dims else ({}, 1)
+    return _digest(rows, 0, max(rows, default=-1) + 1)
 
 
 def _values(variable: Variable, dim: str = "", lo: int = 0, hi: int = 0) -> str:
@@ -283,7 +285,7 @@ def _hash(values: Array) -> str:
     return digest([kind, as_text(values).tolist()])[:32]
 
 
-def _sized(sizes: Mapping[str, int]) -> str:
+def _format_sizes(sizes: Mapping[str, int]) -> str:
     return " × ".join(f"{size:,} {name}" for name, size in sizes.items())
 
 
@@ -297,7 +299,7 @@ class ShiftedReader:
 
     def read(self, box: Box, *values: Any) -> Iterator[Rows]:
         """Rows of the same box in the whole grid."""
-        yield from self.reader.read(moved(box, self.axis, self.shift), *values)
+        yield from self.reader.read(shift_box(box, self.axis, self.shift), *values)
 
 
 class PartSource:
@@ -315,9 +317,9 @@ class PartSource:
         self._start, self._stop = start, stop
         self.columns = source.columns
         self.dims = source.dims
-        self.shape = replaced(source.shape, self._axis, stop - start)
+        self.shape = replace_item(source.shape, self._axis, stop - start)
         inside = (edge - start for edge in source.bounds[self._axis] if start < edge < stop)
-        self.bounds = replaced(source.bounds, self._axis, (0, *inside, stop - start))
+        self.bounds = replace_item(source.bounds, self._axis, (0, *inside, stop - start))
         self.n_rows: int | None = prod(self.shape)
         self.reader: Reader = ShiftedReader(source.reader, self._axis, start)
 
@@ -333,11 +335,11 @@ class PartSource:
 
     def arguments(self, box: Box) -> tuple[Any, ...]:
         """Those of the same box in the whole."""
-        return self._source.arguments(moved(box, self._axis, self._start))
+        return self._source.arguments(shift_box(box, self._axis, self._start))
 
     def cost(self, box: Box) -> BoxCost:
         """That of the same box in the whole."""
-        return self._source.cost(moved(box, self._axis, self._start))
+        return self._source.cost(shift_box(box, self._axis, self._start))
 
     def selection(self) -> Selection | None:
         """That of the whole, of these places."""
@@ -345,7 +347,7 @@ class PartSource:
         own = None if whole is None else whole[self._axis]
         if whole is None or own is None:
             return whole
-        return replaced(whole, self._axis, own[self._start : self._stop])
+        return replace_item(whole, self._axis, own[self._start : self._stop])
 
     def generation(self) -> str:
         """Hash of these rows alone: others may come meanwhile."""
@@ -353,19 +355,19 @@ class PartSource:
 
     def describe(self, box: Box) -> str:
         """The box in words, as places in the whole."""
-        return self._source.describe(moved(box, self._axis, self._start))
+        return self._source.describe(shift_box(box, self._axis, self._start))
 
     def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
         """A part has no container of its own."""
         raise NotImplementedError("Predict for the whole source, not for a part of it.")
 
 
-def moved(box: Box, axis: int, shift: int) -> Box:
+def shift_box(box: Box, axis: int, shift: int) -> Box:
     """A box further along one axis."""
     lo, hi = box[axis]
-    return replaced(box, axis, (lo + shift, hi + shift))
+    return replace_item(box, axis, (lo + shift, hi + shift))
 
 
-def replaced(values: tuple[Any, ...], axis: int, value: Any) -> tuple[Any, ...]:
+def replace_item(values: tuple[Any, ...], axis: int, value: Any) -> tuple[Any, ...]:
     """A tuple with another value in one place."""
     return (*values[:axis], value, *values[axis + 1 :])

@@ -98,7 +98,7 @@ def stamps_of(store: Any, path: str) -> dict[str, str]:
     from zarr.core.sync import sync
     from zarr.storage import FsspecStore
 
-    from rff_stream.sources.checked import local_root
+    from rff_stream.sources.zarr_chunks import local_root
 
     root = local_root(store)
     if root is not None:
@@ -112,7 +112,7 @@ def names_of_chunks(store: Any, path: str) -> Iterable[str]:
     """Names of the files of an array, relative to it; no file is looked at."""
     from zarr.core.sync import sync
 
-    from rff_stream.sources.checked import METADATA, local_root
+    from rff_stream.sources.zarr_chunks import METADATA, local_root
 
     root = local_root(store)
     if root is None:

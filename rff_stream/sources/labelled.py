@@ -22,7 +22,7 @@ from rff_stream.sources.columns import (
 from rff_stream.sources.grid import GridSource, Wrap
 from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
-from rff_stream.sources.trace import rechecked
+from rff_stream.sources.trace import recheck
 from rff_stream.sources.values import is_from, listed, suggestion
 from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 
@@ -306,7 +306,7 @@ def variable_from(
     if variable.chunks is not None or in_memory(variable):
         return variable_of(name, dims, variable.data, **more)
     bounds, chunked = chunks_of(variable)
-    handle = rechecked(bare(variable), masked_values(variable), missing_chunks)
+    handle = recheck(bare(variable), masked_values(variable), missing_chunks)
     return Variable(name, dims, handle, "lazy", bounds, chunked, **more)
 
 

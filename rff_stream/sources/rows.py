@@ -188,7 +188,7 @@ class Rules:
         nan, bad = faults(slab, selected)
         if bad.any() or (nan.any() and self.missing == "error"):
             return None
-        return kept(slab, selected & ~nan)
+        return keep_rows(slab, selected & ~nan)
 
     def plain(self, slab: Slab, selected: Array | None) -> bool:
         """Whether every row counts and every value is finite: the usual case."""
@@ -223,15 +223,15 @@ class Rules:
         table = np.concatenate([slab.x, slab.y, weights], axis=1)
         names = (*self.columns.inputs, *self.columns.targets, self.columns.weight)
         for name, column in zip(names, table.T, strict=False):
-            yield from named(name, "inf", np.isinf(column) & selected)
-            yield from named(name, "NaN", np.isnan(column) & selected)
+            yield from name_rows(name, "inf", np.isinf(column) & selected)
+            yield from name_rows(name, "NaN", np.isnan(column) & selected)
         if slab.w is not None:
-            yield from named(self.columns.weight, "negative", (slab.w < 0) & selected)
+            yield from name_rows(self.columns.weight, "negative", (slab.w < 0) & selected)
         if slab.label is not None:
-            yield from named("the group label", "NaN", no_label(slab.label) & selected)
+            yield from name_rows("the group label", "NaN", no_label(slab.label) & selected)
 
 
-def named(name: str, kind: str, rows: Array) -> Iterator[tuple[tuple[str, str], Array]]:
+def name_rows(name: str, kind: str, rows: Array) -> Iterator[tuple[tuple[str, str], Array]]:
     """The rows of one fault, if there are any."""
     if rows.any():
         yield (name, kind), np.flatnonzero(rows)
@@ -274,7 +274,7 @@ def no_label(label: Array) -> Array:
     return np.isnan(label) if label.dtype.kind == "f" else np.zeros(len(label), dtype=bool)
 
 
-def kept(slab: Slab, keep: Array) -> Rows:
+def keep_rows(slab: Slab, keep: Array) -> Rows:
     """The rows to keep, and which they were."""
     if keep.all():
         return Rows(slab.x, slab.y, slab.w, None, slab.start, slab.label)

@@ -21,7 +21,7 @@ from rff_stream.sources.columns import (
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
-from rff_stream.sources.trace import rechecked
+from rff_stream.sources.trace import recheck
 from rff_stream.sources.values import listed, suggestion
 from rff_stream.sources.variable import Variable, variable_of
 
@@ -55,7 +55,7 @@ def stored_column(key: str, array: Any, request: Request, name: str) -> Variable
             f"array holds rows, or rows and columns. Name its dimensions, or leave it out with "
             f"inputs=[…]."
         )
-    data = rechecked(array, (), request.missing_chunks)
+    data = recheck(array, (), request.missing_chunks)
     units = str(array.attrs.get("units", ""))
     return variable_of(key, ("rows", "columns")[: array.ndim], data, units=units)
 

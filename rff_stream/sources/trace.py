@@ -89,24 +89,24 @@ def stored_array(data: Any) -> Any:
     return next((layer for layer in layers(data) if is_from(layer, "zarr.core.array")), None)
 
 
-def rechecked(data: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
+def recheck(data: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
     """The same lazy values, read through the checked store; others as they are."""
     array = stored_array(data)
     if array is None:
         return data
     if not is_from(array.store_path.store, "rff_stream"):
         array = on_checked_store(array, masked, missing_chunks)
-    return Traced(replaced(data, array), array)
+    return Traced(replace_array(data, array), array)
 
 
-def replaced(data: Any, array: Any) -> Any:
+def replace_array(data: Any, array: Any) -> Any:
     """Copies of the layers around another zarr.Array."""
     if is_from(data, "zarr.core.array"):
         return array
     found = copy.copy(data)
     name = held_name(data)
     assert name is not None, "rechecked() found the array below this layer"
-    setattr(found, name, replaced(getattr(data, name), array))
+    setattr(found, name, replace_array(getattr(data, name), array))
     return found
 
 
@@ -114,7 +114,7 @@ def on_checked_store(array: Any, masked: Sequence[Any], missing_chunks: str) -> 
     """The zarr.Array on the checked store: its metadata are read again."""
     import zarr
 
-    from rff_stream.sources.checked import CheckedStore, array_rule, check_array
+    from rff_stream.sources.zarr_chunks import CheckedStore, array_rule, check_array
 
     store = CheckedStore(array.store_path.store)
     check_array(array, store.name)
@@ -191,7 +191,7 @@ class Traced:
 
     def place_of(self, name: str) -> tuple[int, ...]:
         """Place of a chunk in the grid of chunks: (0, 1) of "c/0/1"."""
-        from rff_stream.sources.checked import place_of
+        from rff_stream.sources.zarr_chunks import place_of
 
         return place_of(name, self.array.ndim)
 
@@ -200,8 +200,8 @@ class Traced:
 
         Only where absent chunks are no error of themselves. Cost: one listing of the array.
         """
-        from rff_stream.sources.checked import Listing
         from rff_stream.sources.identity import names_of_chunks
+        from rff_stream.sources.zarr_chunks import Listing
 
         store, path = self.array.store_path.store, self.array.path
         rule = store.rule_of(f"{path}/c")
@@ -232,17 +232,17 @@ def one_graph(collections: Sequence[Any], missing_chunks: str = "auto") -> Mappi
     arrays = [each for each in collections if not is_from(each, "dask.dataframe")]
     for collection in (*frames, *dask.base.optimize(*arrays)):
         merged.update(collection.__dask_graph__())
-    return {key: checked(key, task, missing_chunks) for key, task in merged.items()}
+    return {key: check_task(key, task, missing_chunks) for key, task in merged.items()}
 
 
-def checked(key: Any, task: Any, missing_chunks: str) -> Any:
+def check_task(key: Any, task: Any, missing_chunks: str) -> Any:
     """A task; if it is a stored array, one whose absent chunks are errors."""
     from dask.task_spec import DataNode
 
     value = task.value if isinstance(task, DataNode) else task
     if not (is_from(value, "zarr") or is_from(value, "xarray")):
         return task
-    stored = rechecked(value, masked_by(value), missing_chunks)
+    stored = recheck(value, masked_by(value), missing_chunks)
     if isinstance(stored, Traced):
         stored.list_chunks()
     return DataNode(key, stored)

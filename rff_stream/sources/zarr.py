@@ -14,7 +14,11 @@ from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources import arrays, labelled
-from rff_stream.sources.checked import (
+from rff_stream.sources.protocol import Source
+from rff_stream.sources.request import Request
+from rff_stream.sources.tables import open_table
+from rff_stream.sources.values import listed, missing_extra
+from rff_stream.sources.zarr_chunks import (
     PICKLED,
     CheckedStore,
     ChunkRule,
@@ -22,10 +26,6 @@ from rff_stream.sources.checked import (
     check_array,
     store_name,
 )
-from rff_stream.sources.protocol import Source
-from rff_stream.sources.request import Request
-from rff_stream.sources.tables import open_table
-from rff_stream.sources.values import listed, missing_extra
 from rff_stream.words import redacted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
     """A source of the rows of a Zarr group: labelled where xarray wrote it."""
     place = place_of(X, request.storage_options)
     store = CheckedStore(place.store, place.name, default=default_rule(request))
-    group = opened(store, place)
+    group = open_node(store, place)
     if isinstance(group, zarr.Array):
         return open_one(group, y, request)
     members = arrays_of(group, place)
@@ -117,7 +117,7 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
     )
 
 
-def opened(store: CheckedStore, place: Place) -> Any:
+def open_node(store: CheckedStore, place: Place) -> Any:
     """The group or array at a place."""
     causes = []
     for consolidated in (False, None):

@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.losses import Loss
-from rff_stream.answers.penalised import Penalised, penalised
+from rff_stream.answers.penalised import Penalised, penalise
 from rff_stream.answers.regression_losses import RegressionLoss
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.system import ridge_system
@@ -19,12 +19,12 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.moments.classes import class_row
+from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot
 from rff_stream.predictor import LinearPredictor
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.class_weights import weigh_classes
-from rff_stream.statistics.classes import ClassStatistic
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.loss import LossStatistic, descents, follow_corners, minimisers
 
@@ -119,7 +119,7 @@ def choose_regression(
     if features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:
-        rows, features, row = _mapped(features, size, rows), _Mapped(size), row.leading(size)
+        rows, features, row = _take_leading(features, size, rows), _Mapped(size), row.leading(size)
     assert rows.w is not None
     constant = loss.constant(rows.y, rows.w)
     free = loss
@@ -247,7 +247,7 @@ class _Mapped(RowwiseMap):
         return Z
 
 
-def _mapped(features: FeatureMap, size: int, rows: Rows) -> Rows:
+def _take_leading(features: FeatureMap, size: int, rows: Rows) -> Rows:
     """Rows whose columns are their leading features."""
     z = np.empty((len(rows.x), size), features.dtype)
     for start in range(0, len(z), BATCH_ROWS):  # all R of few rows at a time
@@ -272,7 +272,7 @@ def _path(
     if loss.cornered and features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
-        train, held = (_mapped(features, size, rows) for rows in (train, held))
+        train, held = (_take_leading(features, size, rows) for rows in (train, held))
         features, row = _Mapped(size), row.leading(size)
     labels = tuple(range(loss.n_classes))
     sums: Any = "float64"
@@ -281,7 +281,7 @@ def _path(
     sink = weigh_classes(counted.start(), class_weight)
     sink.add(train, places)
     classes = sink.result()
-    problem = penalised(classes, loss, float(ALPHAS[0]))
+    problem = penalise(classes, loss, float(ALPHAS[0]))
     nothing = np.empty((features.n_components, 0))
     newton = row if loss.cornered else None
     statistic = LossStatistic(

@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.store.canonical_json import canonical, dump, parse
-from rff_stream.store.files import damaged
+from rff_stream.store.files import damage
 
 __all__ = ["DTYPES", "check_dtype", "decode", "decode_rows", "encode", "encode_rows"]
 
@@ -91,7 +91,7 @@ def decode_rows(name: str, files: Mapping[str, bytes], place: str) -> list[Array
     """The rows of an array, each a view of its own chunk: nothing is copied."""
     shape, _, parts = _decoded_chunks(name, files, place)
     if not parts or (len(parts),) != shape[:1]:
-        raise damaged(place, f"{name}/zarr.json", f"has {len(parts)} chunks for shape {shape}")
+        raise damage(place, f"{name}/zarr.json", f"has {len(parts)} chunks for shape {shape}")
     return [part.reshape(shape[1:]) for part in parts]
 
 
@@ -107,7 +107,7 @@ def _decoded_chunks(
         data = files.get(f"{name}/{key}")
         if data is None or len(data) != wanted:
             found = "is missing" if data is None else f"has {len(data):,} bytes"
-            raise damaged(place, f"{name}/{key}", f"{found}; shape {shape} needs {wanted:,}")
+            raise damage(place, f"{name}/{key}", f"{found}; shape {shape} needs {wanted:,}")
         parts.append(np.frombuffer(data, little, count=count).astype(dtype, copy=False))
     return shape, dtype, parts
 
@@ -183,7 +183,7 @@ def _checked_metadata(data: bytes, place: str, where: str) -> Metadata:
         if plain.get(key) not in allowed:
             found = json.dumps(plain.get(key))[:200]
             fact = f"has {key} {found}, but a store has {' or '.join(map(json.dumps, allowed))}"
-            raise damaged(place, where, fact)
+            raise damage(place, where, fact)
     sizes, dims = plain.get("shape"), plain.get("dimension_names")
     if _is_shape(sizes) and isinstance(dims, list) and len(dims) == len(sizes):
         shape = tuple(sizes)
@@ -192,7 +192,7 @@ def _checked_metadata(data: bytes, place: str, where: str) -> Metadata:
                 if len(KNOWN) < MOST_KNOWN:
                     KNOWN[data] = shape, plain["data_type"], chunk
                 return shape, plain["data_type"], chunk
-    raise damaged(place, where, "is not the metadata of an array that rff_stream writes")
+    raise damage(place, where, "is not the metadata of an array that rff_stream writes")
 
 
 def _is_shape(value: Any) -> TypeGuard[list[int]]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from rff_stream.errors import ModelError
 from rff_stream.store.cached_answers import ANSWERS, answer_log, find_answer, find_name
+from rff_stream.store.commit_log import Log, entry_name
 from rff_stream.store.contents import read_batch, read_root
 from rff_stream.store.entries import Entry
 from rff_stream.store.files import CLAIMS, Files
-from rff_stream.store.log import Log, entry_name
 
 __all__ = ["verify_store"]
 
@@ -49,10 +49,10 @@ def verify_store(files: Files, max_bytes: int | None) -> Verified:
         more = f" … and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise ModelError("\n".join(problems[:5]) + more)
     found = files.sizes("")
-    named = _named(log, history)
+    named = _list_named(log, history)
     if (answer := answer_log(log, log.state.live.values())) is not None:
         start = f"{ANSWERS}/{find_name(log, log.state.live.values())}/"
-        named |= {f"{start}{name}" for name in _named(answer, answer.history())}
+        named |= {f"{start}{name}" for name in _list_named(answer, answer.history())}
     live = log.state.live.values()
     return Verified(
         entries=len(history),
@@ -123,7 +123,7 @@ def _problems(log: Log, max_bytes: int | None) -> Iterator[str]:
             yield str(error)
 
 
-def _named(log: Log, history: list[Entry]) -> set[str]:
+def _list_named(log: Log, history: list[Entry]) -> set[str]:
     """Every file that the log needs: its entries, the root, and what is live."""
     live = {batch.data for batch in log.state.live.values()}
     named = {entry_name(entry.number) for entry in history}

@@ -12,10 +12,10 @@ from collections.abc import Collection
 
 from rff_stream._array import digest
 from rff_stream.errors import ModelError
+from rff_stream.store.commit_log import Log
 from rff_stream.store.contents import Root, read_root
 from rff_stream.store.entries import Batch
 from rff_stream.store.local import LocalFiles
-from rff_stream.store.log import Log
 
 __all__ = ["ANSWERS", "answer_name", "is_answered"]
 

@@ -14,10 +14,10 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.statistics.packing import Packed
 from rff_stream.store.array_codec import decode
 from rff_stream.store.canonical_json import parse
+from rff_stream.store.commit_log import Log
 from rff_stream.store.criteria import ChosenGroups, Weights, group_chooser, weigher
 from rff_stream.store.entries import Batch, Manifest
-from rff_stream.store.files import Files, damaged
-from rff_stream.store.log import Log
+from rff_stream.store.files import Files, damage
 from rff_stream.store.manifest import read_vouched
 from rff_stream.store.moments_codec import Label, decode_moments, decode_row, label_key
 from rff_stream.store.packed_codec import decode_packed, is_packed
@@ -66,7 +66,7 @@ def read_root(log: Log, max_bytes: int | None) -> Root:
     pilot = attributes.get("pilot")
     texts = isinstance(pilot, list) and all(isinstance(name, str) for name in pilot)
     if not (isinstance(header, dict) and type(order) is int and order in (1, 2) and texts):
-        raise damaged(place, "zarr.json", "has no fitting header, order or pilot")
+        raise damage(place, "zarr.json", "has no fitting header, order or pilot")
     row = _take(arrays, "row/")
     return Root(
         header=header,
@@ -93,7 +93,7 @@ def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int | None) -> Gro
         return {}
     groups = decode_moments(root.row, root.order, batch.groups, files, folder, place)
     if sum(moments.n for moments in groups.values()) != batch.rows:
-        raise damaged(place, f"{folder}/rows", f"does not hold the {batch.rows} rows committed")
+        raise damage(place, f"{folder}/rows", f"does not hold the {batch.rows} rows committed")
     return groups
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.array_codec import group_metadata
 from rff_stream.store.canonical_json import canonical, dump, parse, parse_loosely
-from rff_stream.store.files import damaged
+from rff_stream.store.files import damage
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["Batch", "Entry", "State", "ever", "sha256"]
@@ -131,14 +131,14 @@ class Entry:
         whole = parse(data, where)
         plain = whole.pop("attributes")
         if whole != {"zarr_format": 3, "node_type": "group"}:
-            raise damaged(place, name, f"has {sorted(whole)} beside the attributes of an entry")
+            raise damage(place, name, f"has {sorted(whole)} beside the attributes of an entry")
         if plain.pop("sha256", None) != sha256(dump(plain)):
-            raise damaged(place, name, "does not have the sha256 that it gives for itself")
+            raise damage(place, name, "does not have the sha256 that it gives for itself")
         del plain["format"]
         wrong = [key for key, fits in FIELDS.items() if key not in plain or not fits(plain[key])]
         if wrong or plain.keys() != FIELDS.keys():
             strange = wrong or sorted(plain.keys() - FIELDS.keys())
-            raise damaged(place, name, f"has no fitting {strange[0]!r} for an entry of the log")
+            raise damage(place, name, f"has no fitting {strange[0]!r} for an entry of the log")
         entry = cls(**plain)
         entry._check_names(place, name)
         return entry
@@ -166,12 +166,12 @@ class Entry:
             inside = file.startswith(own) if self.data else False
             free = self.op == "create" and not re.match(r"(log|data)/(?!zarr\.json$)", file)
             if not (inside or free):
-                raise damaged(place, name, f"vouches for {file!r}, which is not its own")
+                raise damage(place, name, f"vouches for {file!r}, which is not its own")
         batch = [self.id, self.groups, self.labels, self.rows, self.content, self.data]
         given = sum(value is not None for value in batch)
         fitting = {"create": (0, len(batch)), "forget": (1,)}.get(self.op, (len(batch),))
         if given not in fitting or (self.op == "forget" and self.id is None):
-            raise damaged(place, name, f"is an entry {self.op!r} without its id or its batch")
+            raise damage(place, name, f"is an entry {self.op!r} without its id or its batch")
 
 
 class State:
@@ -254,7 +254,7 @@ def check_format(plain: Mapping[str, Any], place: str, name: str) -> None:
         )
     group = plain.get("zarr_format") == 3 and plain.get("node_type") == "group"
     if not group or type(found) is not int or found < 1:
-        raise damaged(place, name, f"has format {str(found)[:20]}, which does not exist")
+        raise damage(place, name, f"has format {str(found)[:20]}, which does not exist")
 
 
 def _check_fields(value: Mapping[str, Any]) -> None:

@@ -89,7 +89,7 @@ class Files(Protocol):
         ...
 
 
-def damaged(place: str, name: str, fact: str) -> ModelError:
+def damage(place: str, name: str, fact: str) -> ModelError:
     """The error for a file that is not what its commit says."""
     return ModelError(
         f"{place}/{name} {fact}. A file that fails this check is not loaded: restore the file "

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from rff_stream.store.commit_log import Log
 from rff_stream.store.location import local_path
-from rff_stream.store.log import Log
 from rff_stream.store.moment_store import MomentStore
 
 __all__ = ["Home"]

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
 from rff_stream.store.atomic import recover
-from rff_stream.store.files import cannot_write, damaged
+from rff_stream.store.files import cannot_write, damage
 from rff_stream.store.posix import DIRECTORY, NOFOLLOW, NONBLOCK, check_posix
 
 __all__ = ["LocalFiles"]
@@ -223,7 +223,7 @@ class LocalFiles:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
                 what = "is a link, or lies behind one or behind a file, and a store has none there"
-                raise damaged(self.place, name, what) from error
+                raise damage(self.place, name, what) from error
             raise ModelError(
                 f"{self.place}/{name} cannot be read: {error.strerror}. "
                 "Look at the permissions and the disk."
@@ -231,10 +231,10 @@ class LocalFiles:
 
     def _check(self, name: str, found: os.stat_result, at_most: int) -> None:
         if not stat.S_ISREG(found.st_mode):
-            raise damaged(self.place, name, "is not a regular file")
+            raise damage(self.place, name, "is not a regular file")
         if found.st_size > at_most:
             fact = f"has {found.st_size:,} bytes, but at most {at_most:,} are expected"
-            raise damaged(self.place, name, fact)
+            raise damage(self.place, name, fact)
 
     def _read(self, name: str, folder: int, at_most: int) -> bytes:
         """The bytes of a file in a folder that is open."""
@@ -268,7 +268,7 @@ class LocalFiles:
                 elif entry.is_file(follow_symlinks=False):
                     visit(name, entry, descriptor)
                 else:
-                    raise damaged(self.place, name, "is a link or not a regular file")
+                    raise damage(self.place, name, "is a link or not a regular file")
 
 
 def _write_new(name: str, data: bytes, folder: int, durable: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rff_stream.errors import ModelError
 from rff_stream.planning import available_memory
 from rff_stream.store.entries import Manifest, sha256
-from rff_stream.store.files import Files, damaged
+from rff_stream.store.files import Files, damage
 from rff_stream.store.posix import memory_limit
 
 MAX_BYTES = 64 * 2**30
@@ -64,20 +64,20 @@ def _read_all(files: Files, manifest: Manifest) -> dict[str, bytes]:
         at_most = {name: size for name, (size, _) in mine.items()}
         data = files.take(root, at_most) if root else files.find_all(at_most)
         check_names(files.place, mine, data)
-        found |= {name: verified(files.place, name, mine, data[name]) for name in mine}
+        found |= {name: verify_bytes(files.place, name, mine, data[name]) for name in mine}
     return found
 
 
-def verified(place: str, name: str, manifest: Manifest, data: bytes | None) -> bytes:
+def verify_bytes(place: str, name: str, manifest: Manifest, data: bytes | None) -> bytes:
     """The bytes of one file, if they are those of its commit."""
     size, wanted = manifest[name]
     if data is None:
-        raise damaged(place, name, "is missing")
+        raise damage(place, name, "is missing")
     if len(data) != size:
-        raise damaged(place, name, f"has {len(data):,} bytes, but its commit says {size:,}")
+        raise damage(place, name, f"has {len(data):,} bytes, but its commit says {size:,}")
     if (found := sha256(data)) != wanted:
         what = f"has sha256 {found[:12]}…, but its commit says {wanted[:12]}…"
-        raise damaged(place, name, what)
+        raise damage(place, name, what)
     return data
 
 
@@ -95,9 +95,9 @@ def check_size(place: str, manifest: Manifest, max_bytes: int | None) -> None:
 def check_names(place: str, manifest: Manifest, found: Iterable[str]) -> None:
     """Refuse files that are missing or extra in a folder that a manifest owns."""
     for name in sorted(manifest.keys() - found):
-        raise damaged(place, name, "is missing")
+        raise damage(place, name, "is missing")
     for name in sorted({*found} - manifest.keys()):
-        raise damaged(place, name, "is an extra file that no commit names")
+        raise damage(place, name, "is an extra file that no commit names")
 
 
 def by_root(manifest: Manifest) -> dict[str, Manifest]:

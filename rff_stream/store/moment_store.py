@@ -21,6 +21,7 @@ from rff_stream.store.batch_ids import (
     not_there,
     shared_labels,
 )
+from rff_stream.store.commit_log import Log, Replaced
 from rff_stream.store.contents import (
     Root,
     RunningSum,
@@ -36,7 +37,6 @@ from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_choose
 from rff_stream.store.entries import Batch, Entry, State, ever
 from rff_stream.store.files import Files
 from rff_stream.store.location import open_files
-from rff_stream.store.log import Log, Replaced
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["MomentStore"]

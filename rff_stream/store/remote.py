@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import fsspec
 
 from rff_stream.errors import ModelError
-from rff_stream.store.files import CLAIMS, damaged
+from rff_stream.store.files import CLAIMS, damage
 from rff_stream.words import cause_words, redacted
 
 __all__ = ["RemoteFiles"]
@@ -77,7 +77,7 @@ class RemoteFiles:
                     return b""
                 raise
         if len(data) > at_most:
-            raise damaged(self.place, name, f"has more than the {at_most:,} bytes expected")
+            raise damage(self.place, name, f"has more than the {at_most:,} bytes expected")
         return bytes(data)
 
     def find_all(self, at_most: Mapping[str, int]) -> dict[str, bytes | None]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 import rff_stream as rs
-from rff_stream.features.rectangular import add_products, packed, solve_rows, triangle_size
+from rff_stream.features.rectangular import add_products, pack_triangle, solve_rows, triangle_size
 from rff_stream.moments.accumulate_cells import CellAccumulator, plain_cell_row
 
 SHAPES = ((128, 4, 256), (256, 4, 128), (512, 4, 32))
@@ -34,7 +34,7 @@ def bare(n_rows: int, r: int, n_visits: int, n_cells: int, dtype: str) -> Callab
     """The same products in batches of 512 rows that are there already."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(512, r)).astype(dtype)
-    factor = packed(np.linalg.cholesky(np.eye(r) * 4 + 0.1).astype(dtype))
+    factor = pack_triangle(np.linalg.cholesky(np.eye(r) * 4 + 0.1).astype(dtype))
     factors = np.tile(factor, (n_cells, 1))
     triangles = np.zeros((n_cells, triangle_size(r)), dtype)
 

@@ -11,7 +11,7 @@ from rff_stream._array import Array
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Accumulator
-from rff_stream.moments.classes import ClassMoments, class_row, one_hot, sorted_labels
+from rff_stream.moments.class_moments import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_weights import labels_of
 from rff_stream.statistics.packing import Packed, pack_moments, unpack_moments
@@ -22,7 +22,7 @@ __all__ = ["ClassStatistic"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassStatistic:
-    """:class:`~rff_stream.moments.classes.ClassMoments` of rows that carry the label of a class.
+    """:class:`~rff_stream.moments.class_moments.ClassMoments` of rows with class labels.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.canonical_json import MAX_JSON, dump, parse, parse_loosely
 from rff_stream.store.entries import Batch, Entry, State, check_format, is_root, sha256
-from rff_stream.store.files import Files, damaged
+from rff_stream.store.files import Files, damage
 
 __all__ = ["SNAPSHOT_EVERY", "Log", "Replaced", "now"]
 
@@ -108,7 +108,7 @@ class Log:
         name = entry_name(number)
         data = self._read(number)
         if sha256(data) != commit:
-            raise damaged(self.files.place, name, f"is not the entry {commit[:12]}… of that number")
+            raise damage(self.files.place, name, f"is not the entry {commit[:12]}… of that number")
         return Entry.from_bytes(data, self.files.place, name)
 
     def entry_of(self, batch: Batch) -> Entry:
@@ -116,7 +116,7 @@ class Log:
         found = self.entry(batch.number, batch.commit)
         if found.batch(batch.commit) != batch:
             name = entry_name(batch.number)
-            raise damaged(self.files.place, name, f"does not add the batch {batch.id!r} as known")
+            raise damage(self.files.place, name, f"does not add the batch {batch.id!r} as known")
         return found
 
     def history(self) -> list[Entry]:
@@ -129,7 +129,7 @@ class Log:
             previous = sha256(data)
         if previous != self.head:
             name = entry_name(self.last)
-            raise damaged(self.files.place, name, "is not the last entry that was read before")
+            raise damage(self.files.place, name, "is not the last entry that was read before")
         return found
 
     def commit(self, build: Callable[[State], dict[str, Any] | None]) -> Entry | None:
@@ -240,7 +240,7 @@ class Log:
             if entry.state is None:
                 continue
             if entry.state.get("origin") != origin:
-                raise damaged(self.files.place, name, "holds the state of another store")
+                raise damage(self.files.place, name, "holds the state of another store")
             self.state = State.from_plain(entry.state, f"{self.files.place}/{name}")
             self.last, self.head = number - 1, str(entry.previous)
             return
@@ -258,15 +258,15 @@ class Log:
         name = entry_name(number)
         entry = Entry.from_bytes(data, self.files.place, name)
         if entry.number != number or (entry.op == "create") != (number == 0):
-            raise damaged(self.files.place, name, f"is entry {entry.number} ({entry.op}) by itself")
+            raise damage(self.files.place, name, f"is entry {entry.number} ({entry.op}) by itself")
         if entry.previous != previous:
-            raise damaged(self.files.place, name, "does not follow the entry before it")
+            raise damage(self.files.place, name, "does not follow the entry before it")
         return entry
 
     def _read(self, number: int) -> bytes:
         data = self.files.find(entry_name(number), MAX_JSON)
         if data is None:
-            raise damaged(self.files.place, entry_name(number), "is missing")
+            raise damage(self.files.place, entry_name(number), "is missing")
         return data
 
     def _next(self, fields: dict[str, Any]) -> Entry:
@@ -289,12 +289,12 @@ class Log:
         """Refuse a log with a hole."""
         hole = next((i for i, number in enumerate(numbers) if i != number), self.last + 1)
         if hole <= numbers[-1]:
-            raise damaged(self.files.place, entry_name(hole), "is missing from the log")
+            raise damage(self.files.place, entry_name(hole), "is missing from the log")
 
     def _check_root(self) -> None:
         said = self.first.files.get("zarr.json")
         if said != [len(self.root), sha256(self.root)]:
-            raise damaged(self.files.place, "zarr.json", "is not the one its first commit names")
+            raise damage(self.files.place, "zarr.json", "is not the one its first commit names")
 
 
 def entry_folder(number: int) -> str:

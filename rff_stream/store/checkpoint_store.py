@@ -22,7 +22,7 @@ from rff_stream.store.canonical_json import MAX_JSON
 from rff_stream.store.contents import read_packed
 from rff_stream.store.creation import NewBatch, commit_batch
 from rff_stream.store.entries import Batch, State
-from rff_stream.store.files import damaged
+from rff_stream.store.files import damage
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
 from rff_stream.store.manifest import MAX_BYTES
@@ -174,7 +174,7 @@ class Checkpoint:
         assert self._store is not None
         packed = read_packed(self._store.log, batch, MAX_BYTES)
         if packed is None:
-            raise damaged(self.path, batch.id, "is no packed value, but its commit says so")
+            raise damage(self.path, batch.id, "is no packed value, but its commit says so")
         return packed
 
     def _found(self) -> MomentStore | None:

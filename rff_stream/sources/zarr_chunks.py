@@ -94,11 +94,11 @@ class Listing:
         if len(place) != len(self.grid):
             return False
         bit = int(np.ravel_multi_index(place, self.grid)) if place else 0
-        return bool(unpacked(self.packed)[bit >> 3] & (128 >> (bit & 7)))
+        return bool(unpack_bits(self.packed)[bit >> 3] & (128 >> (bit & 7)))
 
 
 @functools.lru_cache(maxsize=16)
-def unpacked(packed: bytes) -> bytes:
+def unpack_bits(packed: bytes) -> bytes:
     """Bits of a listing."""
     return zlib.decompress(packed)
 

@@ -39,7 +39,7 @@ def check_output(
         )
 
 
-def stacked(columns: Any) -> Any:
+def stack_columns(columns: Any) -> Any:
     """Answers for plain arrays as one array (n, width)."""
     import dask.array as da
 
