@@ -401,7 +401,7 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     sample = moments.sample.rows
     errors = leave_one_out(posterior, sample)
     mean, variance = posterior.left_out(sample)
-    noise = posterior._combined(posterior._left_out_trees(sample))[2]
+    noise = posterior._combine(posterior._left_out_trees(sample))[2]
     spread = np.sqrt(variance + noise) * posterior.inflation
     assert np.mean(abs(errors) <= 1.96 * spread) == pytest.approx(0.95, abs=0.01)
     assert abs(errors - (sample[:, 3:4] - mean)).max() == 0

@@ -77,5 +77,6 @@ def _default_classes() -> dict[str, Any]:
         own: Any = cls
         needed = (f.default is MISSING and f.default_factory is MISSING for f in fields(own))
         if not any(needed):
-            known |= dict.fromkeys((name, *cls.aliases), own)
+            # A class derived from another has its own name, and not the aliases of its base.
+            known |= dict.fromkeys((name, *vars(cls).get("aliases", ())), own)
     return known
