@@ -20,7 +20,7 @@ from rff_stream._array import Float64
 from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments, total
 
-__all__ = ["CanonicalCorrelations", "Dependence", "canonical_correlations", "hsic"]
+__all__ = ["Dependence", "canonical_correlations", "hsic"]
 
 FEWEST_RUNS = 8
 """Runs of rows from which random signs give a p-value: 2⁷ different ones."""

@@ -17,7 +17,7 @@ from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 
-__all__ = ["Advance", "End", "Progress", "Rows"]
+__all__ = ["End", "Progress", "Rows"]
 
 Progress = Callable[[str], None]
 """Takes a line of text after each search."""

@@ -16,7 +16,7 @@ from rff_stream._array import Float64
 from rff_stream.answers.spectrum import Spectrum
 from rff_stream.errors import NumericalWarning
 
-__all__ = ["Product", "Refined", "refine"]
+__all__ = ["Product", "refine"]
 
 ENOUGH = 1e-4
 """Error over the size of the fitted function: four digits, which no noise lets anybody see."""

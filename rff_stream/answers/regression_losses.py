@@ -24,7 +24,6 @@ from rff_stream.errors import ModelError
 from rff_stream.registry import Registry, snake_case
 
 __all__ = [
-    "REGRESSION_LOSSES",
     "EpsilonInsensitive",
     "Huber",
     "NegativeBinomial",

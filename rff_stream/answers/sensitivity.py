@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["SobolIndices", "length_scale_relevance", "partial_dependence", "sobol_indices"]
+__all__ = ["length_scale_relevance", "partial_dependence", "sobol_indices"]
 
 Function = Callable[[Array], Float64]
 """(m, d) -> (m, T)."""

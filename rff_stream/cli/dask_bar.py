@@ -9,8 +9,6 @@ from dask.callbacks import Callback
 
 from rff_stream.execution.progress import Progress
 
-__all__ = ["DaskBar"]
-
 
 class DaskBar(Callback):
     """A bar of tasks, a line a minute in logs. A cluster shows its own on its page."""

@@ -13,7 +13,10 @@ from rff_stream.cli.arguments import Learner, Machine, Selection
 if TYPE_CHECKING:
     from rff_stream.estimators import GaussianProcessRegressor
 
-__all__ = ["estimator", "load_model", "open_data"]
+__all__ = [
+    "estimator",
+    "load_model",
+]
 
 
 def open_data(data: str) -> Any:

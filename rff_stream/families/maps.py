@@ -29,7 +29,6 @@ __all__ = [
     "make_features",
     "n_columns",
     "n_entries",
-    "number_or_array",
     "scale_of_map",
     "seed_of",
 ]

@@ -23,8 +23,6 @@ from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = [
-    "ClassFamily",
-    "Descended",
     "Draft",
     "Family",
     "LogOdds",

@@ -39,8 +39,6 @@ from rff_stream.statistics.loss import LossStatistic, descents, follow_corners
 from rff_stream.statistics.loss_penalty import choose_alpha
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["WholeClasses"]
-
 logger = logging.getLogger("rff_stream")
 
 MARGIN = 0.25

@@ -23,7 +23,7 @@ from rff_stream.sources import Columns, Source
 from rff_stream.sources.growth import can_grow, record_of
 from rff_stream.store import Checkpoint
 
-__all__ = ["checkpoint_at", "fit", "fit_moments", "solve", "started"]
+__all__ = ["fit", "fit_moments", "solve", "started"]
 
 Place = str | PathLike[str]
 

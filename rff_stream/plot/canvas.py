@@ -14,7 +14,13 @@ from rff_stream.predictor import LinearPredictor, PosteriorPredictor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["axes", "legend", "mean_of", "sample_of", "std_of", "wrap_label"]
+__all__ = [
+    "axes",
+    "legend",
+    "mean_of",
+    "sample_of",
+    "std_of",
+]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky (Okabe & Ito 2008)."""

@@ -26,7 +26,7 @@ from rff_stream.report.assess import Assessment
 from rff_stream.report.page import Section, paragraph, picture
 from rff_stream.store import MomentStore
 
-__all__ = ["cost_section", "fit_section", "good", "groups_of", "lead", "provenance", "sure"]
+__all__ = ["good", "groups_of", "lead", "provenance", "sure"]
 
 PATH_FEATURES = 2048
 """R up to which the path of α is drawn: a decomposition of 1.5 CPU s."""

@@ -36,7 +36,12 @@ from rff_stream.sources.values import (
 )
 from rff_stream.sources.variable import Variable
 
-__all__ = ["Draft", "align", "gathered", "labels_of", "plain_names", "with_levels"]
+__all__ = [
+    "Draft",
+    "align",
+    "labels_of",
+    "plain_names",
+]
 
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""

@@ -18,11 +18,6 @@ from rff_stream.sources.variable import Variable
 __all__ = [
     "MAX_LEVELS",
     "Indicators",
-    "holds_levels",
-    "is_text",
-    "level_names",
-    "levels_of",
-    "split_level",
 ]
 
 MAX_LEVELS = 64

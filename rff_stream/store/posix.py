@@ -11,7 +11,7 @@ import sys
 
 from rff_stream.errors import ModelError
 
-__all__ = ["DIRECTORY", "NOFOLLOW", "NONBLOCK", "check_posix", "lock", "memory_limit"]
+__all__ = ["lock", "memory_limit"]
 
 DIRECTORY: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
