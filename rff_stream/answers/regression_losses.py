@@ -104,7 +104,7 @@ class RegressionLoss(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Huber(RegressionLoss):
-    """r²/2 for |r| ≤ δσ, then δσ(|r| − δσ/2): least squares that large misses do not rule.
+    """``r²/2`` for ``|r| ≤ δσ``, then ``δσ(|r| − δσ/2)``: large errors count less.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Huber(RegressionLoss):
 
     References
     ----------
-    Huber 1964. ``sklearn.linear_model.HuberRegressor`` at its scale_ and α·scale_.
+    Huber 1964. ``sklearn.linear_model.HuberRegressor`` at its ``scale_`` and ``α·scale_``.
     """
 
     delta: float = 1.345
@@ -184,7 +184,7 @@ class StudentT(RegressionLoss):
 
 @dataclass(frozen=True, slots=True)
 class EpsilonInsensitive(RegressionLoss):
-    """max(0, |r| − ε): support vector regression. Rows inside of the tube do not matter.
+    """``max(0, |r| − ε)``: support vector regression. Rows inside of the tube do not matter.
 
     Parameters
     ----------
@@ -390,7 +390,7 @@ def weighted_quantile(y: Float64, w: Float64, share: float) -> Float64:
 
 
 def _robust_scale(F: Float64, y: Float64, w: Float64) -> float:
-    """1.4826 times the median |y − f|, over all targets."""
+    """1.4826 times the median of ``|y − f|``, over all targets."""
     misses = np.abs(y - F).reshape(-1, 1)
     scale = NORMAL_MAD * float(weighted_quantile(misses, np.repeat(w, y.shape[1]), 0.5)[0])
     return max(scale, float(np.finfo(np.float64).eps * np.abs(y).max()), np.finfo(float).tiny)

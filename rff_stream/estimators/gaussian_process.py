@@ -152,7 +152,7 @@ n_missing_, plan_
     def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[Any, Any]:
         """Interval (lower, upper) from leave-one-out residuals: the jackknife.
 
-        ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual |y − ŷ₋ᵢ| of the m rows of the row
+        ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the row
         sample. It assumes nothing about noise, but exchangeable rows, a map and
         a penalty that one row hardly moves, and ``sample_rows`` > 0. It holds as n grows
         (Steinberger & Leeb 2023) and has no guarantee for few rows, unlike jackknife+ or a split

@@ -156,7 +156,7 @@ class GridFeatures:
     period : (d,) float64
         L > 0, in units of the inputs.
     reach : (d,) float64
-        Rows have |x − c| ≤ reach; infinite along an axis that is periodic by nature.
+        Rows have ``|x − c| ≤ reach``; infinite along an axis that is periodic by nature.
     modes : tuple of d int
         m ≥ 1.
 
