@@ -296,6 +296,8 @@ def test_forked_children_with_one_handle_lose_nothing(tmp_path: Path) -> None:
     assert model.partial_fit(*rows(5, 9), batch="9").n_rows_ == 225
 
 
+# Python drops an interrupt inside a callback of weakref and warns; the call then ends whole.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals")
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
