@@ -148,7 +148,7 @@ def test_refusals(data):
         ({"alpha": "evidence"}, "alpha='evidence' but"),
         ({"sample_rows": 0}, "sample_rows=0 but scale"),
         ({"tol": 0.0}, "tol=0.0 but"),
-        ({"features": "local"}, "map of the whole space"),
+        ({"features": "local"}, "answers for maps of the whole space"),
     ):
         with pytest.raises(ValueError, match=words.replace(".", r"\.")):
             rs.KernelRegressor(**QUIET | choices).fit(X, y)

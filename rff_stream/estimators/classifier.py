@@ -498,17 +498,8 @@ class ClassRecipe(Recipe):
 
     def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
         """What the map is drawn by."""
-        asked = self.asked
-        return MapParameters(
-            self.choice(columns),
-            kernel=asked.kernel,
-            length_scale=asked.length_scale,
-            n_components=asked.n_components,
-            dtype=asked.dtype,
-            sums=asked.sums,
-            penalty=asked.alpha,
-            seed=seed,
-            progress=asked.progress,
+        return MapParameters.from_estimator(
+            self.asked, self.choice(columns), self.asked.alpha, seed
         )
 
     def check_columns(self, columns: Columns) -> None:

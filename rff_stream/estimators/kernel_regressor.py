@@ -28,9 +28,9 @@ from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.classifier import passes_of
 from rff_stream.estimators.regression import RegressionRecipe
-from rff_stream.families import family_of
+from rff_stream.families import check_whole_space
 from rff_stream.families.maps import FeatureChoice, LengthScale
-from rff_stream.families.whole import LinearAnswer, WholeSpace
+from rff_stream.families.whole import LinearAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
@@ -301,11 +301,7 @@ class LossRecipe(RegressionRecipe):
 
     def check_columns(self, columns: Columns) -> None:
         RegressionRecipe.check_columns(self, columns)
-        if not isinstance(family_of(self.choice(columns)), WholeSpace):
-            raise ValueError(
-                f"features={self.asked.features!r} but a loss needs a map of the whole space. Use "
-                "features='auto', or KernelRidge for local features."
-            )
+        check_whole_space(self.choice(columns), type(self.asked).__name__)
 
     def check_grows(self) -> None:
         raise ModelError(

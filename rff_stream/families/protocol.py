@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import State
@@ -77,6 +77,21 @@ class MapParameters:
     penalty: Any
     seed: int
     progress: bool
+
+    @classmethod
+    def from_estimator(cls, asked: Any, features: Any, penalty: Any, seed: int) -> Self:
+        """Those of an estimator, with its map request and its penalty."""
+        return cls(
+            features,
+            kernel=asked.kernel,
+            length_scale=asked.length_scale,
+            n_components=asked.n_components,
+            dtype=asked.dtype,
+            sums=asked.sums,
+            penalty=penalty,
+            seed=seed,
+            progress=asked.progress,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
