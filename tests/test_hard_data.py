@@ -15,10 +15,11 @@ KNOWN = {
     "every row 20 times: KernelClassifier, squared_hinge",
     "one giant weight: KernelClassifier, squared_hinge",
     "long gap in time: KernelClassifier, logistic",
+    "n < R: KernelRidge, cv",
     "sorted rows: KernelRidge, cv",
 }
-"""Wrong without a warning: leave-one-out sees the copies of a row, runs of sorted rows lie
-outside of the others."""
+"""Open faults, wrong without a warning: leave-one-out sees the copies of a row; folds of sorted rows
+lie outside of the others; folds of 40 rows choose a poor penalty. A line that is mended must go."""
 
 
 @pytest.mark.accuracy
@@ -46,4 +47,4 @@ def test_nobody_is_wrong_in_silence(name: str, monkeypatch: pytest.MonkeyPatch) 
     import hard_data
 
     found: Any = hard_data.measure(name, 0)
-    assert set(found) <= KNOWN
+    assert set(found) == {line for line in KNOWN if line.startswith(f"{name}: ")}
