@@ -18,7 +18,7 @@ KNOWN = {
     "n < R: KernelRidge, cv",
     "sorted rows: KernelRidge, cv",
 }
-"""Open faults, wrong without a warning: leave-one-out sees the copies of a row; folds of sorted rows
+"""Open faults, wrong without a warning: leave-one-out sees copies of a row; folds of sorted rows
 lie outside of the others; folds of 40 rows choose a poor penalty. A line that is mended must go."""
 
 
