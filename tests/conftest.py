@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from faulttable import pytest_addoption, pytest_configure
+from rff_stream.kernels.base import KERNELS
 
 __all__ = ["pytest_addoption", "pytest_configure"]
 
@@ -37,6 +39,17 @@ def ctrl_c_interrupts() -> None:
     A shell that starts tests with & ignores it; importing dask_jobqueue makes it exit.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def kernels_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels by name are those of modules, whatever an example or another test has defined."""
+    classes = {
+        path: cls
+        for path, cls in KERNELS._classes.items()
+        if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls
+    }
+    monkeypatch.setattr(KERNELS, "_classes", classes)
 
 
 @pytest.fixture

@@ -319,10 +319,14 @@ def test_interrupts_at_random_times_count_once(tmp_path: Path, stored: bool) -> 
         for i in range(25):
             batch, n = rows(200, i + 1), model.n_rows_
             armed[0] = True
-            with contextlib.suppress(KeyboardInterrupt):
+            try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 0.03))
                 model.partial_fit(*batch, batch=str(i + 1))
-                armed[0] = False
+            except KeyboardInterrupt:
+                pass
+            except RuntimeError as error:
+                if str(error) != "release unlocked lock":  # of Python's own lock, interrupted there
+                    raise
             armed[0] = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             assert model.n_rows_ in {n, n + 200}
