@@ -10,17 +10,11 @@ import pytest
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid import (
-    GridSystem,
-    Preconditioner,
-    choose_grid_kernel,
-    conjugate_gradients,
-    draw_posterior,
-    evaluate,
-    grid_evidence,
-    posterior_variance,
-    solve_grid,
-)
+from rff_stream.answers.grid import evaluate, solve_grid
+from rff_stream.answers.grid_evidence import choose_grid_kernel, grid_evidence
+from rff_stream.answers.grid_solve import Preconditioner, conjugate_gradients
+from rff_stream.answers.grid_system import GridSystem
+from rff_stream.answers.grid_variance import draw_posterior, posterior_variance
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row

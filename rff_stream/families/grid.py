@@ -11,16 +11,14 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import State, state_of_errors
-from rff_stream.answers.grid import (
+from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
+from rff_stream.answers.grid_evidence import (
     GridEvidence,
-    GridPosterior,
-    GridSystem,
     Scales,
     choose_grid_kernel,
     grid_evidence,
-    leaf_errors,
-    solve_grid,
 )
+from rff_stream.answers.grid_system import GridSystem
 from rff_stream.answers.grid_variance import (
     Deviations,
     GridDraws,

@@ -1,0 +1,360 @@
+"""Evidence on a grid of frequencies, and the kernel of highest evidence: found after the read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import linalg
+from scipy.optimize import minimize
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.grid_solve import BLOCK, Preconditioner, conjugate_gradients
+from rff_stream.answers.grid_system import GridSystem, Trend
+from rff_stream.features.grid import GridFeatures
+from rff_stream.kernels import Kernel, length_scale_vector
+from rff_stream.moments.grid import GridMoments
+
+__all__ = ["GridChoice", "GridEvidence", "Scales", "choose_grid_kernel", "grid_evidence"]
+
+Scales = Literal["each", "one", "given"]
+
+MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 6
+"""Of the evidence on finer grids: each search starts where the coarser one ended."""
+
+STEP = 1e-3
+"""Of log ℓ, for slopes of the spectral density by central differences."""
+
+PROBES = 8
+PROBE_TOLERANCE = 1e-2
+"""Of the solves of random vectors; their error is far below the spread between them."""
+
+EVIDENCE_TOLERANCE = 1e-6
+"""Of the solve of y: the quadratic form in log p needs more digits than the predictions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridEvidence:
+    """log p(y) of a kernel and α, with its Monte-Carlo error and its slopes.
+
+    Parameters
+    ----------
+    log_evidence : (T,) float64
+        Natural logarithm, σₙ² at its maximum.
+    error : float
+        Standard error of the estimated log-determinant, halved.
+    noise_variance : (T,) float64
+    df : float
+        Effective degrees of freedom, estimated.
+    slope_alpha : (T,) float64
+        ∂ log p/∂ log α.
+    influence : (T, half shape) float64
+        ∂ log p/∂ log D_j: slopes by any parameter of the kernel follow by the chain rule.
+    steps : int
+        Of conjugate gradients.
+    """
+
+    log_evidence: Float64
+    error: float
+    noise_variance: Float64
+    df: float
+    slope_alpha: Float64
+    influence: Float64
+    steps: int
+
+
+def grid_evidence(
+    system: GridSystem,
+    alpha: float,
+    *,
+    probes: int = PROBES,
+    seed: int = 0,
+    block: int = BLOCK,
+    tolerance: tuple[float, float] = (EVIDENCE_TOLERANCE, PROBE_TOLERANCE),
+) -> GridEvidence:
+    """log p(y | kernel, α) with σₙ² at its maximum, by stochastic Lanczos quadrature.
+
+    log p = −½[(n−p)(log 2πσₙ² + 1) + log|A/α| + log|B| − Σ log w],  σₙ² = Q/(n − p)
+
+    Parameters
+    ----------
+    system : GridSystem
+    alpha : float
+        Shared by all targets.
+    probes : int
+        Random vectors for the log-determinant and its slopes; the same for one seed, so that
+        the estimate is a smooth function of α and of the kernel.
+    block : int
+        Of the preconditioner.
+    tolerance : (float, float)
+        Of the solve of y and of those of random vectors.
+
+    Returns
+    -------
+    GridEvidence
+    """
+    grid, moments = system.features, system.moments
+    preconditioner = Preconditioner(system, alpha, block)
+    noise = system.noise((probes,), np.random.default_rng(seed))
+    vectors = preconditioner.root(noise.copy())
+    right = np.concatenate([system.right_sides, vectors])
+    targets = moments.row.n_targets
+    found = conjugate_gradients(
+        preconditioner, right, tolerance=np.repeat(tolerance, [targets, probes])
+    )
+    u, solved = found.x[:targets], found.x[targets:]
+    freedom = moments.n - system.n_trend
+    objective = np.maximum(
+        system.scatter - system.dot(system.right_sides, u), 1e-15 * system.scatter
+    )
+    norms = system.dot(noise, noise)
+    logs = norms * np.array([_log_quadrature(*t) for t in found.tridiagonals[targets:]])
+    log_det = (
+        preconditioner.log_determinant + float(logs.mean()) - grid.n_components * np.log(alpha)
+    )
+    border = np.linalg.slogdet(system.border)[1] if system.n_trend else 0.0
+    value = -0.5 * (
+        freedom * (np.log(2 * np.pi * objective / freedom) + 1)
+        + log_det
+        + border
+        - moments.log_weight
+    )
+    # (A⁻¹)_jj = (P⁻¹)_jj + E [(x − v) v*]_jj of v = P⁻¹z, x = A⁻¹z, z ~ N(0, P).
+    v = preconditioner.solve(vectors.copy())
+    change = ((solved - v).real * v.real + (solved - v).imag * v.imag).mean(axis=0)
+    share = 1 - alpha * (preconditioner.inverse_diagonal + change)
+    df = float((grid.multiplicity * share).sum())
+    power = np.abs(u) ** 2
+    gain = freedom * alpha / objective
+    square = system.dot(u, u)
+    bent = gain.reshape(-1, *(1,) * grid.n_inputs)
+    return GridEvidence(
+        log_evidence=value,
+        error=0.5 * float(logs.std(ddof=1) / np.sqrt(probes)) if probes > 1 else np.inf,
+        noise_variance=objective / freedom,
+        df=df + system.n_trend,
+        slope_alpha=0.5 * (df - gain * square),
+        influence=grid.multiplicity * (bent * power - share),
+        steps=found.steps,
+    )
+
+
+def _log_quadrature(diagonal: Float64, off: Float64) -> float:
+    """e₁ᵀ log(T) e₁ of Lanczos' tridiagonal matrix."""
+    values, vectors = linalg.eigh_tridiagonal(diagonal, off)
+    return float((vectors[0] ** 2) @ np.log(np.maximum(values, 1e-300)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridChoice:
+    """The kernel and α of highest evidence, found after the read.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With its length-scales in units of the inputs.
+    alpha : float
+    evidence : GridEvidence
+        There.
+    tried : tuple of (Kernel, float)
+        The best of each family, and its log evidence summed over targets on the finest grid that
+        it was compared on.
+    evaluations : int
+        Of the evidence, over all families.
+    """
+
+    kernel: Kernel
+    alpha: float
+    evidence: GridEvidence
+    tried: tuple[tuple[Kernel, float], ...]
+    evaluations: int
+
+
+def choose_grid_kernel(
+    moments: GridMoments,
+    kernels: Sequence[Kernel],
+    *,
+    scales: Scales = "each",
+    trend: Trend = "constant",
+    start: Array | None = None,
+    alpha: float | None = None,
+    evaluations: int = 30,
+    probes: int = 2,
+    block: int = BLOCK,
+) -> GridChoice:
+    """Kernel family, length-scales and α of highest evidence, from the same sums.
+
+    Parameters
+    ----------
+    moments : GridMoments
+    kernels : sequence of Kernel
+        Families to compare; their length-scales are replaced.
+    scales : {"each", "one", "given"}
+        A length-scale for each input; one common factor of ``start``; or those of the kernels,
+        so that α alone is chosen.
+    trend : {"constant", "linear", "none"}
+    start : (d,) array, optional
+        First length-scales, in units of the inputs; a twelfth of the period by default.
+    alpha : float, optional
+        α, where it is given and stays.
+    evaluations : int
+        Limit for each family, on the coarsest grid.
+    probes, block
+        Of :func:`grid_evidence`.
+
+    Returns
+    -------
+    GridChoice
+
+    Notes
+    -----
+    L-BFGS on log ℓ and log α with the slopes of :func:`grid_evidence`: on the leading modes
+    first, where the preconditioner is exact and an evaluation costs a tenth of a second, then
+    from there on more, and at last on all of them. Families that fall behind the best by more
+    than the errors of both are left. A length-scale is at least that of the finest mode of its
+    grid, and at most half of the period.
+    """
+    grid = moments.features
+    tried = {i: _first(moments, family, scales, start, alpha) for i, family in enumerate(kernels)}
+    reached: dict[int, tuple[Kernel, float]] = {}
+    total = 0
+    levels, values = _levels(grid), dict[int, tuple[float, float]]()
+    for number, modes in enumerate(levels):
+        last = number == len(levels) - 1
+        part = moments if modes == grid.modes else moments.leading(modes)
+        most = evaluations if number == 0 else (LAST_EVALUATIONS if last else MIDDLE_EVALUATIONS)
+        for i, family in enumerate(kernels):
+            if i not in tried:
+                continue
+            search = _Search(part, family, scales, alpha, trend, probes, block)
+            tried[i], used = search.best(tried[i], most)
+            there = search.evidence(tried[i])
+            values[i] = float(there.log_evidence.sum()), there.error
+            total += used + 1
+            reached[i] = search.at(tried[i])[0], values[i][0]
+        best = max(tried, key=lambda i: values[i][0])
+        for i in list(tried):
+            gap, error = values[best][0] - values[i][0], values[best][1] + values[i][1]
+            if number > 0 and gap > 4 * error:
+                del tried[i]
+    search = _Search(moments, kernels[best], scales, alpha, trend, 2 * probes, block)
+    kernel, chosen = search.at(tried[best])
+    there = search.evidence(tried[best])
+    return GridChoice(kernel, chosen, there, tuple(reached.values()), total + 1)
+
+
+def _levels(grid: GridFeatures) -> list[tuple[int, ...]]:
+    """Modes of the grids that a search goes through: as many as the exact block, some, all."""
+    shares = [(BLOCK / grid.n_components) ** (1 / grid.n_inputs), 0.36]
+    levels = [tuple(max(4, int(share * m)) for m in grid.modes) for share in shares if share < 0.7]
+    return [*sorted({level for level in levels if min(level) > 1}), grid.modes]
+
+
+def _first(
+    moments: GridMoments,
+    family: Kernel,
+    scales: Scales,
+    start: Array | None,
+    alpha: float | None,
+) -> tuple[Float64, float]:
+    """Length-scales (d,) and α that a search begins at."""
+    grid = moments.features
+    if scales == "given":
+        begin = length_scale_vector(family, grid.n_inputs)
+    else:
+        begin = grid.period / 12 if start is None else np.asarray(start, np.float64)
+    return begin, 0.01 * max(moments.weight, 1.0) ** 0.5 if alpha is None else alpha
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """−log p and its slopes, as a function of log ℓ (about a start) and log α."""
+
+    moments: GridMoments
+    family: Kernel
+    scales: Scales
+    alpha: float | None
+    trend: Trend
+    probes: int
+    block: int
+
+    def best(
+        self, start: tuple[Float64, float], evaluations: int
+    ) -> tuple[tuple[Float64, float], int]:
+        """Length-scales and α of highest evidence near a start, and evaluations of it."""
+        grid = self.moments.features
+        lowest = 0.5 * grid.period / (2 * np.pi * np.array(grid.modes))
+        highest = 0.5 * grid.period
+        about, alpha = start
+        if self.scales != "given":
+            about = np.clip(about, 1.5 * lowest, 0.8 * highest)
+        ends = np.log(np.stack([lowest / about, highest / about]))
+        bounds: list[Any] = []
+        if self.scales == "each":
+            bounds += ends.T.tolist()
+        elif self.scales == "one":
+            bounds.append([ends[0].max(), ends[1].min()])
+        if self.alpha is None:
+            bounds.append(np.log([1e-8, max(self.moments.weight, 1.0)]).tolist())
+        if not bounds:
+            return (about, alpha), 0
+        first = np.zeros(len(bounds))
+        if self.alpha is None:
+            first[-1] = np.log(alpha)
+        found = minimize(
+            lambda theta: self(theta, about),
+            first,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxfun": evaluations, "ftol": 1e-7},
+        )
+        return self.point(found.x, about), int(found.nfev)
+
+    def point(self, theta: Float64, about: Float64) -> tuple[Float64, float]:
+        """Length-scales (d,) and α of a point of the search."""
+        alpha = float(np.exp(theta[-1])) if self.alpha is None else self.alpha
+        return about * np.exp(self._moved(theta, len(about))), alpha
+
+    def _moved(self, theta: Float64, d: int) -> Float64:
+        """log of the factor of each length-scale."""
+        if self.scales == "each":
+            return theta[:d]
+        return np.full(d, theta[0]) if self.scales == "one" else np.zeros(d)
+
+    def at(self, point: tuple[Float64, float]) -> tuple[Kernel, float]:
+        """The kernel and α there."""
+        if self.scales == "given":
+            return self.family, point[1]
+        found: Kernel = self.family.with_length_scale(tuple(point[0].tolist()))
+        return found, point[1]
+
+    def evidence(self, point: tuple[Float64, float]) -> GridEvidence:
+        """The evidence there."""
+        kernel, alpha = self.at(point)
+        system = GridSystem(self.moments, kernel, self.trend)
+        return grid_evidence(system, alpha, probes=self.probes, block=self.block)
+
+    def __call__(self, theta: Float64, about: Float64) -> tuple[float, Float64]:
+        found = self.evidence(self.point(theta, about))
+        influence = found.influence.sum(axis=0)
+        slopes = np.empty(len(theta))
+        moving = len(theta)
+        if self.alpha is None:
+            slopes[-1] = found.slope_alpha.sum()
+            moving -= 1
+        for axis in range(moving):
+            step = np.zeros(len(theta))
+            step[axis] = STEP
+            ends = (self._log_weights(theta + sign * step, about) for sign in (1, -1))
+            slopes[axis] = (influence * (next(ends) - next(ends)) / (2 * STEP)).sum()
+        return -float(found.log_evidence.sum()), -slopes
+
+    def _log_weights(self, theta: Float64, about: Float64) -> Float64:
+        """log D but for a constant."""
+        grid = self.moments.features
+        omega = grid.frequencies.reshape(-1, grid.n_inputs)
+        kernel, _ = self.at(self.point(theta, about))
+        return np.asarray(0.5 * kernel.log_spectral_density(omega)).reshape(grid.half_shape)
