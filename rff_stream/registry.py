@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 __all__ = ["Registry", "snake_case"]
@@ -40,12 +41,14 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._classes: dict[str, type[T]] = {}
+        self._named: dict[str, type[T]] | None = None
 
     def add(self, cls: type[T]) -> None:
         """Remember a class. One defined again (a cell that is run twice) replaces the first."""
         self._classes[f"{cls.__module__}.{cls.__qualname__}"] = cls
+        self._named = None
 
-    def by_name(self) -> dict[str, type[T]]:
+    def by_name(self) -> Mapping[str, type[T]]:
         """Classes by ``short_name()``, in the order of definition.
 
         Raises
@@ -53,6 +56,11 @@ class Registry(Generic[T]):
         ValueError
             When two classes have the same name: a stored spec could mean either.
         """
+        if self._named is None:  # not in add(): a class has no abstract methods before it is whole
+            self._named = self._names()
+        return self._named
+
+    def _names(self) -> dict[str, type[T]]:
         named: dict[str, type[T]] = {}
         for cls in self._classes.values():
             if cls.__name__.startswith("_") or inspect.isabstract(cls):
