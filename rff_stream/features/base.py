@@ -123,7 +123,8 @@ def map_from_spec(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Feat
     ModelError
         When the spec names no map of this version, or its fields do not fit.
     """
-    classes, name = MAPS.by_name(), plain.get("map")
+    classes: Mapping[Any, Any] = MAPS.by_name()
+    name = plain.get("map")
     if name not in classes:
         raise ModelError(
             f"The spec names feature map {name!r} but this version has "

@@ -415,7 +415,8 @@ def kernel_from_spec(spec: Mapping[str, Any]) -> Any:
     ModelError
         When the spec names no kernel of this version or has other fields than it.
     """
-    classes, name = KERNELS.by_name(), spec.get("kernel")
+    classes: Mapping[Any, type[ExactKernel]] = KERNELS.by_name()
+    name = spec.get("kernel")
     if name not in classes:
         raise ModelError(
             f"The spec names kernel {name!r} but this version has {', '.join(sorted(classes))}. "

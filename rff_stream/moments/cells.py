@@ -15,9 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.features.rectangular import places, triangle_size
-from rff_stream.moments.moments import AugmentedRow
+from rff_stream.moments.moments import AugmentedRow, MomentGroup
 from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["CellMoments"]
@@ -27,7 +26,7 @@ ADDED_CELLS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellMoments:
+class CellMoments(MomentGroup):
     """Σ w a aᵀ of each cell that has met a row, with counts.
 
     An abelian group under ``+``: exact in ``n`` and ``counts``, to rounding in the sums. What
@@ -50,6 +49,8 @@ class CellMoments:
     sample : RowSample
         A mergeable uniform sample of rows: leave-one-out errors are computed on it.
     """
+
+    kind = "Moments of cells"
 
     row: AugmentedRow
     n_trees: int
@@ -98,9 +99,6 @@ class CellMoments:
         """Σ log w over the rows."""
         return float(self.powers[:, 1].sum() / self.n_trees)
 
-    def __add__(self, other: Self) -> Self:
-        return self.plus(other)
-
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given and has all cells."""
         self._require_same(other)
@@ -131,7 +129,7 @@ class CellMoments:
 
     def __sub__(self, other: Self) -> Self:
         """Without the rows of ``other``; cells that have none left are dropped, and exactly 0."""
-        difference = self + -other
+        difference = MomentGroup.__sub__(self, other)
         kept = difference.counts != 0
         return replace(
             difference,
@@ -139,21 +137,12 @@ class CellMoments:
             counts=difference.counts[kept],
             powers=difference.powers[kept],
             sums=difference.sums[kept],
-            sample=self.sample - other.sample,
         )
 
-    def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+    def _scaled(self, factor: float) -> Self:
         squared, logarithm = self.powers.T
         powers = [squared * factor**2, logarithm + self.counts * np.log(factor)]
-        return replace(
-            self,
-            powers=np.column_stack(powers),
-            sums=self.sums * factor,
-            sample=self.sample.scale(factor),
-        )
+        return replace(self, powers=np.column_stack(powers), sums=self.sums * factor)
 
     def leading(self, n_components: int) -> Self:
         """Moments of the first R' columns of each cell: no second read."""
@@ -208,15 +197,6 @@ class CellMoments:
         order = np.empty(triangle_size(row.width), np.intp)
         order[new[i, j]] = old[keep[i], keep[j]]
         return replace(self, row=row, sums=self.sums[:, order])
-
-    def _require_same(self, other: Self) -> None:
-        if not isinstance(other, CellMoments):
-            raise TypeError(f"Moments of cells cannot be added to {type(other).__name__}.")
-        if self.row.fingerprint != other.row.fingerprint:
-            raise ModelError(
-                f"Moments of cells that differ in {self.row.difference(other.row)} cannot be "
-                "added. Collect both with the same local map, origins, names and units."
-            )
 
     def __sizeof__(self) -> int:
         own = self.sums.nbytes + self.cells.nbytes + self.counts.nbytes + self.powers.nbytes

@@ -21,9 +21,8 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.features.grid import GridFeatures
-from rff_stream.moments.moments import AugmentedRow
+from rff_stream.moments.moments import AugmentedRow, MomentGroup
 from rff_stream.moments.row_sample import RowSample, hash_rows
 
 __all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft", "sums_size"]
@@ -70,7 +69,7 @@ def grid_row(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridMoments:
+class GridMoments(MomentGroup):
     """Sums over rows on a grid of frequencies, as one vector: an abelian group under ``+``.
 
     Parameters
@@ -88,6 +87,8 @@ class GridMoments:
         A mergeable uniform sample of rows.
     """
 
+    kind = "Moments on a grid"
+
     features: GridFeatures
     row: AugmentedRow
     sums: Float64
@@ -103,18 +104,9 @@ class GridMoments:
         size = sum(_sizes(features, row))
         return cls(features, row, np.zeros(size), 0, 0.0, 0.0, sample)
 
-    def __add__(self, other: Self) -> Self:
-        return self.plus(other)
-
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given."""
-        if not isinstance(other, GridMoments):
-            raise TypeError(f"Moments on a grid cannot be added to {type(other).__name__}.")
-        if self.row.fingerprint != other.row.fingerprint:
-            raise ModelError(
-                f"Moments on a grid that differ in {self.row.difference(other.row)} cannot be "
-                "added. Collect both with the same grid, origins, names and units."
-            )
+        self._require_same(other)
         return replace(
             self,
             sums=np.add(self.sums, other.sums, out=out),
@@ -133,19 +125,12 @@ class GridMoments:
             log_weight=-self.log_weight,
         )
 
-    def __sub__(self, other: Self) -> Self:
-        return replace(self + -other, sample=self.sample - other.sample)
-
-    def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0; n stays."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+    def _scaled(self, factor: float) -> Self:
         return replace(
             self,
             sums=self.sums * factor,
             squared_weight=self.squared_weight * factor**2,
             log_weight=self.log_weight + self.n * float(np.log(factor)),
-            sample=self.sample.scale(factor),
         )
 
     @property

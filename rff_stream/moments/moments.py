@@ -8,9 +8,10 @@ m = Σ w a. Everything else is a pure function of these.
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs
 __all__ = [
     "N_PARTS",
     "AugmentedRow",
+    "MomentGroup",
     "Moments",
     "ended_readings",
     "pack",
@@ -157,8 +159,57 @@ class AugmentedRow:
         return "feature origin z₀ or prior"
 
 
+class MomentGroup(ABC):
+    """Sums over rows as an abelian group: what is the same for moments of every kind.
+
+    Each kind is a frozen dataclass. It says how its sums are added (:meth:`plus`), negated and
+    scaled; only values of one kind and of equal rows add.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    row: AugmentedRow
+    sample: RowSample
+
+    @abstractmethod
+    def plus(self, other: Self, out: Float64 | None = None) -> Self:
+        """The sum; its sums are put into ``out`` where that is given and fits."""
+
+    @abstractmethod
+    def __neg__(self) -> Self:
+        """The inverse: adding it takes the rows out."""
+
+    @abstractmethod
+    def _scaled(self, factor: float) -> Self:
+        """:meth:`scale` without its check and the sample."""
+
+    def __add__(self, other: Self) -> Self:
+        return self.plus(other)
+
+    def __sub__(self, other: Self) -> Self:
+        difference: Any = self + -other
+        return replace(difference, sample=self.sample - other.sample)  # type: ignore[no-any-return]
+
+    def scale(self, factor: float) -> Self:
+        """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+        scaled: Any = self._scaled(factor)
+        return replace(scaled, sample=self.sample.scale(factor))  # type: ignore[no-any-return]
+
+    def _require_same(self, other: Self) -> None:
+        if type(self).kind != getattr(type(other), "kind", None):
+            raise TypeError(f"{self.kind} cannot be added to {type(other).__name__}.")
+        if self.row.fingerprint != other.row.fingerprint:
+            raise ModelError(
+                f"{self.kind} that differ in {self.row.difference(other.row)} cannot be added. "
+                "Collect both with the same feature map, origins, names and units."
+            )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class Moments(MomentGroup):
     """Σ w a aᵀ (order 2, one packed triangle) or Σ w a (order 1) with their counts.
 
     An abelian group under ``+``: exact in ``n``, to rounding in the sums.
@@ -192,6 +243,8 @@ class Moments:
     (100, 8)
     """
 
+    kind = "Moments"
+
     row: AugmentedRow
     order: int
     sums: Float64
@@ -212,12 +265,14 @@ class Moments:
         runs = under_way(np.full(N_PARTS, EMPTY)) if order == 1 else None
         return cls(row, order, np.zeros(size), 0, 0.0, 0.0, parts, sample, runs)
 
-    def __add__(self, other: Self) -> Self:
-        return self.plus(other)
-
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given."""
-        self._require_same(other, "added")
+        self._require_same(other)
+        if self.order != other.order:
+            raise ModelError(
+                f"Moments of order {self.order} and {other.order} cannot be added. "
+                "Collect both with the same order."
+            )
         parts, runs = self._added_runs(other)
         return replace(
             self,
@@ -252,21 +307,13 @@ class Moments:
             parts=None if self.parts is None else -self.parts,
         )
 
-    def __sub__(self, other: Self) -> Self:
-        difference = self + -other
-        return replace(difference, sample=self.sample - other.sample)
-
-    def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+    def _scaled(self, factor: float) -> Self:
         return replace(
             self,
             sums=self.sums * factor,
             squared_weight=self.squared_weight * factor**2,
             log_weight=self.log_weight + self.n * float(np.log(factor)),
             parts=None if self.parts is None else self.parts * factor,
-            sample=self.sample.scale(factor),
         )
 
     def leading(self, n_components: int) -> Self:
@@ -323,20 +370,6 @@ class Moments:
                 "A mean needs at least one row of positive weight."
             )
         return self.weight
-
-    def _require_same(self, other: Self, verb: str) -> None:
-        if not isinstance(other, Moments):
-            raise TypeError(f"Moments cannot be {verb} to {type(other).__name__}.")
-        if self.row.fingerprint != other.row.fingerprint:
-            raise ModelError(
-                f"Moments that differ in {self.row.difference(other.row)} cannot be {verb}. "
-                "Collect both with the same feature map, origins, names and units."
-            )
-        if self.order != other.order:
-            raise ModelError(
-                f"Moments of order {self.order} and {other.order} cannot be {verb}. "
-                "Collect both with the same order."
-            )
 
     def _select(self, row: AugmentedRow, keep: Array) -> Self:
         if self.order == 2:
