@@ -272,7 +272,13 @@ def _by_name(
     table, named = table_of(X), all(isinstance(name, str) for name in names_of(X) or ())
     targets = [y] if isinstance(y, str) else list(y) if _is_names(y) else []
     used = [*targets, *([weight] if isinstance(weight, str) else [])]
-    wanted = list(inputs) if inputs is not None else [n for n in table.names if n not in used]
+    if y is not None and not isinstance(y, str) and np.ndim(y) == 0:
+        raise DataError(
+            f"y is {y!r}, which is no array, and no name: names are text. Give a value for each "
+            f"row, or the name of a column as text, such as {str(y)!r}."
+        )
+    columns = [n for n in table.names if n not in used]
+    wanted = columns if inputs is None else [str(name) for name in inputs]
     unknown = [name for name in (*wanted, *used) if not table.has(name)]
     if unknown:
         raise DataError(

@@ -92,6 +92,14 @@ class Labelled:
         level = split_level(name, known)
         if level is not None:
             return Found(name, self.variable(level[0]), levels=(level[1],))
+        odd = next(
+            (v for v in self.data.variables if not isinstance(v, str) and str(v) == name), ""
+        )
+        if odd != "":
+            raise DataError(
+                f"The data set names a variable {odd!r} (type {type(odd).__name__}), but names are "
+                f"text here. Rename it: data.rename({{{odd!r}: {name!r}}})."
+            )
         raise DataError(
             f"There is no {name!r} in the data set. A name is a variable, a coordinate or a "
             f'virtual name such as "time.dayofyear". {suggestion(name, known)}'
@@ -126,7 +134,7 @@ class Labelled:
     def made(self, name: str, array: xarray.DataArray) -> Variable:
         """A variable with the labels of the dimensions that have coordinates."""
         indexed = [str(dim) for dim in array.dims if dim in self.data.indexes]
-        labels = {dim: np.asarray(self.data[dim]) for dim in indexed}
+        labels = {dim: np.asarray(without_zone(self.data[dim].variable.data)) for dim in indexed}
         return variable_from(name, array.variable, labels, self.missing_chunks)
 
     def source(self, y: Any, request: Request) -> GridSource:
@@ -304,7 +312,8 @@ def variable_from(
         "file": str(variable.encoding.get("source", "")),
     }
     if variable.chunks is not None or in_memory(variable):
-        return variable_of(name, dims, variable.data, **more)
+        values = variable.data
+        return variable_of(name, dims, values if variable.chunks else without_zone(values), **more)
     bounds, chunked = chunks_of(variable)
     handle = recheck(bare(variable), masked_values(variable), missing_chunks)
     return Variable(name, dims, handle, "lazy", bounds, chunked, **more)
@@ -321,6 +330,26 @@ def masked_values(variable: xarray.Variable) -> list[Any]:
     """Stored values that decode to missing."""
     encoding = variable.encoding
     return [encoding[name] for name in ("_FillValue", "missing_value") if name in encoding]
+
+
+def without_zone(values: Any) -> Any:
+    """Times with a zone in UTC, without it; other values as they are."""
+    plain = isinstance(values.dtype, np.dtype) and values.dtype.kind != "O"
+    if plain or getattr(first_of(values), "tzinfo", None) is None:
+        return values
+    import pandas
+
+    try:
+        times = pandas.to_datetime(np.asarray(values).ravel(), utc=True).tz_localize(None)
+    except (TypeError, ValueError):  # other objects among them, which are refused by their kind
+        return values
+    return times.to_numpy("datetime64[ns]").reshape(values.shape)
+
+
+def first_of(values: Any) -> Any:
+    """The first value that is there; None where there is none."""
+    flat = np.asarray(values).ravel()
+    return next((value for value in flat if value is not None and value == value), None)
 
 
 def in_memory(variable: xarray.Variable) -> bool:
