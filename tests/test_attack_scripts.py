@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
+from faulttable import TABLE
+from faulttable import rows as rows_of
 from rff_stream.errors import DataError, ModelError, PlanError
 
 
@@ -125,3 +128,12 @@ def test_script_10_a_backup_restored_under_a_handle(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is no longer what was opened"):
         store.append("3", collect(model, other, *rows(9, 3)))
     assert rs.load(path).n_rows_ == 309
+
+
+def test_every_fault_of_the_first_attack_has_rows_in_the_table() -> None:
+    text = TABLE.read_text()
+    known = {row.name: row for row in rows_of(text)}
+    cells = re.findall(r"\| (\d+) [^|]+\| ([A-F]\d+(?:, [A-F]\d+)*) (?=\|)", text)
+    assert sorted(int(number) for number, _ in cells) == list(range(1, 30))
+    for _, names in cells:
+        assert any(known[name].tests for name in names.split(", "))

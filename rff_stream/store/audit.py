@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rff_stream.errors import ModelError
-from rff_stream.store.cached_answers import ANSWERS, answer_log, find_answer, find_name
+from rff_stream.store.cached_answers import (
+    ANSWERS,
+    answer_log,
+    answers_beyond,
+    find_answer,
+    find_name,
+    lost_entries,
+)
 from rff_stream.store.commit_log import Log, entry_name
 from rff_stream.store.contents import read_batch, read_root
 from rff_stream.store.entries import Entry
@@ -44,6 +51,8 @@ def verify_store(files: Files, max_bytes: int | None) -> Verified:
     """Read the log from its first entry and everything live; see :meth:`MomentStore.verify`."""
     log = Log.open(files)
     history = log.history()
+    if beyond := answers_beyond(log, history):
+        raise lost_entries(log, beyond)
     problems = list(_problems(log, max_bytes))
     if problems:
         more = f" … and {len(problems) - 5} more" if len(problems) > 5 else ""

@@ -8,18 +8,22 @@ model is never used.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping, Sequence
 
 from rff_stream._array import digest
 from rff_stream.errors import ModelError
-from rff_stream.store.commit_log import Log
+from rff_stream.store.commit_log import Log, entry_name
 from rff_stream.store.contents import Root, read_root
-from rff_stream.store.entries import Batch
+from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.local import LocalFiles
 
 __all__ = ["ANSWERS", "answer_name", "is_answered"]
 
 ANSWERS = "answers"
+
+NAME = re.compile(r"[0-9a-f]{64}")
+"""An answer; not what a process that was killed left beside it."""
 
 
 def find_answer(log: Log, batches: Collection[Batch], max_bytes: int | None) -> Root | None:
@@ -57,9 +61,63 @@ def find_name(log: Log, batches: Collection[Batch]) -> str | None:
     return next((name for name in names if name in there), None)
 
 
+def check_answered(log: Log) -> None:
+    """Refuse a log that lost its newest entries, where an answer of theirs is still there.
+
+    An answer is written after the commit of its batches, under their name. Of a log of more
+    than 256 entries the newest are looked at: an older answer may be of older entries.
+    """
+    there = log.files.folders(ANSWERS)
+    if not _answers_beyond(log, log.recent(), there):
+        return
+    log.refresh()  # another process may commit and answer now
+    beyond = _answers_beyond(log, log.recent(), there)
+    if beyond:
+        raise lost_entries(log, beyond)
+
+
+def answers_beyond(log: Log, history: Sequence[Entry]) -> list[str]:
+    """Answers to batches that no entry of the whole history names: its end is missing."""
+    return _answers_beyond(log, history, log.files.folders(ANSWERS))
+
+
+def lost_entries(log: Log, beyond: Sequence[str]) -> ModelError:
+    """The error for a log whose newest entries were deleted, or restored from an older copy."""
+    place, left = log.files.place, sum(batch.rows for batch in log.state.live.values())
+    return ModelError(
+        f"{place}/{entry_name(log.last + 1)} is missing: {ANSWERS}/{beyond[0]} was solved from "
+        "batches that no entry of the log names. The newest entries were deleted, or an older "
+        f"copy was restored over them. Restore the log; or, to go on with the {left:,} rows that "
+        f"are left, remove {place}/{ANSWERS}/{beyond[0]} and add what came later again."
+    )
+
+
+def _answers_beyond(log: Log, entries: Sequence[Entry], there: Collection[str]) -> list[str]:
+    """Of these answers, those of no state from the last of these entries back to the first.
+
+    None where the entries do not begin with that of number 0.
+    """
+    left = {name for name in there if NAME.fullmatch(name)} - {log.first.answers}
+    state = log.state
+    live = {key: batch.content for key, batch in state.live.items()}
+    for entry in reversed(entries):
+        if not left:
+            break
+        left -= {_answer_of(log, live), digest(live)}
+        if entry.data is not None:
+            del live[str(entry.id)]
+        removed = [str(entry.id)] if entry.op == "forget" else entry.replaces
+        live |= {key: state.gone[key].content for key in removed}
+    return sorted(left) if entries and entries[0].number == 0 else []
+
+
 def answer_name(log: Log, batches: Collection[Batch]) -> str:
     """The folder of the answer of some batches of a model, whatever their order."""
-    return digest({"model": log.origin, "batches": name_of_batches(batches)})
+    return _answer_of(log, {batch.id: batch.content for batch in batches})
+
+
+def _answer_of(log: Log, contents: Mapping[str, str]) -> str:
+    return digest({"model": log.origin, "batches": digest(contents)})
 
 
 def name_of_batches(batches: Collection[Batch]) -> str:

@@ -119,6 +119,12 @@ class Log:
             raise damage(self.files.place, name, f"does not add the batch {batch.id!r} as known")
         return found
 
+    def recent(self) -> list[Entry]:
+        """The newest entries, as many as are in memory: in a short log all of them."""
+        numbers = sorted(self._recent, reverse=True)
+        without_hole = (n for i, n in enumerate(numbers) if n == self.last - i)
+        return [self._recent[number][0] for number in without_hole][::-1]
+
     def history(self) -> list[Entry]:
         """Every entry from the first on, its chain verified."""
         found: list[Entry] = []

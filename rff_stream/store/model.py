@@ -10,7 +10,12 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.cached_answers import ANSWERS, answer_name, find_answer
+from rff_stream.store.cached_answers import (
+    ANSWERS,
+    answer_name,
+    check_answered,
+    find_answer,
+)
 from rff_stream.store.commit_log import Log
 from rff_stream.store.contents import read_batches, read_root, read_whole, sum_by_group
 from rff_stream.store.creation import FIT, NewBatch, NewStore, write_store
@@ -156,6 +161,7 @@ def load_model(
 
 def _load(files: Files, max_bytes: int | None) -> tuple[Log, StoredModel]:
     log = Log.open(files)
+    check_answered(log)
     root = read_root(log, max_bytes)
     live = log.state.live
     unchanged = {batch.data for batch in live.values()} == {log.first.data} - {None}
