@@ -69,6 +69,18 @@ MODELS: dict[str, tuple[Make, str | None]] = {
         lambda: rs.KernelRidge(features=local_map(), alpha=1e-2, **SMALL),
         "y",
     ),
+    "GaussianProcessRegressor, grid": (
+        lambda: rs.GaussianProcessRegressor(
+            rs.Gaussian(1.0), features=rs.Grid(modes=(3, 4, 3)), noise=1e-2, **SMALL
+        ),
+        "y",
+    ),
+    "KernelRidge, grid, cv": (
+        lambda: rs.KernelRidge(
+            rs.Gaussian(1.0), features=rs.Grid(modes=(3, 3, 4)), alpha="cv", cv=3, **SMALL
+        ),
+        "y",
+    ),
     "KernelDensity": (lambda: rs.KernelDensity(**SMALL), None),
     "NoveltyDetector": (lambda: rs.NoveltyDetector(**SMALL), None),
     "KernelPCA": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Kriging:
     w: Float64  # (n,)
     alpha: float
 
-    @property
+    @cached_property
     def inverse(self) -> Float64:
         return np.linalg.inv(self.K / self.alpha + np.diag(1 / self.w))
 

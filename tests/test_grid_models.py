@@ -13,6 +13,7 @@ import xarray as xr
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Float64
+from rff_stream.answers.grid_selection import cross_validate_grid
 from rff_stream.errors import DataError, ModelError
 from rff_stream.moments.grid import GridMoments
 
@@ -60,6 +61,34 @@ def test_a_model_equals_dense_kriging(xyw: Rows, trend: Any) -> None:
     assert model.noise_variance_ == pytest.approx(float(dense.noise_variance), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("d", "n", "modes", "scale"), [(2, 2000, (16, 15), 0.9), (3, 800, (10, 10, 10), 1.1)]
+)
+def test_a_model_equals_the_dense_process_to_a_millionth(
+    d: int, n: int, modes: tuple[int, ...], scale: float
+) -> None:
+    """Mean, deviation and evidence; where all modes are in the exact block, log p is exact."""
+    rng = np.random.default_rng(4)
+    x = rng.uniform(0, 3, (n, d))
+    y = np.sin(2 * x[:, 0]) + 0.3 * x.sum(axis=1) + 0.1 * rng.standard_normal(n)
+    kernel, noise = rs.Gaussian(scale), 0.02
+    grid = rs.Grid(modes=modes, box=dict.fromkeys(range(d), (0, 3)), padding=2.5)
+    model = gp(kernel=kernel, features=grid, noise=noise).fit(x, y)
+    dense = Kriging(kernel(x, x), np.ones((n, 1)), y, np.ones(n), noise)
+    at = rng.uniform(0.1, 2.9, (16, d))
+    k, h = kernel(at, x), np.ones((16, 1))
+    mean, std = model.predict(at, return_std=True)
+    np.testing.assert_allclose(mean, dense.mean(k, h), atol=1e-6)
+    wanted = np.sqrt(dense.variance(np.ones(16), k, h))
+    np.testing.assert_allclose(std, wanted, atol=1e-6)
+    assert model.noise_variance_ == pytest.approx(dense.noise_variance, rel=1e-6)
+    difference = abs(model.log_marginal_likelihood_ - dense.log_evidence())
+    error = model._fitted.answer.evidence_error
+    exact = model.features_.n_components <= 2000
+    assert difference < 1e-6 * n if exact else difference < 4 * error
+    assert (error < 1e-9) == exact
+
+
 def test_two_targets_are_two_models(xyw: Rows) -> None:
     x, y, w = xyw
     both = gp(noise=0.02).fit(x, np.column_stack([y, -2 * y]), w)
@@ -67,6 +96,42 @@ def test_two_targets_are_two_models(xyw: Rows) -> None:
     np.testing.assert_allclose(both.predict(x)[:, 0], one.predict(x), atol=1e-7)
     np.testing.assert_allclose(both.predict(x)[:, 1], -2 * one.predict(x), atol=2e-7)
     assert both.predict(x[:50], return_std=True)[1].shape == (50, 2)
+
+
+def test_each_target_has_its_own_penalty_of_highest_evidence(xyw: Rows) -> None:
+    x, y, w = xyw
+    rough = y + 0.5 * np.random.default_rng(0).standard_normal(900)
+    both = gp().fit(x, np.column_stack([y, rough]), w)
+    for t, values in enumerate((y, rough)):
+        one = gp().fit(x, values, w)
+        assert both.alpha_[t] == pytest.approx(one.alpha_, rel=1e-3)
+        assert both.log_marginal_likelihood_[t] == pytest.approx(one.log_marginal_likelihood_)
+        np.testing.assert_allclose(both.predict(x)[:, t], one.predict(x), atol=1e-5)
+    assert both.alpha_[1] > 5 * both.alpha_[0] and both.df_[1] < both.df_[0]
+
+
+def test_the_penalty_of_cv_has_the_least_error_on_folds(xyw: Rows) -> None:
+    """Fits without a fold, scored on its rows, are what the sums of folds say."""
+    x, y, w = xyw
+    targets = np.column_stack([y, y + 0.5 * np.random.default_rng(0).standard_normal(900)])
+    ridge = rs.KernelRidge(KERNEL, features=GRID, alpha="cv", cv=3, random_state=0, progress=False)
+    ridge.fit(x, targets, w)
+    folds = ridge._fitted.groups
+    assert len(folds) == 3
+    alphas = np.concatenate([ridge.alpha_, ridge.alpha_ * 10, ridge.alpha_ / 10])
+    errors = cross_validate_grid(folds, KERNEL, alphas).mean(axis=0)
+    for t in range(2):
+        assert errors[t, t] < min(errors[2 + t, t], errors[4 + t, t])
+    assert ridge.alpha_[1] > ridge.alpha_[0]
+    parted = rs.KernelRidge(KERNEL, features=GRID, alpha="cv", random_state=0, progress=False)
+    fold = np.arange(900) % 2
+    parted.fit(x, targets, w, by=fold)
+    kept = fold == 1
+    alone = rs.KernelRidge(KERNEL, features=parted.features_, alpha=0.02, progress=False)
+    alone.fit(x[~kept], targets[~kept], w[~kept])
+    wanted = np.average((targets[kept] - alone.predict(x[kept])) ** 2, axis=0, weights=w[kept])
+    found = cross_validate_grid(parted._fitted.groups, KERNEL, [0.02])[1, 0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_missing_rows_are_left_out(xyw: Rows) -> None:
@@ -161,7 +226,7 @@ def test_kernel_ridge_is_its_mean(xyw: Rows) -> None:
     ridge.fit(x, y, w)
     np.testing.assert_array_equal(ridge.predict(x), gp(noise=0.02).fit(x, y, w).predict(x))
     assert ridge.score(x, y) > 0.95
-    with pytest.raises(ValueError, match="a number or 'evidence'"):
+    with pytest.raises(ValueError, match="a number, 'evidence' or 'cv'"):
         ridge.set_params(alpha="gcv").fit(x, y)
 
 

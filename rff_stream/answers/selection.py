@@ -15,6 +15,7 @@ from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.spectrum import Spectrum, degrees_of_freedom, spectrum
 from rff_stream.answers.system import ridge_system, scatter_about
 from rff_stream.moments import Moments, total
+from rff_stream.moments.moments import Sums
 from rff_stream.moments.row_sample import RowSample
 
 __all__ = [
@@ -337,10 +338,10 @@ def _eigenvalues(
     return values, system.target_scatter
 
 
-def sums_of_others(parts: Sequence[Moments]) -> Iterator[tuple[int, Moments]]:
+def sums_of_others(parts: Sequence[Sums]) -> Iterator[tuple[int, Sums]]:
     """(k, Σ of all parts but k), by halving: log₂ sums are held, nothing is subtracted."""
 
-    def walk(lo: int, hi: int, outside: Moments | None) -> Iterator[tuple[int, Moments]]:
+    def walk(lo: int, hi: int, outside: Sums | None) -> Iterator[tuple[int, Sums]]:
         if hi - lo == 1:
             assert outside is not None
             yield lo, outside

@@ -13,11 +13,11 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import State, state_of_errors
 from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import (
-    GridEvidence,
     Scales,
     choose_grid_kernel,
     grid_evidence,
 )
+from rff_stream.answers.grid_selection import penalty_by_folds
 from rff_stream.answers.grid_system import GridSystem
 from rff_stream.answers.grid_variance import (
     Deviations,
@@ -46,8 +46,8 @@ from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["GridSpace"]
 
-PROBES = 3
-"""Random vectors for the degrees of freedom where neither kernel nor α is chosen by evidence."""
+PROBES = 4
+"""Random vectors for the evidence and the degrees of freedom that are told."""
 
 DRAWS = 64
 """Functions that a map of standard deviations is made from: its relative error is 1/√(2·64)."""
@@ -63,7 +63,7 @@ class GridAnswer:
     kernel : Kernel
         With its length-scales in units of the inputs.
     trend : {"none", "constant", "linear"}
-    df : float
+    df : (T,) float64
         Effective degrees of freedom, estimated.
     log_evidence : (T,) float64
     evidence_error : float
@@ -75,7 +75,7 @@ class GridAnswer:
     posterior: GridPosterior
     kernel: Kernel
     trend: Any
-    df: float
+    df: Float64
     log_evidence: Float64
     evidence_error: float
     moments: GridMoments | None
@@ -101,7 +101,7 @@ class GridAnswer:
             "kernel_": self.kernel,
             "length_scale_": float(scale[0]) if len(scale) == 1 else scale,
             "alpha_": number_or_array(self.posterior.alpha, flat),
-            "df_": number_or_array(np.full(len(self.posterior.alpha), self.df), flat),
+            "df_": number_or_array(self.df, flat),
         }
 
     def arrays(self) -> dict[str, Array]:
@@ -117,9 +117,10 @@ class GridAnswer:
             "signal_variance": posterior.signal_variance,
             "residual": posterior.residual,
             "length_scale": scale,
+            "df": self.df,
             "log_marginal_likelihood": self.log_evidence,
             "numbers": np.array(
-                [self.df, self.evidence_error, posterior.unresolved, posterior.steps]
+                [self.df.mean(), self.evidence_error, posterior.unresolved, posterior.steps]
             ),
         }
 
@@ -243,10 +244,10 @@ class GridSpace:
         return GridMoments.zero(features, row)
 
     def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> GridAnswer:
-        if refine or (isinstance(alpha, str) and alpha != "evidence"):
+        if refine or (isinstance(alpha, str) and alpha == "gcv"):
             raise ValueError(
                 f"alpha={alpha!r} and refine={refine} but the penalty on a grid of frequencies is "
-                "a number or 'evidence', without refine. Choose one of them."
+                "a number, 'evidence' or 'cv', without refine. Choose one of them."
             )
         return GridAnswer(*_solved(totals, alpha, fit_intercept))
 
@@ -279,42 +280,50 @@ class GridSpace:
         )
 
 
-Parts = tuple[GridPosterior, Kernel, str, float, Float64, float, GridMoments | None]
+Parts = tuple[GridPosterior, Kernel, str, Float64, Float64, float, GridMoments | None]
 
 
 def _solved(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
-    """Kernel and α by evidence where they are not given, and the solution there."""
+    """Kernel and α as they are asked for, and the solution there."""
     moments, asked = totals.whole, totals.asked
     if asked is None:
         raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
-    trend: Any = "none"
-    if fit_intercept:
-        trend = _trend(asked.features)
-    known = _known_kernel(asked)
-    one = isinstance(asked.length_scale, str) and asked.length_scale == "evidence"
-    scales: Scales = "one" if one else "each"
-    if known is None or isinstance(penalty, str):
-        choice = choose_grid_kernel(
-            moments,
-            [known] if known is not None else _families_of(asked),
-            scales=scales if known is None else "given",
-            trend=trend,
-            alpha=None if isinstance(penalty, str) else float(np.mean(penalty)),
+    trend: Any = _trend(asked.features) if fit_intercept else "none"
+    kernel, rule = _known_kernel(asked), penalty if isinstance(penalty, str) else ""
+    n_targets, choice = moments.row.n_targets, None
+    if kernel is None or (rule == "evidence" and n_targets == 1):
+        one = isinstance(asked.length_scale, str) and asked.length_scale == "evidence"
+        scales: Scales = "given" if kernel is not None else "one" if one else "each"
+        families = [kernel] if kernel is not None else _families_of(asked)
+        fixed = None if rule else float(np.mean(penalty))
+        choice = choose_grid_kernel(moments, families, scales=scales, trend=trend, alpha=fixed)
+        kernel = choice.kernel
+    if rule == "cv":
+        penalty = penalty_by_folds(totals.groups, kernel, trend=trend)
+    elif rule and choice is not None and n_targets == 1:
+        penalty = choice.alpha
+    elif rule:
+        parts = [moments.with_targets([t]) for t in range(n_targets)]
+        penalty = np.array(
+            [choose_grid_kernel(p, [kernel], scales="given", trend=trend).alpha for p in parts]
         )
-        known, evidence = choice.kernel, choice.evidence
-        penalty = choice.alpha if isinstance(penalty, str) else penalty
-    else:
-        system = GridSystem(moments, known, trend)
-        evidence = grid_evidence(system, float(np.mean(penalty)), probes=PROBES)
-    posterior = solve_grid(GridSystem(moments, known, trend), penalty)
-    found: GridEvidence = evidence
-    return posterior, known, trend, found.df, found.log_evidence, found.error, moments
+    posterior = solve_grid(GridSystem(moments, kernel, trend), penalty)
+    df, logs, errors = np.empty((3, n_targets))
+    for alpha in np.unique(posterior.alpha).tolist():
+        at = np.flatnonzero(posterior.alpha == alpha)
+        if choice is not None and n_targets == 1 and alpha == choice.alpha:
+            there = choice.evidence
+        else:
+            system = GridSystem(moments.with_targets(at.tolist()), kernel, trend)
+            there = grid_evidence(system, alpha, probes=PROBES)
+        df[at], logs[at], errors[at] = there.df, there.log_evidence, there.error
+    return posterior, kernel, trend, df, logs, float(errors.max()), moments
 
 
 def _stored(stored: StoredAnswer) -> Parts:
     """The same from what a store keeps."""
     arrays, facts = stored.arrays, stored.facts["grid"]
-    df, error, unresolved, steps = arrays["numbers"].tolist()
+    mean_df, error, unresolved, steps = arrays["numbers"].tolist()
     real, imaginary = arrays["grid_coef"]
     posterior = GridPosterior(
         features=stored.features,
@@ -329,6 +338,7 @@ def _stored(stored: StoredAnswer) -> Parts:
         unresolved=unresolved,
     )
     kernel, evidence = kernel_from_spec(facts["kernel"]), arrays["log_marginal_likelihood"]
+    df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models
     return posterior, kernel, facts["trend"], df, evidence, error, stored.whole
 
 

@@ -159,6 +159,16 @@ class GridMoments(MomentGroup):
         sums = np.concatenate([*flat, self.border.reshape(-1)])
         return replace(self, features=grid, row=row, sums=sums)
 
+    def with_targets(self, targets: Sequence[int]) -> Self:
+        """Moments of some of the targets, by position and in that order, sample included."""
+        row, columns = self.row.with_targets(targets)
+        first, own = 1 + self.features.n_inputs, np.asarray(list(targets), dtype=int)
+        kept = np.r_[0:first, first + own]
+        parts = [self.density, self.projections[own], self.trends[1:]]
+        flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
+        sums = np.concatenate([*flat, self.border[np.ix_(kept, kept)].reshape(-1)])
+        return replace(self, row=row, sums=sums, sample=self.sample.columns(columns))
+
     @property
     def density(self) -> Array:
         """T_k, complex, differences in half shape."""

@@ -11,7 +11,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -398,8 +398,11 @@ def ended_readings(groups: Mapping[Any, Moments]) -> dict[Any, Moments]:
     return {label: moments.ended(number) for label, moments in groups.items()}
 
 
-def total(parts: Iterable[Moments]) -> Moments:
-    """Sum of at least one Moments, from left to right."""
+Sums = TypeVar("Sums", bound=MomentGroup)
+
+
+def total(parts: Iterable[Sums]) -> Sums:
+    """Sum of at least one value, from left to right."""
     return functools.reduce(lambda a, b: a + b, parts)
 
 
