@@ -106,6 +106,55 @@ def test_columns_choose_their_own_map(rows: Any) -> None:
     assert columns.transform(frame).shape == (300, 4)
 
 
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "lazy"])
+def test_categories_are_inputs_of_0_and_1(rows: Any, kind: str) -> None:
+    """As in every estimator: by name, in any order, beside columns that are not needed."""
+    X, y = rows
+    table = pd.DataFrame(
+        {"a": X[:, 0], "sky": pd.Categorical(np.where(X[:, 1] > 0, "sun", "rain"))}
+    )
+    make = {
+        "pandas": lambda frame: frame,
+        "polars": lambda frame: pytest.importorskip("polars").from_pandas(frame),
+        "arrow": lambda frame: pytest.importorskip("pyarrow").Table.from_pandas(frame),
+        "lazy": lambda frame: pytest.importorskip("polars").from_pandas(frame).lazy(),
+    }[kind]
+    columns = rs.KernelFeatures(n_components=32, random_state=0).fit(make(table))
+    assert columns.columns_.inputs == ("a", "sky=rain", "sky=sun")
+    assert columns.n_features_in_ == 3
+    numbers = np.column_stack([X[:, 0], X[:, 1] <= 0, X[:, 1] > 0])
+    same = rs.KernelFeatures(n_components=32, random_state=0).fit(numbers).transform(numbers)
+    np.testing.assert_allclose(columns.transform(make(table)), same, atol=1e-6)
+    turned = make(table.assign(more="text")[["more", "sky", "a"]])
+    np.testing.assert_allclose(columns.transform(turned), same, atol=1e-6)
+    if kind != "lazy":  # an array of labels beside a query has no order to follow
+        pipeline = make_pipeline(rs.KernelFeatures(n_components=32, random_state=0), Ridge(0.1))
+        y = X[:, 0] + (X[:, 1] > 0)
+        assert pipeline.fit(make(table), y).score(make(table), y) > 0.9
+
+
+def test_inputs_choose_columns_of_a_table(rows: Any) -> None:
+    X, y = rows
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y})
+    chosen = rs.KernelFeatures(n_components=32, random_state=0).fit(table, inputs=["b", "a"])
+    assert list(chosen.feature_names_in_) == ["b", "a"]
+    plain = rs.KernelFeatures(n_components=32, random_state=0).fit(X[:, ::-1])
+    np.testing.assert_array_equal(chosen.transform(table), plain.transform(X[:, ::-1]))
+    with pytest.raises(rs.errors.DataError, match=r"no column 'b'; its columns are a, y"):
+        chosen.transform(table[["a", "y"]])
+
+
+def test_sparse_rows_give_the_columns_of_dense_ones(rows: Any) -> None:
+    from scipy import sparse
+
+    X = np.where(np.abs(rows[0]) > 1, rows[0], 0)
+    columns = rs.KernelFeatures(n_components=32, random_state=0).fit(sparse.csr_array(X))
+    dense = rs.KernelFeatures(n_components=32, random_state=0).fit(X)
+    found = columns.transform(sparse.coo_array(X))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, dense.transform(X))
+
+
 def test_lazy_in_is_lazy_out(rows: Any) -> None:
     X, _ = rows
     columns = rs.KernelFeatures(n_components=8, random_state=0).fit(X)

@@ -333,8 +333,50 @@ def test_sparse_where_it_is_not_taken_is_refused_with_a_true_remedy() -> None:
     y = np.asarray(X.sum(axis=1)).ravel()
     with pytest.raises(TypeError, match=r"y is a sparse .*Convert it: y.toarray\(\)"):
         ridge().fit(X, sparse.csr_array(y[:, None]))
-    model = ridge().partial_fit(X, y, batch="a")
-    assert ridge().partial_fit(X, y, batch="a").n_rows_ == 50
-    with pytest.raises(TypeError, match="toarray"):
-        model.partial_fit(X, y, batch="b")
-    assert model.partial_fit(X.toarray(), y, batch="b").n_rows_ == 100
+
+
+def test_later_rows_may_be_sparse() -> None:
+    """As a batch that is counted once, under a name or by its content, with the bits of dense."""
+    X = sparse_rows((300, 3), 0.5)
+    dense, y = X.toarray(), np.asarray(X.sum(axis=1)).ravel()
+    model = ridge().partial_fit(X[:200], y[:200], batch="a")
+    same = ridge().partial_fit(dense[:200], y[:200]).partial_fit(dense[200:], y[200:])
+    for _ in range(2):
+        model.partial_fit(X[200:], y[200:], batch="b")
+        assert model.n_rows_ == 300
+        np.testing.assert_array_equal(model.coef_, same.coef_)
+    grown = ridge().fit(X[:200], y[:200])
+    for _ in range(2):
+        assert grown.update(X[200:], y[200:]).n_rows_ == 300
+    labels = y > y.mean()
+    classes = classifier().fit(X[:200], labels[:200]).partial_fit(X[200:], labels[200:])
+    dense_classes = classifier().fit(dense[:200], labels[:200])
+    dense_classes.partial_fit(dense[200:], labels[200:])
+    np.testing.assert_array_equal(classes.predict(X), dense_classes.predict(dense))
+
+
+@pytest.mark.parametrize("kind", ["lazy", "duckdb", "arrow", "polars"])
+def test_later_rows_may_be_a_query(kind: str) -> None:
+    """``partial_fit`` adds the rows of any container; ``update`` counts a named one once."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    table["y"] = np.sin(table.a) + table.b
+
+    def made(frame: Any) -> Any:
+        if kind == "duckdb":
+            return pytest.importorskip("duckdb").from_df(frame)
+        if kind == "arrow":
+            return pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False)
+        frame = pl.from_pandas(frame)
+        return frame.lazy() if kind == "lazy" else frame
+
+    first, later = table[:200], table[200:]
+    same = ridge().fit(first, "y").partial_fit(later, "y")
+    model = ridge().fit(made(first), "y").partial_fit(made(later), "y")
+    assert model.n_rows_ == 300
+    np.testing.assert_allclose(model.predict(first), same.predict(first), rtol=1e-4, atol=1e-5)
+    grown = ridge().fit(made(first), "y")
+    for _ in range(2):
+        assert grown.update(made(later), "y", batch="later").n_rows_ == 300
+    with pytest.raises(rs.errors.ModelError, match="'later' was counted before with other rows"):
+        grown.update(made(later[:50]), "y", batch="later")

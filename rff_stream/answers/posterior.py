@@ -85,6 +85,14 @@ class Posterior:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
         return np.sqrt(self.variance(Z, noise=noise, weights=weights))
 
+    def covariance(self, Z: Array) -> Float64:
+        """Cov(f(z), f(z')) (T, n, n) of all pairs of rows Z (n, R); n·R² + n²·R·T flops."""
+        rotated = (Z - self.feature_mean) @ self.rotation
+        scale = np.sqrt(self.noise_variance / (self.eigenvalues[:, None] + self.alpha))  # (R, T)
+        halves = [rotated * column for column in scale.T]
+        own = self.noise_variance / self.weight
+        return np.stack([half @ half.T + v for half, v in zip(halves, own, strict=True)])
+
     def log_density(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
         """log p(y | data) (n, T) of each row by itself, noise included.
 

@@ -12,14 +12,19 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from rff_stream._array import Array, Float64
 from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.answers.posterior import conformal_quantile
+from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, values_of_targets
+from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
+from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import Sums
+from rff_stream.planning import available_memory
+from rff_stream.words import format_bytes
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -123,29 +128,49 @@ n_missing_, plan_
         self,
         X: Any,
         return_std: bool = False,
+        return_cov: bool = False,
         *,
         noise: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Posterior mean, and its standard deviation if asked; lazy for lazy X.
+        """Posterior mean, and its standard deviation or covariance if asked; lazy for lazy X.
 
         Parameters
         ----------
         X : as in fit
         return_std : bool
             Also the standard deviation of f; 2R² flops a row.
+        return_cov : bool
+            Also the covariance of f between all n rows, in place of the standard deviation: for
+            a few thousand rows, as n² numbers are held in memory. For more, :meth:`sample_y`.
         noise : bool
-            The standard deviation of a new y in place of that of f.
+            The deviation or covariance of a new y in place of that of f.
 
         Returns
         -------
-        mean, or (mean, std)
-            In units of y, in the container of X; NaN where an input is missing.
+        mean, or (mean, std), or (mean, cov)
+            Mean and deviation in units of y, in the container of X; NaN where an input is
+            missing. The covariance (n, n), or (n, n, T), is a NumPy array.
+
+        Raises
+        ------
+        RuntimeError
+            Both were asked for, as in scikit-learn.
+        PlanError
+            A covariance of so many rows cannot be held.
         """
+        if return_std and return_cov:
+            raise RuntimeError(
+                "return_std and return_cov were both asked for. At most one of them can be: the "
+                "standard deviation is the root of the covariance's diagonal."
+            )
         mean = regression.predict(self, X, storage_options=storage_options)
+        process: Process = self._held().answer
+        if return_cov:
+            rows = inputs_of_rows(self, X, storage_options)
+            return mean, covariance_of_rows(self, process, rows, noise)
         if not return_std:
             return mean
-        process: Process = self._held().answer
         names = tuple(f"{name}_std" for name in self.columns_.targets)
         return mean, values_of_targets(self, X, process.std(noise), names, storage_options)
 
@@ -181,6 +206,27 @@ n_missing_, plan_
 
     def _recipe(self) -> ProcessRecipe:
         return ProcessRecipe(self)
+
+
+def covariance_of_rows(
+    model: GaussianProcessRegressor, process: Process, rows: Float64, noise: bool
+) -> Float64:
+    """Covariance (n, n) of rows (n, d), or (n, n, T) for several targets."""
+    n, targets = len(rows), len(model.columns_.targets)
+    needed = 3 * 8 * targets * n**2  # the result, a term of it and its copy
+    allowed = available_memory() if model.memory is None else model.memory
+    if needed > allowed:
+        raise PlanError(
+            f"A covariance of {n:,} rows needs {format_bytes(needed)} but {format_bytes(allowed)} "
+            "are allowed. Nothing was computed. Ask for fewer rows, or draw functions with "
+            "sample_y: their spread is the covariance at any number of rows."
+        )
+    with single_threaded_blas():
+        found = process.covariance(rows)
+    if noise:
+        variance = np.reshape(model.noise_variance_, (-1, 1, 1))
+        found = found + variance * np.eye(n)
+    return found[0] if np.ndim(model.alpha_) == 0 else np.moveaxis(found, 0, -1)
 
 
 def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:

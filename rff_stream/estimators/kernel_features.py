@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
@@ -28,7 +28,9 @@ from rff_stream.families.maps import (
     seed_of,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.sources import kind_of, open_source
+from rff_stream.model.inputs import checked_inputs, checked_rows, in_memory, names_in
+from rff_stream.sources import open_source
+from rff_stream.sources.values import is_sparse
 
 __all__ = ["KernelFeatures"]
 
@@ -67,7 +69,9 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         In input units.
     n_features_in_ : int
     feature_names_in_ : (d,) array of str
-        Of a DataFrame.
+        Of a DataFrame; a column of categories has a name for each level, "sky=rain".
+    columns_ : Columns
+        Names of the inputs.
 
     See Also
     --------
@@ -144,13 +148,15 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 "one: it is 'median', a number, or one number per input. KernelRidge finds it by "
                 "'evidence'; pass on its length_scale_."
             )
-        if kind_of(X) in ("array", "table"):
-            X, inputs = validate_data(self, X, dtype="numeric"), None
+        names: tuple[str, ...] = ()
+        if in_memory(X):
+            X, _ = checked_inputs(self, X, None, inputs, "error")
+            inputs, names = None, names_in(self)
         source = open_source(
             X, inputs=inputs, dim=dim, missing_rows="drop", storage_options=storage_options
         )
-        names = getattr(self, "feature_names_in_", source.columns.inputs)
-        chosen, d = chosen_map(self.features, tuple(names)), len(source.columns.inputs)
+        columns = replace(source.columns, inputs=names or source.columns.inputs)
+        chosen, d = chosen_map(self.features, columns.inputs), len(columns.inputs)
         scale: Any = self.length_scale
         check_choices(self.kernel, scale, chosen, d)
         seed = seed_of(self.random_state)
@@ -162,7 +168,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         self.features_: FeatureMap = features
         self.length_scale_ = length_scale_of(kernel)
-        self._names, self.n_features_in_ = source.columns.inputs, d
+        self.columns_, self.n_features_in_ = columns, d
         return self
 
     def transform(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -181,13 +187,16 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         columns = ScaledColumns(self.features_)
-        if kind_of(X) in ("array", "table"):
-            rows = validate_data(self, X, reset=False, dtype="numeric")
-            with single_threaded_blas():
-                return columns(rows)
+        if in_memory(X):
+            X = checked_rows(self, X, "error")
+            if not is_sparse(X):
+                with single_threaded_blas():
+                    return columns(X)
         source = open_source(
-            X, inputs=self._names, missing_rows="drop", storage_options=storage_options
+            X, columns=self.columns_, missing_rows="drop", storage_options=storage_options
         )
+        if is_sparse(X):
+            return map_rows(source, columns).compute().astype(self.dtype)
         names = tuple(self.get_feature_names_out())
         return source.wrap(map_rows(source, columns), names, ("",) * len(names))
 
@@ -199,6 +208,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """scikit-learn's description of the estimator: ``dtype`` says that of the columns."""
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
+        tags.input_tags.sparse = True
         return tags
 
 

@@ -102,6 +102,12 @@ class CellProcess(CellAnswer):
     def std(self, noise: bool) -> RowFunction:
         return LocalStdPredictor(self.posterior, noise)
 
+    def covariance(self, x: Array) -> Float64:
+        raise ValueError(
+            "A covariance is that of one process, but features='local' is a mean of several "
+            "trees. Use predict with return_std, or a map of the whole space."
+        )
+
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         raise ValueError(
             "Functions are drawn from one process, but features='local' is a mean of several "

@@ -25,6 +25,7 @@ from rff_stream.answers.grid_variance import (
     GridMean,
     GridStd,
     draw_deviations,
+    posterior_covariance,
 )
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
@@ -150,6 +151,11 @@ class GridProcess(GridAnswer):
 
     def std(self, noise: bool) -> RowFunction:
         return GridStd(self.system, self.posterior, self.deviations, noise)
+
+    def covariance(self, x: Array) -> Float64:
+        posterior = self.posterior
+        pairs = zip(posterior.alpha.tolist(), posterior.noise_variance.tolist(), strict=True)
+        return np.stack([posterior_covariance(self.system, a, s, x) for a, s in pairs])
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         drawn = draw_deviations(self.system, self.posterior, draws=n_samples, seed=seed)

@@ -173,6 +173,10 @@ class Process(RidgeAnswer, Protocol):
         """x ↦ standard deviation (T) of f, or of a new y with its noise."""
         ...
 
+    def covariance(self, x: Array) -> Float64:
+        """Covariance (T, n, n) of f at all pairs of rows x (n, d)."""
+        ...
+
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         """x ↦ values (T·n_samples) of functions drawn from the posterior, target by target."""
         ...

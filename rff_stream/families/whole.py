@@ -144,6 +144,9 @@ class ProcessAnswer:
     def std(self, noise: bool) -> RowFunction:
         return PosteriorPredictor(self.linear.features, self.posterior, noise)
 
+    def covariance(self, x: Array) -> Float64:
+        return self.posterior.covariance(self.linear.features(x).astype(np.float64))
+
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         functions = self.posterior.functions(n_samples, np.random.default_rng(seed))
         return FunctionPredictor(self.linear.features, functions)

@@ -12,7 +12,7 @@ from rff_stream.sources import kind_of, table_of
 from rff_stream.sources.columns import plain_names
 from rff_stream.sources.values import check_index, is_masked, needed_package, plain_array
 
-__all__ = ["checked_rows", "in_memory", "target_names"]
+__all__ = ["checked_inputs", "checked_rows", "in_memory", "names_in", "target_names"]
 
 
 def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
@@ -206,8 +206,11 @@ def checked_batch(
     return X, y if targets else None, None if weight is None else _checked_weights(X, weight)
 
 
-def checked_rows(estimator: Any, X: Any, missing_rows: str, *, sparse: bool = False) -> Any:
-    """Rows in memory for prediction (n, d): columns of a table by name, others are ignored."""
+def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
+    """Rows in memory after a fit (n, d): columns of a table by name, others are ignored.
+
+    Sparse rows stay sparse: they are made dense slab by slab where they are read.
+    """
     from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
     finite = _finite(missing_rows)
@@ -215,7 +218,7 @@ def checked_rows(estimator: Any, X: Any, missing_rows: str, *, sparse: bool = Fa
         X = plain_array(X) if is_masked(X) else X
         return validate_data(
             estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric",
-            accept_sparse="csr" if sparse else False,
+            accept_sparse="csr",
         )  # fmt: skip
     table = table_of(X)
     names = _fitted_names(estimator, X)
@@ -239,6 +242,11 @@ def _fitted_names(estimator: Any, X: Any) -> list[str] | None:
             f"are found by name, in any order; give all of these."
         )
     return inputs
+
+
+def names_in(checked: Any) -> tuple[str, ...]:
+    """Column names that scikit-learn found on a DataFrame."""
+    return tuple(getattr(checked, "feature_names_in_", ()))
 
 
 def _keep_names(estimator: Any, names: tuple[str, ...] | None) -> None:

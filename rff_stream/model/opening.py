@@ -18,6 +18,7 @@ from rff_stream.model.inputs import (
     checked_inputs,
     checked_labels,
     in_memory,
+    names_in,
     target_names,
 )
 from rff_stream.sources import Columns, Source, open_source
@@ -164,11 +165,6 @@ def source_of(asked: Any, data: Data, **choices: Any) -> Source:
         storage_options=data.storage_options,
         **choices,
     )
-
-
-def names_in(checked: Any) -> tuple[str, ...]:
-    """Column names that scikit-learn found on a DataFrame."""
-    return tuple(getattr(checked, "feature_names_in_", ()))
 
 
 def named(columns: Columns, inputs: tuple[str, ...], targets: tuple[str, ...]) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,25 @@ from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["score_rows", "scored_source", "values_of_rows"]
+__all__ = ["inputs_of_rows", "score_rows", "scored_source", "values_of_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """x ↦ x.
+
+    Parameters
+    ----------
+    width : int
+        d.
+    """
+
+    width: int
+
+    def __call__(self, x: Array) -> Float64:
+        """The rows (n, d) themselves."""
+        return x
+
 
 DIRECT_ROWS = 65_536
 """Rows in memory up to which values are computed without a scheduler."""
@@ -56,7 +74,7 @@ def values_of_rows(
     """
     names, units = tuple(names), tuple(units) or ("",) * len(names)
     if in_memory(X):
-        rows = checked_rows(model, X, model.missing_rows, sparse=True)
+        rows = checked_rows(model, X, model.missing_rows)
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
         if not is_sparse(rows):
             warn_where_left_out_vary(rows, scale, model.columns_.inputs)
@@ -68,6 +86,15 @@ def values_of_rows(
     if not (source.is_lazy or in_storage(X) or is_dask_collection(X)):
         values = values.compute()
     return source.wrap(values, names, units)
+
+
+def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
+    """The inputs (n, d) of all rows of a container, in memory; in the order of its dimensions."""
+    width = len(model.columns_.inputs)
+    if in_memory(X):
+        return of_array(checked_rows(model, X, model.missing_rows), Inputs(width), model.columns_)
+    source = scored_source(model, Data(X, storage_options=storage_options))
+    return np.asarray(map_rows(source, Inputs(width)).compute()).reshape(-1, width)
 
 
 def scored_source(model: Any, data: Data, *, labels: bool = False) -> Source:

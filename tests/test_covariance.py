@@ -1,0 +1,116 @@
+"""The covariance between rows that a Gaussian process predicts: ``predict(X, return_cov=True)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
+
+import rff_stream as rs
+
+pytest.importorskip("finufft")
+
+KERNEL = rs.Gaussian(length_scale=1.0)
+
+
+@pytest.fixture
+def rows(rng: np.random.Generator) -> tuple[Any, Any, Any]:
+    X = rng.uniform(-2, 2, (150, 1))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(150)
+    return X, y, rng.uniform(-2, 2, (20, 1))
+
+
+def process(**choices: Any) -> rs.GaussianProcessRegressor:
+    given: dict[str, Any] = {"n_components": 512, "noise": 0.01, "dtype": "float64"} | choices
+    return rs.GaussianProcessRegressor(KERNEL, random_state=0, progress=False, **given)
+
+
+@pytest.mark.parametrize("name", ["fourier", "nystroem", "grid"])
+def test_it_is_that_of_scikit_learn(rows: Any, name: str) -> None:
+    """With a landmark a row, and with a grid that resolves the kernel, columns have no error."""
+    X, y, new = rows
+    exact = GaussianProcessRegressor(RBF(1.0), alpha=0.01, optimizer=None).fit(X, y)
+    covariance = exact.predict(new, return_cov=True)[1]
+    grid = rs.Grid(modes=(48,), box={"x0": (-2, 2)}, padding=2.5)
+    model = process(features=grid if name == "grid" else name, fit_intercept=False).fit(X, y)
+    mean, found = model.predict(new, return_cov=True)
+    assert found.shape == (20, 20)
+    # Its level is estimated here, 1 there; random columns have an error of 1/√R.
+    near = 2 / np.sqrt(512) if name == "fourier" else 1e-4
+    np.testing.assert_array_equal(mean, model.predict(new))
+    unit = found / model.signal_variance_
+    assert np.abs(unit - covariance).max() < near * np.abs(covariance).max() + 1e-6
+    np.testing.assert_allclose(found, found.T, rtol=1e-12, atol=1e-15)
+
+
+def test_its_diagonal_is_the_deviation_in_every_container(rows: Any) -> None:
+    X, y, new = rows
+    model = process().fit(xr.Dataset({"x": ("row", X[:, 0]), "y": ("row", y)}), "y")
+    frame = pd.DataFrame({"other": 0.0, "x": new[:, 0]})
+    containers = [
+        frame,
+        new,
+        da.from_array(new, chunks=(7, 1)),
+        xr.Dataset({"x": (("i", "j"), new.reshape(4, 5))}),
+    ]
+    first = model.predict(new, return_cov=True)[1]
+    for noise in (False, True):
+        _, std = model.predict(frame, return_std=True, noise=noise)
+        for each in containers:
+            _, found = model.predict(each, return_cov=True, noise=noise)
+            np.testing.assert_allclose(np.diag(found), std**2, rtol=1e-9)
+            assert np.allclose(found - np.diag(np.diag(found)), first - np.diag(np.diag(first)))
+
+
+def test_draws_have_it(rows: Any) -> None:
+    """20,000 draws: an entry has a standard error of at most √(2/20,000) of the deviations."""
+    X, y, new = rows
+    model = process(features="nystroem").fit(X, y)
+    mean, found = model.predict(new, return_cov=True)
+    drawn = model.sample_y(new, 20_000) - mean[:, None]
+    std = np.sqrt(np.diag(found))
+    error = np.abs(drawn @ drawn.T / 20_000 - found) / np.outer(std, std)
+    assert error.max() < 5 * np.sqrt(2 / 20_000)
+
+
+def test_several_targets_stand_last_as_in_scikit_learn(rows: Any) -> None:
+    X, y, new = rows
+    both = process().fit(X, np.column_stack([y, 2 * y]))
+    _, found = both.predict(new, return_cov=True, noise=True)
+    assert found.shape == (20, 20, 2)
+    np.testing.assert_allclose(found[..., 1], 4 * found[..., 0], rtol=1e-6)
+    one = process().fit(X, y).predict(new, return_cov=True, noise=True)[1]
+    np.testing.assert_allclose(found[..., 0], one, rtol=1e-6)
+
+
+@pytest.mark.parametrize("features", ["auto", "grid"])
+def test_a_missing_row_has_none(rows: Any, features: str) -> None:
+    X, y, new = rows
+    model = process(features=features, missing_rows="drop").fit(X, y)
+    new = new.copy()
+    new[3] = np.nan
+    mean, found = model.predict(new, return_cov=True)
+    there = np.isfinite(new[:, 0])
+    assert np.isnan(mean[3])
+    assert np.isnan(found[3]).all()
+    assert np.isnan(found[:, 3]).all()
+    assert np.isfinite(found[np.ix_(there, there)]).all()
+
+
+def test_what_cannot_be_had_is_refused(rows: Any) -> None:
+    X, y, new = rows
+    model = process().fit(X, y)
+    with pytest.raises(RuntimeError, match="At most one of them"):
+        model.predict(new, return_std=True, return_cov=True)
+    model.set_params(memory=4096)
+    with pytest.raises(rs.errors.PlanError, match=r"20 rows needs .*KiB.*sample_y"):
+        model.predict(new, return_cov=True)
+    cells = process(features=rs.Cells(16, 2, 2)).fit(X, y)
+    with pytest.raises(ValueError, match="mean of several trees"):
+        cells.predict(new, return_cov=True)
