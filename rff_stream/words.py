@@ -1,11 +1,22 @@
-"""Numbers formatted for people, and URLs without user, password and query."""
+"""Numbers and names formatted for people, and URLs without user, password and query."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 
-__all__ = ["USER", "cause_words", "format_bytes", "format_seconds", "printable", "redacted"]
+__all__ = [
+    "USER",
+    "cause_words",
+    "format_bytes",
+    "format_seconds",
+    "list_names",
+    "printable",
+    "redact",
+    "suggestion",
+]
 
 USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 """What stands before the @ of a URL. A secret may hold a slash, a path an @."""
@@ -37,7 +48,7 @@ def printable(text: str) -> str:
     )
 
 
-def redacted(url: str) -> str:
+def redact(url: str) -> str:
     """A URL without user, password and query."""
     return re.sub(r"\?.*$", "?…", re.sub(f"://{USER}", "://…@", url))
 
@@ -47,7 +58,7 @@ def cause_words(error: BaseException) -> str:
 
     Services answer with codes such as ``ExpiredToken``, which file systems put into a cause.
     """
-    text = redacted(str(getattr(error, "strerror", None) or error))
+    text = redact(str(getattr(error, "strerror", None) or error))
     words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": ")
     seen: BaseException | None = error
     while seen is not None:
@@ -57,3 +68,22 @@ def cause_words(error: BaseException) -> str:
             return f"{words} ({code})"
         seen = seen.__cause__ or seen.__context__
     return words
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """' Did you mean "t"?' or the names there are."""
+    known = [str(other) for other in known]
+    close = [each for each in get_close_matches(str(name), known, n=3) if each != str(name)]
+    if close:
+        return f"Did you mean {list_names(close, 'or')}?"
+    return f"There are: {list_names(known)}." if known else "There are none."
+
+
+def list_names(names: Iterable[str], last: str = "and") -> str:
+    """Names in words, at most 12 of them: "a", "b" and "c"."""
+    quoted = [f'"{name}"' for name in names]
+    if len(quoted) > 12:
+        return ", ".join(quoted[:12]) + f", … ({len(quoted)} in all)"
+    if len(quoted) < 2:
+        return "".join(quoted)
+    return ", ".join(quoted[:-1]) + f" {last} {quoted[-1]}"

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 import rff_stream as rs
 from rff_stream.cli import main, values
-from rff_stream.cli.redaction import forget, hide_options, hide_url, redacted
+from rff_stream.cli.redaction import forget, hide_options, hide_url, redact
 from rff_stream.execution import progress
 from rff_stream.sources import HoldOut
 
@@ -550,10 +550,10 @@ def test_what_is_hidden(monkeypatch: Any) -> None:
     hide_url("s3://key:pass%2Fword@bucket/x")
     hide_options({"client_kwargs": {"aws_session_token": "session"}, "secret": "ab", "anon": True})
     text = "from-the-environment pass%2Fword pass/word session ab tcp://u:p@h:1/x?sig=1, y?"
-    assert redacted(text) == "… … … … ab tcp://…@h:1/x?…, y?"
+    assert redact(text) == "… … … … ab tcp://…@h:1/x?…, y?"
     monkeypatch.undo()
     forget()
-    assert redacted("session") == "session"
+    assert redact("session") == "session"
 
 
 # ------------------------------------------------------------------------------- messages

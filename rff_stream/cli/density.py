@@ -12,7 +12,7 @@ import click
 from rff_stream.cli import arguments, objects, prediction_writer, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, number, numbers, show
-from rff_stream.cli.redaction import redacted
+from rff_stream.cli.redaction import redact
 from rff_stream.cli.session import computing
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def density(
     facts["below_error"] = share
     lines.insert(2, ("bandwidth", numbers(scale)))
     lines.insert(4, ("floored", f"{share:.1%} of sampled rows: their density is below its error"))
-    show({"command": "density", "data": redacted(data), **facts}, lines, as_json)
+    show({"command": "density", "data": redact(data), **facts}, lines, as_json)
 
 
 def below_error(made: Any) -> float:
@@ -155,7 +155,7 @@ def novelty(
     )
     facts |= {"threshold": made.offset_, "length_scale": made.length_scale_}
     lines.insert(2, ("threshold", f"{number(made.offset_)}: {contamination:.3g} of the rows below"))
-    show({"command": "novelty", "data": redacted(data), **facts}, lines, as_json)
+    show({"command": "novelty", "data": redact(data), **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream drift data.zarr --by time.year")
@@ -214,7 +214,7 @@ def drift(
     facts = {str(label): as_facts(each) for label, each in found.items()}
     lines = [("bucket", f"{'rows':>12} {'distance':>9} {'by chance':>9} {'p':>7}")]
     lines += [(str(label), as_line(each)) for label, each in found.items()]
-    show({"command": "drift", "data": redacted(data), "buckets": facts}, lines, as_json)
+    show({"command": "drift", "data": redact(data), "buckets": facts}, lines, as_json)
 
 
 def collect_moments(
@@ -323,7 +323,7 @@ def fitted_and_written(
     ]
     for name, place in (("model", model), ("output", output)):
         if place is not None:
-            facts[name] = redacted(place)
+            facts[name] = redact(place)
             lines.append((name, place))
     return facts, lines
 

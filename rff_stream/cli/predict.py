@@ -12,7 +12,7 @@ import click
 from rff_stream.cli import arguments, objects, prediction_writer, summary, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import Line, show
-from rff_stream.cli.redaction import redacted
+from rff_stream.cli.redaction import redact
 from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
@@ -72,9 +72,9 @@ def predict(
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
     facts, lines = summary.of_prediction(loaded, prediction_writer.sizes(found), words)
-    facts |= {"model": redacted(model), "output": redacted(output), "seconds": seconds}
+    facts |= {"model": redact(model), "output": redact(output), "seconds": seconds}
     lines = [*lines, ("output", output)]
-    show({"command": "predict", "data": redacted(data), **facts}, lines, as_json)
+    show({"command": "predict", "data": redact(data), **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream score model.zarr data.zarr")
@@ -103,7 +103,7 @@ def score(
     loaded = objects.load_model(model, machine, selection, selection.storage_options)
     with computing(machine):
         facts, lines = scores(loaded, data, selection, seed)
-    facts = {"command": "score", "data": redacted(data), "model": redacted(model), **facts}
+    facts = {"command": "score", "data": redact(data), "model": redact(model), **facts}
     show(facts, lines, as_json)
 
 

@@ -12,7 +12,7 @@ import click
 from rff_stream.cli import arguments, objects, values
 from rff_stream.cli.arguments import Machine, Selection
 from rff_stream.cli.output import show
-from rff_stream.cli.redaction import redacted
+from rff_stream.cli.redaction import redact
 from rff_stream.cli.session import computing
 from rff_stream.words import format_bytes
 
@@ -60,7 +60,7 @@ def report(
         with replacing(page, overwrite, PAGE) as beside:
             write_report(beside, loaded, test=test, place=model)
     seconds, size = time.monotonic() - started, Path(output).stat().st_size
-    facts: dict[str, Any] = {"command": "report", "model": redacted(model), "output": output}
+    facts: dict[str, Any] = {"command": "report", "model": redact(model), "output": output}
     facts |= {"seconds": seconds, "bytes": size}
     show(facts, [("report", f"{output}, {format_bytes(size)}, in {seconds:.1f} s")], as_json)
 
@@ -72,7 +72,7 @@ def assess_rows(model: Any, data: str, selection: Selection, seed: int) -> Asses
     return assess(
         model,
         objects.open_data(data),
-        place=redacted(data),
+        place=redact(data),
         target=objects.target_of(selection),
         weights=selection.weights,
         dim=selection.dim,

@@ -11,7 +11,7 @@ from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import show
 from rff_stream.cli.predict import model_and_data, model_option, places_argument
-from rff_stream.cli.redaction import redacted
+from rff_stream.cli.redaction import redact
 from rff_stream.cli.session import computing
 
 __all__ = ["update"]
@@ -80,8 +80,8 @@ def update(
     lines += [("time", f"{seconds:.1f} s")]
     facts = {
         "command": "update",
-        "model": redacted(model),
-        "data": redacted(data),
+        "model": redact(model),
+        "data": redact(data),
         "added": added,
         "n_rows_added": rows,
         "n_rows": total,

@@ -15,8 +15,9 @@ from rff_stream.sources.columns import Found, align
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.values import KindError, is_from, is_sparse, suggestion, unknown_container
+from rff_stream.sources.values import KindError, is_from, is_sparse, unknown_container
 from rff_stream.sources.variable import Variable, variable_of
+from rff_stream.words import suggestion
 
 __all__ = ["numbered", "open_container", "target_names"]
 

@@ -30,11 +30,10 @@ from rff_stream.sources.values import (
     NamedLabels,
     Numbers,
     as_numbers,
-    listed,
-    suggestion,
     units_of_time,
 )
 from rff_stream.sources.variable import Variable
+from rff_stream.words import list_names, suggestion
 
 __all__ = [
     "Draft",
@@ -332,7 +331,7 @@ class Draft:
         self.fits(variable)
         picks = self.picks(found)
         if not at and len(picks) != 1:
-            extra = listed(extra_dims(variable, self.dims))
+            extra = list_names(extra_dims(variable, self.dims))
             raise DataError(
                 f"{found.name!r} is used as {role}, but has the dimensions {extra} besides the "
                 f"sample dimensions {self.dims}. A {role} is one value a row; select one place "
@@ -351,8 +350,8 @@ class Draft:
         if any(len(pick) != len(extra) for pick in found.picks):
             raise DataError(
                 f"{found.name!r} names {len(found.picks[0])} of its dimensions, but "
-                f"{len(extra)} are no sample dimensions ({listed(extra) or 'none'}; rows are "
-                f"counted along {listed(self.dims)}). Name a place for each of them, or none."
+                f"{len(extra)} are no sample dimensions ({list_names(extra) or 'none'}; rows are "
+                f"counted along {list_names(self.dims)}). Name a place for each of them, or none."
             )
         return found.picks
 

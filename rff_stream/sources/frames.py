@@ -12,8 +12,9 @@ from rff_stream.sources.columns import Found, align
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
-from rff_stream.sources.values import check_index, column_values, is_from, listed
+from rff_stream.sources.values import check_index, column_values, is_from
 from rff_stream.sources.variable import Variable, variable_of
+from rff_stream.words import list_names
 
 if TYPE_CHECKING:
     import pandas
@@ -70,7 +71,7 @@ def text_names(frame: Any) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(
-            f"The DataFrame has several columns named {listed(twice)}. Columns are found by "
+            f"The DataFrame has several columns named {list_names(twice)}. Columns are found by "
             f"name, so each has its own. Rename them."
         )
     return names

@@ -22,8 +22,9 @@ from rff_stream.sources.grid import GridSource
 from rff_stream.sources.identity import content_of, stamps_of
 from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Selection, Source
 from rff_stream.sources.trace import Traced
-from rff_stream.sources.values import as_text, listed
+from rff_stream.sources.values import as_text
 from rff_stream.sources.variable import Variable
+from rff_stream.words import list_names
 
 __all__ = [
     "Growth",
@@ -116,9 +117,9 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
             )
         if known.keys() != record["variables"].keys():
             raise DataError(
-                f"The data are read as {listed(sorted(known))}, but were counted as "
-                f"{listed(sorted(record['variables']))}. Give the inputs, conditions and weights "
-                "of the fit."
+                f"The data are read as {list_names(sorted(known))}, but were counted as "
+                f"{list_names(sorted(record['variables']))}. Give the inputs, conditions "
+                "and weights of the fit."
             )
         for name, variable in known.items():
             last = i == len(records) - 1

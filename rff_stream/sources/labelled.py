@@ -23,8 +23,9 @@ from rff_stream.sources.grid import GridSource, Wrap
 from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.values import is_from, listed, suggestion
+from rff_stream.sources.values import is_from
 from rff_stream.sources.variable import Variable, regular_bounds, variable_of
+from rff_stream.words import list_names, suggestion
 
 if TYPE_CHECKING:
     import xarray
@@ -111,8 +112,8 @@ class Labelled:
         extra = [dim for dim in variable.dims if dim in places]
         if len(extra) != len(places):
             raise DataError(
-                f"{name!r} names {listed(places)}, but {base!r} has the dimensions "
-                f"{listed(variable.dims)}. Name dimensions that it has."
+                f"{name!r} names {list_names(places)}, but {base!r} has the dimensions "
+                f"{list_names(variable.dims)}. Name dimensions that it has."
             )
         pick = []
         for dim in extra:
@@ -210,8 +211,8 @@ class Labelled:
         left = [self.find(name) for name in names if name not in used]
         if not left:
             raise DataError(
-                f"There are no inputs left: the data variables ({listed(names) or 'none'}) are all "
-                f"target or weight. Name the inputs, coordinates included: inputs=[…]."
+                f"There are no inputs left: the data variables ({list_names(names) or 'none'}) are "
+                f"all target or weight. Name the inputs, coordinates included: inputs=[…]."
             )
         return left
 

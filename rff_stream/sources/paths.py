@@ -12,7 +12,7 @@ from rff_stream.sources import zarr
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.values import is_from, missing_extra, needed_package
-from rff_stream.words import redacted
+from rff_stream.words import redact
 
 __all__ = ["netcdf", "open_container"]
 
@@ -135,7 +135,7 @@ def session_store(X: Any) -> Any:
 
 def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> Any:
     """The pyarrow Dataset of a file, a folder or the files of a pattern."""
-    needed_package("pyarrow", "dataframe", f"{redacted(path)} holds {kind}")
+    needed_package("pyarrow", "dataframe", f"{redact(path)} holds {kind}")
     import pyarrow.dataset as ds
 
     if "://" in path:
@@ -155,13 +155,13 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
     places: Any = sorted(files.glob(inside)) if pattern else inside
     if not places or (not pattern and not files.exists(inside)):
         raise DataError(
-            f"{redacted(path)} does not exist. X is an array, a table, or the path of data. "
+            f"{redact(path)} does not exist. X is an array, a table, or the path of data. "
             f"Look at the path; it counts from {Path.cwd()}."
         )
     try:
         return ds.dataset(places, format=kind, filesystem=system, partitioning="hive")
     except (OSError, ValueError) as cause:
         raise DataError(
-            f"{redacted(path)} cannot be opened as {kind}: {type(cause).__name__}: {cause}. Every "
+            f"{redact(path)} cannot be opened as {kind}: {type(cause).__name__}: {cause}. Every "
             f"file must be whole and have the same columns."
         ) from cause

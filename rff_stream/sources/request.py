@@ -14,7 +14,8 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.protocol import Columns
-from rff_stream.sources.values import Convert, Days, Labels, Numbers, listed
+from rff_stream.sources.values import Convert, Days, Labels, Numbers
+from rff_stream.words import list_names
 
 __all__ = ["HoldOut", "Where", "comparison"]
 
@@ -87,7 +88,9 @@ def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[An
         The operator is not known, or the value is no number or no time.
     """
     if op not in OPERATORS:
-        raise DataError(f"where {name!r} {op!r}: the operator is one of {listed(OPERATORS, 'or')}.")
+        raise DataError(
+            f"where {name!r} {op!r}: the operator is one of {list_names(OPERATORS, 'or')}."
+        )
     try:
         Comparison(name, op, value, Numbers())(np.zeros(1, dtype))
     except (TypeError, ValueError) as cause:

@@ -22,8 +22,8 @@ from rff_stream.sources.grid import GridSource
 from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.values import listed, suggestion
 from rff_stream.sources.variable import Variable, variable_of
+from rff_stream.words import list_names, suggestion
 
 __all__ = ["Table"]
 
@@ -45,7 +45,7 @@ def stored_column(key: str, array: Any, request: Request, name: str) -> Variable
     packed = [attribute for attribute in CF_ATTRIBUTES if attribute in array.attrs]
     if packed:
         raise DataError(
-            f"{name}: array {key!r} has the attributes {listed(packed)} but no names of "
+            f"{name}: array {key!r} has the attributes {list_names(packed)} but no names of "
             f"dimensions. Packed values are decoded by xarray, which needs the names; write "
             f"them (dimension_names, or _ARRAY_DIMENSIONS in Zarr v2), or unpacked values."
         )
@@ -206,7 +206,7 @@ class Table:
         found = [self.whole(name) for name in self.names if name not in used]
         if not found:
             raise DataError(
-                f"There are no inputs left in {self.what}: {listed(self.names)} are target or "
+                f"There are no inputs left in {self.what}: {list_names(self.names)} are target or "
                 f"weight. A model needs at least one other column."
             )
         return found

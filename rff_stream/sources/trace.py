@@ -17,7 +17,8 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from, listed, regular_edges
+from rff_stream.sources.values import is_from, regular_edges
+from rff_stream.words import list_names
 
 
 def layers(data: Any) -> Iterator[Any]:
@@ -55,8 +56,8 @@ def held_name(layer: Any) -> str | None:
         kind = type(layer)
         raise DataError(
             f"xarray {xarray.__version__} holds an array in a {kind.__module__}.{kind.__name__} "
-            f"that has none of the attributes {listed(HELD)}. They lead to the Zarr array, whose "
-            f"chunks are checked as they are read. Use an older xarray, or a newer rff_stream."
+            f"that has none of the attributes {list_names(HELD)}. They lead to the Zarr array, "
+            f"whose chunks are checked as they are read. Use an older xarray or a newer rff_stream."
         )
     return name
 

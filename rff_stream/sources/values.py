@@ -7,9 +7,7 @@ mean the same; what cannot be a number is refused before anything is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.words import redacted
+from rff_stream.words import redact
 
 if TYPE_CHECKING:
     import pandas
@@ -30,10 +28,8 @@ __all__ = [
     "check_index",
     "is_masked",
     "is_sparse",
-    "listed",
     "needed_package",
     "plain_array",
-    "suggestion",
 ]
 
 EPOCH = "days since 1970-01-01"
@@ -379,7 +375,7 @@ def missing_extra(path: str, cause: ImportError) -> DataError:
     """The error of a URL whose file system is not installed, with the line that installs it."""
     extra = next((extra for name, extra in EXTRAS.items() if name in str(cause)), "all")
     return DataError(
-        f"{redacted(path)} is on a file system whose package is not installed ({cause}). It comes "
+        f"{redact(path)} is on a file system whose package is not installed ({cause}). It comes "
         f"with an extra. Install it: pip install 'rff_stream[{extra}]'."
     )
 
@@ -413,22 +409,3 @@ def is_sparse(values: Any) -> bool:
 def is_masked(values: Any) -> bool:
     """Whether these are values under a mask."""
     return isinstance(values, np.ma.MaskedArray)
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """' Did you mean "t"?' or the names there are."""
-    known = [str(other) for other in known]
-    close = [each for each in get_close_matches(str(name), known, n=3) if each != str(name)]
-    if close:
-        return f"Did you mean {listed(close, 'or')}?"
-    return f"There are: {listed(known)}." if known else "There are none."
-
-
-def listed(names: Iterable[str], last: str = "and") -> str:
-    """Names in words, at most 12 of them: "a", "b" and "c"."""
-    quoted = [f'"{name}"' for name in names]
-    if len(quoted) > 12:
-        return ", ".join(quoted[:12]) + f", … ({len(quoted)} in all)"
-    if len(quoted) < 2:
-        return "".join(quoted)
-    return ", ".join(quoted[:-1]) + f" {last} {quoted[-1]}"

@@ -17,7 +17,7 @@ from rff_stream.sources import arrays, labelled
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import open_table
-from rff_stream.sources.values import listed, missing_extra
+from rff_stream.sources.values import missing_extra
 from rff_stream.sources.zarr_chunks import (
     PICKLED,
     CheckedStore,
@@ -26,7 +26,7 @@ from rff_stream.sources.zarr_chunks import (
     check_array,
     store_name,
 )
-from rff_stream.words import redacted
+from rff_stream.words import list_names, redact
 
 if TYPE_CHECKING:
     import xarray
@@ -100,7 +100,7 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
             remote = FsspecStore.from_url(path, storage_options=options, read_only=True)
         except ImportError as cause:
             raise missing_extra(path, cause) from cause
-        return Place(remote, "", redacted(path))
+        return Place(remote, "", redact(path))
     local = Path(path.removeprefix("file://"))
     if not local.exists():
         raise DataError(
@@ -156,7 +156,7 @@ def arrays_of(group: zarr.Group, place: Place) -> dict[str, Any]:
         ) from cause
     arrays = {name: each for name, each in members.items() if isinstance(each, zarr.Array)}
     if not arrays:
-        groups = listed(sorted(set(members))) or "nothing"
+        groups = list_names(sorted(set(members))) or "nothing"
         raise DataError(
             f"{place.name} is a group without arrays: it holds {groups}. X is a group whose "
             f"arrays are the columns. Give the path of such a group."

@@ -25,7 +25,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from rff_stream.errors import DataError
-from rff_stream.words import cause_words, redacted
+from rff_stream.words import cause_words, redact
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -380,7 +380,7 @@ def store_name(store: Store) -> str:
     root = local_root(store)
     if root is not None:
         return str(root)
-    return redacted(str(store))
+    return redact(str(store))
 
 
 def check_array(array: Any, name: str) -> None:
