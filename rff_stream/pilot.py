@@ -36,7 +36,7 @@ FAR = 2.0**100
 """Length-scale of an input that is left out of a map: divided by it, all values are the same."""
 
 SMALLEST, LARGEST = 1e-140, 1e140
-"""By how much inputs and targets may vary: products of two are numbers of float64."""
+"""Spreads that inputs and targets may have: squares of values are then numbers of float64."""
 
 SMALLEST_WEIGHT = 1e-80
 """Of a row; the largest one is its inverse. Penalties are compared with sums of weights."""

@@ -115,7 +115,7 @@ def test_a_fit_that_was_terminated_goes_on_with_the_same_bits(data: Path, tmp_pa
     assert 0 < rs.MomentStore.open(kept).verify().rows < 600_000
     done = run(*words, **often)
     assert (done.returncode, list(tmp_path.iterdir())) == (0, [model]), done.stderr
-    assert b"goes on from a checkpoint with" in done.stderr
+    assert b"resuming from a checkpoint of" in done.stderr
     whole = CliRunner().invoke(main, [str(word) for word in [*words[:-1], tmp_path / "n.zarr"]])
     assert whole.exit_code == 0
     a, b = rs.load(model), rs.load(tmp_path / "n.zarr")

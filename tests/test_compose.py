@@ -194,7 +194,7 @@ def test_a_fit_goes_on_after_the_scheduler_came_back(cluster: Compose, expected:
     assert "run the fit again" in said
     assert "Traceback" not in said
     again = cluster.job(*FIT, "--model", "/models/scheduler.zarr", *THERE)
-    assert "goes on from a checkpoint with" in again
+    assert "resuming from a checkpoint of" in again
     assert coefficients(cluster.models / "scheduler.zarr") == expected
     assert not (cluster.models / "scheduler.zarr.checkpoint").exists()
 

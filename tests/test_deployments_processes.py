@@ -399,7 +399,7 @@ def test_a_slurm_job_that_was_killed_goes_on(
     assert not there.exists()
     again = job_of(script, slurm)
     assert again.returncode == 0, again.stderr
-    assert "goes on from a checkpoint with" in again.stderr
+    assert "resuming from a checkpoint of" in again.stderr
     assert coefficients(there) == coefficients(here)
     assert not kept.exists()
 

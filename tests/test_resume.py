@@ -195,7 +195,7 @@ def test_the_command_goes_on_after_an_interrupt(stored, often, leaves, tmp_path)
     assert other.exit_code == 4 and 'sums was "float32" and is "float64"' in other.stderr
     run = leaves(0)
     again = fit()
-    assert again.exit_code == 0 and "goes on from a checkpoint with" in again.stderr
+    assert again.exit_code == 0 and "resuming from a checkpoint of" in again.stderr
     assert len(run) < 10 and not (tmp_path / "M.zarr.checkpoint").exists()
     leaves(0)
     assert fit(path=tmp_path / "N.zarr").exit_code == 0

@@ -224,7 +224,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self._now(restore(self._recipe(), stored, chosen=chosen))
 
     def _added(self, store: MomentStore, later: Later) -> Update:
-        """What is new, counted in a store that this estimator is not loaded from nor solved for."""
+        """Add new rows to a store, without loading this estimator from it and without an answer."""
         fitted = unsolved(store.header, store.arrays)
         return ingest(self._recipe(), fitted, store, later)
 

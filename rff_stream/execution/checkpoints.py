@@ -106,7 +106,7 @@ def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
 
 
 class Keeper:
-    """Takes a sum up where an earlier run left it, and writes it down by and by.
+    """Restores a sum from an earlier run, and saves it from time to time.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Keeper:
             total.add(index, Tally(value, seen), level)
             rows += seen
         if rows:
-            logger.warning("goes on from a checkpoint with %s rows", f"{rows:,}")
+            logger.warning("resuming from a checkpoint of %s rows", f"{rows:,}")
         return rows
 
     def offer(self, total: TreeSum[Tally]) -> None:
@@ -155,8 +155,8 @@ class Keeper:
 def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
     """The same sums, of which those that were asked before are not read again.
 
-    A descent asks by what it was answered, so its second run asks what the first one did and
-    is, to the bit, where that was stopped: nothing of its state needs to be kept.
+    What a descent asks depends on earlier answers alone. So a second run repeats the questions
+    of the first and gets the stored answers, to the bit: no other state needs to be kept.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
             checkpoint.keep(question, statistic.pack(answer))
             return answer
         if not told:
-            logger.warning("goes on from passes that an earlier run made")
+            logger.warning("resuming: sums of earlier passes come from the checkpoint")
         told = True
         return statistic.unpack(known)
 

@@ -78,7 +78,7 @@ def check_same(versions: Mapping[str, str | None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A box, the place of its first row in the whole data, and its words."""
+    """A box, and the place of its first row in the whole data."""
 
     box: Box
     start: int

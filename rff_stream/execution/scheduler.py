@@ -75,7 +75,7 @@ class Pass:
         self._has_shared = False
 
     def limit(self, threads: int) -> bool:
-        """Run at most so many leaves at a time; False where that is not ours to say."""
+        """Run at most so many leaves at a time; False where Dask or a cluster decides."""
         mine = self._client is None and _scheduler() in (None, dask.threaded.get)
         if not mine or dask.config.get("pool", None) is not None:
             return False
@@ -264,7 +264,7 @@ _inherited: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _remember_clients() -> None:
-    """Whatever client there is in a child that was just forked, its threads are not."""
+    """Remember the clients that a forked child inherits: their threads are not in it."""
     if "distributed" in sys.modules:
         from distributed import Client
 

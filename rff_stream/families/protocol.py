@@ -43,7 +43,7 @@ class Draft:
     ----------
     features : FeatureMap
     row : AugmentedRow
-        What a row of the sums means.
+        Map, origins, names and units of the columns that are summed.
     scales : mapping of str to array
         What the map was drawn for, ``length_scale`` above all: kept beside it.
     """
@@ -336,7 +336,7 @@ class Family(Protocol):
         ...
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
-        """What a row of the sums means, for a map that is given."""
+        """Map, origins, names and units of the columns that are summed, for a map that is given."""
         ...
 
     def statistic(

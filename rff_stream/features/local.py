@@ -46,7 +46,7 @@ class Cells:
     ----------
     n_components : int
         R, columns of a cell: its landmarks. The cost of a row is 2R² flops a tree and the sums
-        take R²/2 numbers a cell: half the R with twice the cells is cheaper, and blinder.
+        take R²/2 numbers a cell: half the R with twice the cells costs less and sees less.
     n_trees : int
         J. Seams between cells shrink as trees are averaged.
     n_cells : int, optional

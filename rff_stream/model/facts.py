@@ -1,4 +1,4 @@
-"""What a model is: the one description that its repr, its HTML, reports and commands show."""
+"""What a model is: the lines that its HTML, reports and commands show."""
 
 from __future__ import annotations
 

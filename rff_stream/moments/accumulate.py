@@ -1,4 +1,4 @@
-"""Rows in memory -> Moments: the hot loop, and the only file that calls BLAS updates.
+"""Rows in memory -> Moments: the hot loop.
 
 Per batch of 512 rows: map them (one projection, one sweep of cosines), append 1 and
 y − y₀, and add the batch's rank-512 update to one triangle in place. The call releases

@@ -1,4 +1,4 @@
-"""BLAS rank-k updates without the GIL: the only file that calls them."""
+"""The dense BLAS rank-k update without the GIL; that of packed triangles is in features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named columns of equal length: plain Zarr groups and pandas DataFrames."""
+"""Named columns of equal length: what tables of pandas, Arrow and plain Zarr groups share."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def replace_array(data: Any, array: Any) -> Any:
         return array
     found = copy.copy(data)
     name = held_name(data)
-    assert name is not None, "rechecked() found the array below this layer"
+    assert name is not None, "recheck() found the array below this layer"
     setattr(found, name, replace_array(getattr(data, name), array))
     return found
 

@@ -38,7 +38,8 @@ class Statistic(Protocol):
     """What to add up: a frozen value that every process of a cluster gets a copy of.
 
     ``statistic.start().result()`` is the zero. To keep values of another kind than moments in
-    a checkpoint, a statistic also has a codec: see :class:`~rff_stream.statistics.codec.Codec`.
+    a checkpoint, a statistic also has ``pack`` and ``unpack``: see
+    :class:`~rff_stream.statistics.packing.PackingStatistic`.
     """
 
     def start(self) -> Sink:

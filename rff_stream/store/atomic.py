@@ -71,7 +71,7 @@ def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
     ------
     ModelError
         Where the place is taken, at the start or when the block has ended, or cannot be
-        written. What is there is then as it was.
+        written. What is there is unchanged.
     """
     check_posix(target)
     parent, name = os.path.split(target)
@@ -120,7 +120,7 @@ def exists(place: str) -> ModelError:
 
 
 def recover(target: str) -> bool:
-    """Give the old one its name back, where a writer was killed between its two renames."""
+    """Rename the old folder back, where a writer was killed between its two renames."""
     parent, name = os.path.split(target)
     if os.path.lexists(target):
         return False
@@ -167,7 +167,7 @@ def _put_folder(own: str, target: str, overwrite: bool, kind: Kind) -> None:
 
 
 def _put_file(own: str, target: str, overwrite: bool, kind: Kind) -> None:
-    """Take a name that is free, for nobody else can; or replace a file of the same kind."""
+    """Create the file where its name is free; else replace a file of the same kind."""
     created = False
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -183,7 +183,7 @@ def _put_file(own: str, target: str, overwrite: bool, kind: Kind) -> None:
 
 
 def _exchange(own: str, target: str, kind: Kind) -> None:
-    """Exchange two folders; what turns out to be no own one gets its name back."""
+    """Exchange two folders; undone where the old one is not of this kind."""
     if _renameat2(own, target):
         if not kind.is_own(own):
             _renameat2(own, target)

@@ -46,7 +46,7 @@ class Log:
     Notes
     -----
     ``head`` is the sha256 of the last entry, and so of the whole history. A store whose last
-    entries were taken away is the store of an earlier day: only who kept the head can tell.
+    entries were taken away looks like an older, valid one: only who kept its ``head`` can tell.
     """
 
     def __init__(self, files: Files, root: bytes) -> None:
@@ -139,7 +139,7 @@ class Log:
         return found
 
     def commit(self, build: Callable[[State], dict[str, Any] | None]) -> Entry | None:
-        """Add the entry that ``build`` makes of the state; whoever is first, nothing is lost.
+        """Add the entry that ``build`` makes of the state; again, where another writer was first.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class Log:
         with held as free:
             if self.last >= 0:
                 self._check_own(entry, files, free)
-            # An answer that was lost on its way leaves our own bytes there.
+            # Where the reply to our create was lost, the file holds our own bytes.
             if not files.create(name, data) and files.find(name, MAX_JSON) != data:
                 return False
             if self.last >= 0:
