@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -52,7 +53,7 @@ CENTRES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290), (0.01, 0.99, 4.653))
 """Two quantiles and how many σ of a normal law lie between: the first two that differ count."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Pilot:
     """Pilot rows and their weighted statistics.
 
@@ -81,7 +82,7 @@ class Pilot:
             if not SMALLEST_WEIGHT < weight < 1 / SMALLEST_WEIGHT:
                 raise _out_of_range(f"A row has weight {weight:.3g}", "weights")
 
-    @property
+    @cached_property
     def origin(self) -> Float64:
         """Weighted mean of the inputs (d,); the median of one with far outliers."""
         mean = np.average(self.x, axis=0, weights=self.w)
@@ -89,7 +90,7 @@ class Pilot:
             mean[j] = weighted_median(self.x[:, j], self.w)
         return np.asarray(mean)
 
-    @property
+    @cached_property
     def scale(self) -> Float64:
         """Scale of the inputs (d,), which "median", "evidence" and "ard" divide them by.
 
@@ -103,14 +104,14 @@ class Pilot:
         """Which inputs (d,) have one value in all rows, of two rows or more."""
         return np.asarray((self.x == self.x[:1]).all(axis=0) & (len(self.x) > 1))
 
-    @property
+    @cached_property
     def has_outliers(self) -> Array:
         """Which inputs (d,) have a standard deviation that a few far values make."""
         if len(self.x) < ROBUST_ROWS:
             return np.zeros(self.x.shape[1], bool)
         return np.asarray(_deviation(self.x, self.w) > DISAGREE * self.robust_scale)
 
-    @property
+    @cached_property
     def robust_scale(self) -> Float64:
         """Interquartile range over 1.349 (d,): σ of a normal law, whatever a few rows hold.
 
