@@ -213,12 +213,14 @@ class Profile:
         """σₙ² (T,) that maximises log p at α."""
         return self.objective(alpha) / self.freedom
 
-    def log_evidence(self, alpha: Float64, noise: Float64) -> Float64:
-        """Log p (T,); +∞ for a constant target without noise."""
+    def log_evidence(self, alpha: Float64, noise: Float64 | None = None) -> Float64:
+        """Log p (T,), σₙ² at its maximum where it is not given; +∞ without noise."""
+        objective = self.objective(alpha)
+        noise = objective / self.freedom if noise is None else noise
         log_det = np.log1p(np.maximum(self.eigenvalues, 0.0) / alpha).sum(axis=0)
         known = noise > 0
         safe = np.where(known, noise, 1.0)
-        fit = self.freedom * np.log(safe) + self.objective(alpha) / safe
+        fit = self.freedom * np.log(safe) + objective / safe
         return np.where(known, -0.5 * (self.constant + log_det + fit), np.inf)
 
     def slope(self, alpha: Float64) -> Float64:
@@ -258,7 +260,7 @@ def best_alpha(profile: Profile, largest: float, eta: float, shared: bool) -> Fl
 
     def value(log_alpha: float) -> Float64:
         alpha = np.exp(log_alpha) * ones
-        return joined(np.where(varies, profile.log_evidence(alpha, profile.noise(alpha)), 0.0))
+        return joined(np.where(varies, profile.log_evidence(alpha), 0.0))
 
     best = np.argmax([value(log_alpha) for log_alpha in grid], axis=0)
     high, low = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, GRID - 1)]

@@ -12,10 +12,12 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
 from rff_stream.answers.floor import largest_eigenvalue
 from rff_stream.answers.gaps import FEWEST_ROWS, MOST_ROWS, GapTest, gap_test
+from rff_stream.answers.row_space import RowSpace
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
+from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import Pilot
 
 __all__ = ["Foresight", "safe_alpha", "safe_evidence"]
@@ -71,7 +73,9 @@ class Foresight:
                 alpha = evidence(moments).alpha
         return bool(np.min(alpha) < FLOOR_A_ROW * weight)
 
-    def safe(self, features: FeatureMap, found: Evidence) -> Evidence:
+    def safe(
+        self, features: FeatureMap, found: Evidence, kernel: Float64 | None = None
+    ) -> Evidence:
         """The evidence's answer, or one of a larger α where held-out blocks show that it explodes.
 
         A NumericalWarning gives both penalties and the errors in the blocks.
@@ -81,8 +85,9 @@ class Foresight:
         largest = largest_eigenvalue(found.spectrum.eigenvalues)
         system = found.spectrum.system
         alpha = self.safe_alpha(
-            features, system.root_prior**2, found.alpha, system.weight, largest, system.targets
-        )
+            features, system.root_prior**2, found.alpha, system.weight, largest, system.targets,
+            kernel,
+        )  # fmt: skip
         return found if (alpha == found.alpha).all() else evidence_at(found.spectrum, alpha)
 
     def safe_alpha(
@@ -93,6 +98,7 @@ class Foresight:
         weight: float,
         largest: float,
         targets: tuple[str, ...],
+        kernel: Float64 | None = None,
     ) -> Float64:
         """Penalties (T,), larger where held-out blocks show that predictions would explode.
 
@@ -109,11 +115,13 @@ class Foresight:
             No larger penalty is tried.
         targets : tuple of str
             Names for warnings.
+        kernel : (m, m) float64, optional
+            K of these rows, centred, where it is known.
         """
         if len(self.x) < FEWEST_ROWS:
             return alpha
         tests = gap_test(
-            features(self.x),
+            features(self.x) if kernel is None else np.empty((len(self.x), 0)),
             (self.x - self.origin) / self.scale,
             self.y,
             self.w,
@@ -121,6 +129,7 @@ class Foresight:
             alpha,
             weight,
             largest=largest,
+            kernel=kernel,
         )
         for test, name in zip(tests, targets, strict=True):
             _warn(test, name)
@@ -135,7 +144,14 @@ def safe_evidence(
     The blocks are of the moments' own sample of rows: nothing is read for them.
     """
     found, seen = evidence(moments, fit_intercept=fit_intercept), _sampled(moments)
-    return found if seen is None else seen.safe(features, found)
+    if seen is None:
+        return found
+    solved, kept = found.spectrum, kept_rows(moments)
+    if fit_intercept and kept and isinstance(solved, RowSpace) and len(seen.x) == len(kept.x):
+        w = np.ones(len(kept.x)) if kept.w is None else kept.w  # the sample has all rows
+        seen = Foresight(kept.x, kept.y, w, seen.origin, seen.scale)
+        return seen.safe(features, found, solved.kernel)
+    return seen.safe(features, found)
 
 
 def safe_alpha(

@@ -115,6 +115,7 @@ def gap_test(
     weight: float,
     *,
     largest: float,
+    kernel: Float64 | None = None,
 ) -> tuple[GapTest, ...]:
     """Test a penalty of each target on blocks of rows that are left out of the fit.
 
@@ -134,6 +135,8 @@ def gap_test(
         what explodes is what the columns cannot represent, and that adds up.
     largest : float
         No larger penalty is tried, such as the largest eigenvalue of the fit.
+    kernel : (m, m) float64, optional
+        BBᵀ of the centred rows B = √(w s)(z − z̄), where it is known; Z is then not looked at.
 
     Returns
     -------
@@ -152,7 +155,11 @@ def gap_test(
     Dubrule 1983 (cross-validation of kriging without fitting again); Ginsbourger & Schärer 2021
     (blocks).
     """
-    blocks = _Blocks.of(Z, np.asarray(y, np.float64), w, prior, float(np.min(alpha)))
+    least, y, w = float(np.min(alpha)), np.asarray(y, np.float64), np.asarray(w, np.float64)
+    if kernel is None:
+        blocks = _Blocks.of(Z, y, w, prior, least)
+    else:
+        blocks = _Blocks.of_kernel(kernel, y, w, least)
     x = np.asarray(x, np.float64)
     sizes = [*((levels, 0, worse) for levels, worse in WORSE.items()), (*LARGE, np.inf)]
     cuts = [(block_of_rows(x, levels, seed), worse) for levels, seed, worse in sizes]
@@ -232,7 +239,7 @@ class _Blocks:
     P_oo⁻¹(PỸ)_o: exact, and no model is fitted again.
     """
 
-    rows: Array  # B (m, R)
+    rows: Array  # B (m, R); empty where they are not needed
     y: Float64  # Ỹ (m, T)
     root: Float64  # u (m,)
     gram: Array  # BBᵀ + cuuᵀ (m, m), any c > 0 does; or BᵀB (R, R) where m > R
@@ -243,33 +250,37 @@ class _Blocks:
         few = len(Z) <= Z.shape[1]
         if few and Z.dtype == np.float32:
             found = cls._of(Z, y, w, prior, np.dtype(np.float32))
-            if alpha >= max(SAFE_SINGLE * found.rounding, found.least_alpha):
+            if found.serves(alpha):
                 return found
         return cls._of(Z, y, w, prior, np.dtype(np.float64))
 
     @classmethod
+    def of_kernel(cls, kernel: Float64, y: Float64, w: Array, alpha: float) -> _Blocks:
+        """The same from BBᵀ (m, m)."""
+        root = np.sqrt(w)
+        for dtype in (np.float32, np.float64):
+            gram = _with_mean(kernel.astype(dtype), root)
+            found = cls(np.empty((len(y), 0)), y * root[:, None], root, gram)
+            if found.serves(alpha):
+                break
+        return found
+
+    @classmethod
     def _of(cls, Z: Array, y: Float64, w: Array, prior: Array, dtype: np.dtype[Any]) -> _Blocks:
-        w = np.asarray(w, np.float64)
         root = np.sqrt(w)
         # In place: each further array of this size takes its pages anew.
         rows = np.multiply(Z, np.sqrt(prior), dtype=dtype)
         rows -= w.astype(dtype) @ rows / w.sum()
         if (root != 1).any():
             rows *= root[:, None]
-        if len(rows) > rows.shape[1]:
-            gram = rows.T @ rows
-        else:
-            gram = rows @ rows.T
-            # The mean's own direction, which centring left without a size.
-            size = float(np.trace(gram)) / float(root @ root) ** 2
-            (ger,) = blas.get_blas_funcs(("ger",), (gram,))
-            ger(size, root, root, a=gram.T, overwrite_a=1)
+        few = len(rows) <= rows.shape[1]
+        gram = _with_mean(rows @ rows.T, root) if few else rows.T @ rows
         return cls(rows, y * root[:, None], root, gram)
 
-    @property
-    def rounding(self) -> float:
-        """What the precision of the Gram matrix leaves of it, by its Frobenius norm."""
-        return float(np.finfo(self.gram.dtype).eps * linalg.norm(self.gram))
+    def serves(self, alpha: float) -> bool:
+        """Whether the precision of the Gram matrix is enough for this penalty, by its size."""
+        rounding = np.finfo(self.gram.dtype).eps * linalg.norm(self.gram)
+        return bool(alpha >= max(SAFE_SINGLE * rounding, self.least_alpha))
 
     @property
     def least_alpha(self) -> float:
@@ -332,6 +343,14 @@ class _Fit:
             return np.asarray((some - np.outer(self.mean[out], self.mean[out])).T)
         some = self.matrix[:, out]
         return np.asarray((np.eye(len(out)) - some.T @ some).T)
+
+
+def _with_mean(gram: Array, root: Float64) -> Array:
+    """BBᵀ (m, m), in place, and the mean's own direction, which centring left without a size."""
+    size = float(np.trace(gram)) / float(root @ root) ** 2
+    (ger,) = blas.get_blas_funcs(("ger",), (gram,))
+    ger(size, root, root, a=gram.T, overwrite_a=1)
+    return gram
 
 
 def _exact_product(matrix: Array, columns: Float64) -> Float64:

@@ -34,11 +34,14 @@ class RowSpace(Decomposition):
         B.
     moments : Moments
         Of the same rows, for eigenvectors of G.
+    kernel : (n, n) float64
+        K.
     """
 
     form: Tridiagonal
     rows: Float64
     moments: Moments
+    kernel: Float64
 
     def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
         first, second = self.form.quadratics(alpha)  # of W^½ỹ and K
@@ -62,8 +65,9 @@ def row_space(moments: Moments, *, fit_intercept: bool = True) -> RowSpace | Non
     if found is None:
         return None
     system, rows, kernel = found
+    matrix = kernel.matrix.copy()
     form = tridiagonal(kernel)
-    return RowSpace(form.eigenvalues, system, form, rows, moments)
+    return RowSpace(form.eigenvalues, system, form, rows, moments, matrix)
 
 
 def ridge_of_rows(
@@ -107,9 +111,11 @@ def _systems(moments: Moments, fit_intercept: bool) -> tuple[System, Float64, Sy
     Z = np.asarray(kept.features(kept.x), np.float64)
     mean_z = share @ Z
     mean_y = row.target_origin * float(fit_intercept) + share @ (kept.y - row.target_origin)
-    rows, targets = Z - mean_z, kept.y - mean_y
+    rows, targets = Z, kept.y - mean_y
     root_prior = np.sqrt(row.prior)
-    rows *= root
+    rows -= mean_z
+    if kept.w is not None:
+        rows *= root
     rows *= root_prior
     targets *= root
     scatter = (targets**2).sum(axis=0)

@@ -52,7 +52,7 @@ class Tridiagonal(Decomposition):
             Where T + αI is not positive definite.
         """
         found = np.empty_like(self.rotated)
-        for value in np.unique(alpha):
+        for value in sorted(set(alpha.tolist())):
             chosen = alpha == value
             *_, found[:, chosen], info = lapack.dptsv(
                 self.diagonal + value, self.beside, self.rotated[:, chosen]
