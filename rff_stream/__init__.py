@@ -20,6 +20,7 @@ _HOMES = {
     "Gaussian": "kernels",
     "GaussianProcessRegressor": "estimators",
     "Grid": "features",
+    "Candidates": "features",
     "GridFeatures": "features",
     "HermiteFeatures": "features",
     "HoldOut": "sources",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         load,
     )
     from rff_stream.features import (
+        Candidates,
         Cells,
         FourierFeatures,
         Grid,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from rff_stream.store import MomentStore
 
 __all__ = [
+    "Candidates",
     "Cauchy",
     "Cells",
     "FourierFeatures",

@@ -7,6 +7,7 @@ __all__ = [
     "DataError",
     "ModelError",
     "NumericalWarning",
+    "OutsideGridError",
     "PlanError",
     "RffStreamError",
 ]
@@ -18,6 +19,10 @@ class RffStreamError(Exception):
 
 class DataError(RffStreamError, ValueError):
     """The data are not what they should be: names store, array, chunk and rows."""
+
+
+class OutsideGridError(DataError):
+    """Rows lie beyond the reach of a grid of frequencies."""
 
 
 class ModelError(RffStreamError, ValueError):

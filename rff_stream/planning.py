@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,8 @@ class Plan:
         J and B of a local map, R then the columns of one cell; 0 for a map of the whole space.
     modes : tuple of int
         Of a grid of frequencies, R then all of its columns; () for any other map.
+    members : tuple of Plan
+        Of candidates, one for each map over the same layout: what they take adds up.
     sums, dtype : {"float32", "float64"}
         Of the sums and of the features.
     threads, workers : int
@@ -106,16 +108,21 @@ class Plan:
     n_trees: int = 0
     n_cells: int = 0
     modes: tuple[int, ...] = ()
+    members: tuple[Plan, ...] = ()
 
     @property
     def all_cells(self) -> int:
         """Cells of all trees, each with sums of its own; 0 for a map of the whole space."""
-        return self.n_trees * self.n_cells
+        return self.n_trees * self.n_cells + sum(each.all_cells for each in self.members)
 
     @property
     def counted(self) -> bool:
         """Whether entries are counted in pairs, in place of rank-k updates."""
-        return self.order == 2 and counts(self.n_features, self.n_entries, self.sums)
+        return (
+            not self.members
+            and self.order == 2
+            and counts(self.n_features, self.n_entries, self.sums)
+        )
 
     @property
     def width(self) -> int:
@@ -125,6 +132,8 @@ class Plan:
     @property
     def state_bytes(self) -> int:
         """One packed set of moments of all groups, row samples included."""
+        if self.members:
+            return sum(each.state_bytes for each in self.members)
         one = packed_size(self.width) if self.order == 2 else 33 * self.width
         if self.modes:
             one = self._grid_numbers
@@ -147,9 +156,7 @@ class Plan:
     @property
     def driver_bytes(self) -> int:
         """Moments that wait on the driver for their sibling in the tree, and the pilot's rows."""
-        rows = PILOT_BLOCKS * PILOT_ROWS
-        if self.all_cells:
-            rows = max(rows, pilot_rows(self.n_cells, self.n_features))
+        rows = max(each._pilot_rows for each in (self, *self.members))
         columns = self.n_inputs + self.n_targets + 1
         pilot = PILOT_COPIES * 8 * min(rows, self.n_rows) * columns
         waiting = math.ceil(math.log2(self.layout.n_segments + 1)) + 2
@@ -165,6 +172,8 @@ class Plan:
     @property
     def solve_bytes(self) -> int:
         """Three R×R in float64 (order 1 needs none); one for each cell beside the sums."""
+        if self.members:
+            return sum(each.solve_bytes for each in self.members)
         if self.all_cells:
             kept = self.all_cells * cell_bytes(self.n_features, self.n_inputs, self.dtype)
             rotations = 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
@@ -182,6 +191,8 @@ class Plan:
     @property
     def flops(self) -> float:
         """Useful flops of the rank-k updates, or of the entries counted."""
+        if self.members:
+            return sum(each.flops for each in self.members)
         if self.modes:  # spreading of the transforms
             return (
                 float(self.n_rows)
@@ -247,6 +258,12 @@ class Plan:
         return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
+    def _pilot_rows(self) -> int:
+        """Most rows of the pilot."""
+        fewest = PILOT_BLOCKS * PILOT_ROWS
+        return max(fewest, pilot_rows(self.n_cells, self.n_features)) if self.n_cells else fewest
+
+    @property
     def _added_by_driver(self) -> bool:
         """Whether no task adds sums: each leaf is a segment, in threads of this process."""
         return bool(self.all_cells) and self.workers == 1 and self.layout.segment_leaves == 1
@@ -254,6 +271,8 @@ class Plan:
     @property
     def _solve_seconds(self) -> float:
         """Eigenvalues of the whole matrix, or of that of every cell."""
+        if self.members:
+            return sum(each._solve_seconds for each in self.members)
         if self.order != 2:
             return 0.0
         if self.modes:
@@ -264,6 +283,8 @@ class Plan:
     @property
     def _row_seconds(self) -> float:
         """CPU seconds of one row."""
+        if self.members:
+            return sum(each._row_seconds for each in self.members)
         if self.all_cells:
             value = _VALUE_SECONDS[self.dtype] + 2 * (self.n_inputs + 2) / _SYRK_FLOPS["float64"]
             products = 2 * self.width**2 / _SYRK_FLOPS[self.sums]
@@ -303,6 +324,9 @@ class Plan:
 
     def _accumulator_bytes(self) -> int:
         """Triangles, one batch of Z or its entries, and the map's scratch."""
+        if self.members:
+            several = (replace(each, threads=self.threads) for each in self.members)
+            return sum(each._accumulator_bytes() for each in several)
         rows = BATCH_ROWS * 3 * 8 * (self.n_inputs + 2)
         if self.all_cells:
             waiting = 8 * waiting_rows(self.n_cells) * (self.n_inputs + self.n_targets + 8)
@@ -326,8 +350,7 @@ class Plan:
         rows = [
             ("rows", f"{self.n_rows:,} × {self.n_inputs} inputs, {self.n_targets} targets"),
             ("features", f"R = {self.n_features}{few}, order {self.order}, sums in {self.sums}"),
-            *self._cell_lines(),
-            *self._grid_lines(),
+            *(line for each in (self, *self.members) for line in each._map_lines()),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
             ("segments", f"{layout.n_segments:,} of {layout.segment_leaves}"),
@@ -344,20 +367,15 @@ class Plan:
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
 
-    def _cell_lines(self) -> list[tuple[str, str]]:
-        """What a local map adds."""
-        if not self.all_cells:
-            return []
-        share = self.n_rows / self.n_cells
-        trees = f"{self.n_trees} trees of {self.n_cells:,}, about {share:,.0f} rows in each"
-        return [("cells", trees)]
-
-    def _grid_lines(self) -> list[tuple[str, str]]:
-        """What a grid of frequencies adds."""
-        if not self.modes:
-            return []
-        sides = " × ".join(str(2 * m + 1) for m in self.modes)
-        return [("grid", f"{sides} frequencies")]
+    def _map_lines(self) -> list[tuple[str, str]]:
+        """What a local map or a grid of frequencies adds."""
+        if self.n_cells:
+            share = self.n_rows / self.n_cells
+            trees = f"{self.n_trees} trees of {self.n_cells:,}, about {share:,.0f} rows in each"
+            return [("cells", f"{trees}, R = {self.n_features}")]
+        if self.modes:
+            return [("grid", f"{' × '.join(str(2 * m + 1) for m in self.modes)} frequencies")]
+        return []
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
         """What many processes add."""
@@ -406,6 +424,7 @@ class PlanRequest:
     n_trees: int = 0
     n_cells: int = 0
     modes: tuple[int, ...] = ()
+    members: tuple[PlanRequest, ...] = ()
 
 
 def plan(
@@ -479,12 +498,15 @@ def plan_for(
     name = np.dtype(request.dtype).name
     if name not in _COSINE:
         raise ValueError(f"dtype={name!r} but features are {' or '.join(map(repr, _COSINE))}.")
-    width, trees = n_features + 1 + t, max(2 * request.n_trees, 1)
-    seconds = row_seconds(width, d, order, precision, name) * trees
-    if request.modes:
-        seconds = GRID_SECONDS
-    fewest = GRID_ROWS if request.modes else LEAF_ROWS_A_CELL * request.n_cells
+    several = request.members or (request,)
+    seconds = sum(_leaf_seconds(each, d, t, order, precision, name) for each in several)
+    fewest = max(GRID_ROWS if each.modes else LEAF_ROWS_A_CELL * each.n_cells for each in several)
     layout = lay_out(source, seconds, seed=seed, fewest_rows=fewest)
+    members = []
+    for each in request.members:
+        own = replace(each, order=order, sums=request.sums, dtype=name, n_groups=request.n_groups)
+        members.append(plan_for(source, own, threads=threads, workers=workers, seed=seed))
+    largest = largest_leaf(source, layout)
     return Plan(
         layout=layout,
         n_rows=rows_of(source),
@@ -497,12 +519,21 @@ def plan_for(
         dtype=name,
         threads=threads,
         workers=workers,
-        largest=largest_leaf(source, layout),
+        largest=largest,
         n_entries=n_features if request.n_entries is None else request.n_entries,
         n_trees=request.n_trees,
         n_cells=request.n_cells,
         modes=request.modes,
+        members=tuple(replace(each, layout=layout, largest=largest) for each in members),
     )
+
+
+def _leaf_seconds(request: PlanRequest, d: int, t: int, order: int, sums: str, dtype: str) -> float:
+    """CPU seconds of a row that layouts are cut by."""
+    if request.modes:
+        return GRID_SECONDS
+    width, trees = request.n_features + 1 + t, max(2 * request.n_trees, 1)
+    return row_seconds(width, d, order, sums, dtype) * trees
 
 
 def row_seconds(width: int, d: int, order: int, sums: str, dtype: str) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +27,8 @@ __all__ = [
     "ProbabilityPredictor",
     "RowFunction",
     "ScorePredictor",
+    "StackedMean",
+    "StackedStd",
 ]
 
 
@@ -273,3 +276,93 @@ class LocalStdPredictor:
     def __call__(self, x: Array) -> Float64:
         """Standard deviations (n, T) of rows (n, d)."""
         return self.posterior.std(x, noise=self.noise)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedMean:
+    """x ↦ Σ v_k f_k(x) (T) of K functions.
+
+    Parameters
+    ----------
+    functions : tuple of K RowFunction
+    weights : (K, T) float64
+        v; they add to 1 for each target.
+    reaches : tuple of K maps or None
+        Of functions that do not reach every row; the others take their weight where they do not.
+    """
+
+    functions: tuple[RowFunction, ...]
+    weights: Float64
+    reaches: tuple[Any, ...]
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return int(self.weights.shape[1])
+
+    def __call__(self, x: Array) -> Float64:
+        """Means (n, T) of rows (n, d)."""
+        return self.blend(x, self.functions)
+
+    def blend(self, x: Array, functions: Sequence[Callable[[Array], Float64]]) -> Float64:
+        """Σ v_k g_k(x) (n, T) of as many other functions."""
+        weights = np.repeat(self.weights[:, None], len(x), axis=1)  # (K, n, T)
+        there = [None if each is None else each.covers(x) for each in self.reaches]
+        for k, rows in enumerate(there):
+            if rows is not None:
+                weights[k, ~rows] = 0.0
+        lost = weights.sum(axis=0) == 0
+        weights[self.reaches.index(None) if None in self.reaches else 0][lost] = 1.0
+        weights /= weights.sum(axis=0)
+        total = np.zeros((len(x), self.width))
+        for own, rows, function in zip(weights, there, functions, strict=True):
+            if rows is None or rows.all():
+                total += own * function(x)
+            elif rows.any():
+                total[rows] += own[rows] * function(x[rows])
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedStd:
+    """x ↦ √((Σ v_k s_k)² + c Σ v_k n_k) (T): as if the errors of all K functions were one.
+
+    Parameters
+    ----------
+    own : tuple of K RowFunction
+        s_k, standard deviations of f.
+    with_noise : tuple of K RowFunction
+        √(s_k² + n_k); none where the noise is not asked for.
+    weights, reaches : as in :class:`StackedMean`
+    factor : (T,) float64
+        c.
+    """
+
+    own: tuple[RowFunction, ...]
+    with_noise: tuple[RowFunction, ...]
+    weights: Float64
+    reaches: tuple[Any, ...]
+    factor: Float64
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return int(self.weights.shape[1])
+
+    def __call__(self, x: Array) -> Float64:
+        """Standard deviations (n, T) of rows (n, d)."""
+        variance, noise = self.variances(x)
+        return np.sqrt(variance + self.factor * noise)
+
+    def variances(self, x: Array) -> tuple[Float64, Float64]:
+        """(Σ v_k s_k)² and Σ v_k n_k (n, T); the latter is 0 where it is not asked for."""
+        mean = StackedMean(self.own, self.weights, self.reaches)
+        pairs = zip(self.own, self.with_noise, strict=False)
+        noises = [functools.partial(_noise_variance, *pair) for pair in pairs]
+        noise = mean.blend(x, noises) if noises else np.zeros((len(x), self.width))
+        return mean(x) ** 2, noise
+
+
+def _noise_variance(own: RowFunction, with_noise: RowFunction, x: Array) -> Float64:
+    """n (n, T) of one function."""
+    return np.asarray(np.maximum(with_noise(x) ** 2 - own(x) ** 2, 0.0))

@@ -92,7 +92,7 @@ n_missing_, plan_
         n_components: int = 2048,
         noise: float | str | Array = "evidence",
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         fit_intercept: bool = True,
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",

@@ -275,6 +275,7 @@ class LossRecipe(RegressionRecipe):
     """Moments of one read, then a descent of the loss."""
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "loss", "max_passes", "tol"})
+    chooses: ClassVar[bool] = False
 
     @property
     def penalty(self) -> Any:

@@ -51,18 +51,21 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
         "evidence" maximises the marginal likelihood; "cv" the error on held-out runs of
         rows, for data correlated along rows; "gcv" only for independent rows.
-    features : str, FeatureMap or mapping, default="auto"
-        "auto" is cosine/sine pairs (phases for an odd R) with orthogonal frequencies where
-        the kernel is isotropic, independent ones elsewhere; "orthogonal", "fourier" (iid) and
-        "phase" ask for one. "local" (or ``Cells(n_components, n_trees, n_cells)``) cuts the
-        data into cells with columns of their own, for functions with structure that R columns
-        of the whole space cannot hold; ``n_components`` is then that of ``Cells``, and
-        length-scales that are not numbers are found on compact windows of rows. "grid" (or
-        ``Grid(modes, periods)``) is for one to three inputs: sums on a grid of frequencies, from
-        which kernel, length-scales and ``alpha`` are found after the read. "hermite",
-        "nystroem", "qmc", "structured" and "binning":
-        see :mod:`rff_stream.features` for which pays when. A map given as a value brings its
-        own R and kernel, and so do columns that choose their own, side by side:
+    features : str, FeatureMap or mapping, default="whole"
+        "whole" is one map of cosine/sine pairs (phases for an odd R) with orthogonal frequencies
+        where the kernel is isotropic, independent ones elsewhere; "orthogonal", "fourier" (iid)
+        and "phase" ask for one. "auto" (or ``Candidates(maps)``) collects that map, "local" and
+        for up to three inputs "grid" in one read; leave-one-out errors of the row sample then
+        choose one of them, or a weighted mean: ``choice_`` says which and why. Length-scales
+        that are not numbers are searched for. "local" (or ``Cells(n_components, n_trees,
+        n_cells)``) cuts the data into cells with columns of their own, for functions with
+        structure that R columns of the whole space cannot hold; ``n_components`` is then that of
+        ``Cells``, and length-scales that are not numbers are found on compact windows of rows.
+        "grid" (or ``Grid(modes, periods)``) is for one to three inputs: sums on a grid of
+        frequencies, from which kernel, length-scales and ``alpha`` are found after the read.
+        "hermite", "nystroem", "qmc", "structured" and "binning": see
+        :mod:`rff_stream.features` for which pays when. A map given as a value brings its own R
+        and kernel, and so do columns that choose their own, side by side:
         ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; others are left out.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding of float32 sums, each one cheap
@@ -99,6 +102,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         The penalty used; at least the rounding in the sums.
     df_ : float or (T,) array
         Effective degrees of freedom: R is enough while df is well below R.
+    choice_ : Choice
+        Candidates with their leave-one-out errors and weights, where features is "auto".
     selection_ : Selection
         Scores of every α, where alpha is "cv" or "gcv".
     length_scale_ : float or (d,) array
@@ -125,7 +130,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         n_components: int = 2048,
         alpha: float | str | Array = "evidence",
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         cv: int = 5,
         refine: int = 0,
         fit_intercept: bool = True,

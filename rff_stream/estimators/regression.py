@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.base import RegressorMixin, clone
@@ -23,7 +23,7 @@ from rff_stream.families.maps import (
     seed_of,
 )
 from rff_stream.families.protocol import RidgeAnswer
-from rff_stream.features import FeatureMap
+from rff_stream.features import Candidates, FeatureMap
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
@@ -51,6 +51,9 @@ class RegressionRecipe(Recipe):
     A subclass answers, and says by ``n_folds`` and ``penalty`` which parameters that allows.
     """
 
+    chooses: ClassVar[bool] = True
+    """Whether "auto" means maps that compete, not one map of the whole space."""
+
     @property
     def penalty(self) -> Any:
         """α as it was asked for."""
@@ -70,6 +73,11 @@ class RegressionRecipe(Recipe):
 
     def open_more(self, fitted: Fitted, data: Data) -> Opened:
         return open_later(self.asked, fitted, data)
+
+    def choice(self, columns: Columns) -> Any:
+        asked: Any = Recipe.choice(self, columns)
+        auto = self.chooses and isinstance(asked, str) and asked == "auto"
+        return Candidates() if auto else asked
 
     def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
         """What the map is drawn by."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rff_stream.families.cells import CellSpace
-from rff_stream.families.grid import GridSpace
+from rff_stream.families import choice
+from rff_stream.families.choice import ChoiceSpace
 from rff_stream.families.protocol import Draft, Family, MapParameters, StoredAnswer, Totals
 from rff_stream.families.whole import LinearAnswer, WholeSpace
 
@@ -26,7 +26,7 @@ __all__ = [
     "family_of",
 ]
 
-FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())
+FAMILIES: tuple[Family, ...] = (ChoiceSpace(), *choice.FAMILIES)
 """Asked in this order; the last takes what no other does."""
 
 

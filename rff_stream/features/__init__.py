@@ -27,6 +27,7 @@ import pkgutil
 
 from rff_stream.features.base import FeatureMap, MapRequest, map_choices, map_class, map_from_spec
 from rff_stream.features.binning import RandomBinningFeatures
+from rff_stream.features.candidates import CandidateFeatures, Candidates
 from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
 from rff_stream.features.fourier import FourierFeatures
@@ -44,6 +45,8 @@ for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no l
 
 __all__ = [
     "ByColumns",
+    "CandidateFeatures",
+    "Candidates",
     "Cells",
     "FeatureMap",
     "FourierFeatures",

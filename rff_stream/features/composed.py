@@ -60,7 +60,7 @@ class _Composed(RowwiseMap):
         return f"<{name} of {len(self.maps)}: {self.n_inputs} inputs to {self.n_components}>"
 
 
-def _parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[FeatureMap, ...]:
+def parts_of(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[FeatureMap, ...]:
     """The maps of a composed spec."""
     try:
         specs = list(plain["parts"])
@@ -103,7 +103,7 @@ class SideBySide(_Composed):
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
-        return super().from_spec({"maps": _parts(plain, arrays)}, {})
+        return super().from_spec({"maps": parts_of(plain, arrays)}, {})
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
@@ -157,7 +157,7 @@ class Then(_Composed):
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
         names = ("first", "second")
-        return super().from_spec(dict(zip(names, _parts(plain, arrays), strict=False)), {})
+        return super().from_spec(dict(zip(names, parts_of(plain, arrays), strict=False)), {})
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
@@ -200,7 +200,7 @@ class ByColumns(_Composed):
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
         own = {name: plain[name] for name in plain.keys() - {"map", "parts"}}
-        return super().from_spec(own | {"maps": _parts(plain, arrays)}, {})
+        return super().from_spec(own | {"maps": parts_of(plain, arrays)}, {})
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""

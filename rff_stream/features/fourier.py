@@ -33,6 +33,7 @@ __all__ = ["FourierFeatures", "Frequencies", "RandomState"]
 
 SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
     "auto": (None, None),
+    "whole": (None, None),
     "orthogonal": (True, "orthogonal"),
     "fourier": (True, "iid"),
     "phase": (False, "iid"),

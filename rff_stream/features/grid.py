@@ -19,7 +19,7 @@ import numpy as np
 from scipy.fft import next_fast_len
 
 from rff_stream._array import Array, Float64, digest
-from rff_stream.errors import DataError
+from rff_stream.errors import OutsideGridError
 from rff_stream.features.base import MAPS, MapRequest
 from rff_stream.kernels import Kernel, length_scale_vector
 
@@ -288,11 +288,11 @@ class GridFeatures:
             Naming the first row beyond the reach of the grid, its input and its value.
         """
         shifted = np.asarray(X, np.float64) - self.centre
-        outside = ~(np.abs(shifted) <= self.reach)
+        outside = ~self._reached(shifted)
         if outside.any():
             row, axis = np.argwhere(outside)[0]
             low, high = self.centre[axis] - self.reach[axis], self.centre[axis] + self.reach[axis]
-            raise DataError(
+            raise OutsideGridError(
                 f"{int(outside.any(axis=1).sum())} row(s) lie outside the box of the frequency "
                 f"grid; the first has {float(X[row, axis])!r} for input {axis}, and the grid was "
                 f"made for {low:.6g} to {high:.6g}. Give the box of all rows, as in "
@@ -300,6 +300,13 @@ class GridFeatures:
             )
         turned = np.remainder(shifted / self.period + 0.5, 1.0) - 0.5
         return np.ascontiguousarray(2 * np.pi * turned.T)
+
+    def covers(self, X: Array) -> Array:
+        """Whether each row of X (n, d) lies within the reach of the grid."""
+        return np.asarray(self._reached(np.asarray(X, np.float64) - self.centre).all(axis=1))
+
+    def _reached(self, shifted: Float64) -> Array:
+        return np.asarray(np.abs(shifted) <= self.reach)
 
     def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Plain JSON and arrays, enough to rebuild the grid."""

@@ -72,8 +72,11 @@ def enough_features(model: Any) -> str:
     most = np.max(getattr(model, "df_", np.nan))
     if np.isnan(most):
         return ""
-    r = model.features_.n_components
-    cells = getattr(model.features_, "n_cells", 0)
+    features = model.features_
+    if hasattr(model, "choice_"):
+        features = features.maps[model.choice_.best]
+    r = features.n_components
+    cells = getattr(features, "n_cells", 0)
     words = "R is enough" if most < 0.8 * r * max(cells, 1) else "more components may do better"
     columns = f"R = {r} in each of {cells} cells" if cells else f"R = {r}"
     return f"{most:.0f} of {columns}: {words}"
@@ -123,6 +126,15 @@ def _features(model: Any) -> Fact:
     features = model.features_
     words = f"R = {features.n_components}, {type(features).__name__}, {features.dtype}"
     return Fact("features", words, {"n_components": features.n_components})
+
+
+def _choice(model: Any) -> Fact:
+    """What was compared after the read, and what was taken."""
+    if not hasattr(model, "choice_"):
+        return Fact("choice", "")
+    choice = model.choice_
+    weights = dict(zip(choice.names, choice.weights.tolist(), strict=True))
+    return Fact("choice", str(choice), {"choice": weights})
 
 
 def _length_scale(model: Any) -> Fact:
@@ -177,8 +189,8 @@ def _map(model: Any) -> Fact:
 
 
 DESCRIPTIONS: tuple[Callable[[Any], Fact], ...] = (
-    _rows, _inputs, _targets, _classes, _kernel, _features, _length_scale, _bandwidth, _alpha, _df,
-    _noise, _threshold, _components, _moments, _map,
+    _rows, _inputs, _targets, _classes, _kernel, _features, _choice, _length_scale, _bandwidth,
+    _alpha, _df, _noise, _threshold, _components, _moments, _map,
 )  # fmt: skip
 """A function for each line, in the order in which they are shown."""
 

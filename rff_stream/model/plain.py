@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.answers.regression_losses import RegressionLoss, regression_loss
 from rff_stream.families import Draft
-from rff_stream.features import Cells, FeatureMap, Grid, map_from_spec
+from rff_stream.features import Candidates, Cells, FeatureMap, Grid, map_from_spec
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.scikit_learn import is_scikit_learn
 from rff_stream.model.fitted import is_names
@@ -90,6 +90,8 @@ def plain_value(value: Any) -> Any:
         return {"loss": value.spec()}
     if isinstance(value, Cells):
         return {"cells": asdict(value)}
+    if isinstance(value, Candidates):
+        return {"candidates": plain_value(value.maps)}
     if isinstance(value, Grid):
         names = [each.name for each in fields(value)]
         return {"grid": {name: plain_value(getattr(value, name)) for name in names}}
@@ -121,6 +123,7 @@ def value_of(plain: Any, features: Any) -> Any:
         "kernel": lambda: kernel_from_spec(content),
         "loss": lambda: regression_loss(content),
         "cells": lambda: Cells(**content),
+        "candidates": lambda: Candidates(value_of(content, features)),
         "grid": lambda: Grid(**{k: value_of(v, features) for k, v in content.items()}),
         "map": lambda: features,
         "holdout": lambda: HoldOut(*content),

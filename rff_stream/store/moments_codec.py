@@ -14,10 +14,17 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
+from rff_stream.moments.candidates import CandidateMoments, rows_of_candidates
 from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.grid import GridMoments, sums_size
 from rff_stream.moments.row_sample import RowSample
-from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
+from rff_stream.store.array_codec import (
+    decode,
+    decode_rows,
+    encode,
+    encode_rows,
+    group_metadata,
+)
 
 __all__ = ["Label"]
 
@@ -49,6 +56,7 @@ DIMS = {
     "cell_counts": ("cell",),
     "cell_powers": ("cell", "power"),
     "cell_sums": ("cell", "packed"),
+    "candidates": ("candidate", "fact"),
     "rows": ("group",),
     "weights": ("group", "power"),
     "sample_sizes": ("group", "size"),
@@ -56,7 +64,8 @@ DIMS = {
     "sample_rows": ("sampled", "sampled_column"),
 }
 """Arrays of a batch. weights: Σw² and Σlog w. sample_sizes: k and m of each group.
-cell_sizes: J, B and cells held of each group."""
+cell_sizes: J, B and cells held of each group. candidates: columns of each map, and whether its
+sums are there, in a folder of their own."""
 
 
 def row_plain(row: AugmentedRow) -> dict[str, Any]:
@@ -116,7 +125,10 @@ def label_key(label: Label) -> tuple[str, Any]:
 
 
 def check_moments(
-    moments: Moments | CellMoments | GridMoments, row: AugmentedRow, order: int, name: str
+    moments: Moments | CellMoments | GridMoments | CandidateMoments,
+    row: AugmentedRow,
+    order: int,
+    name: str,
 ) -> None:
     """Refuse moments that mean something else, or hold what no pass gives."""
     if moments.row.fingerprint != row.fingerprint:
@@ -139,6 +151,9 @@ def check_moments(
 
 def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
     """Files of the moments of some groups of one row and order, at least one."""
+    if isinstance(groups[0], CandidateMoments):
+        yield from _encode_candidates(folder, groups)
+        return
     samples = [m.sample for m in groups]
     small = {
         "rows": np.array([m.n for m in groups], np.int64),
@@ -178,6 +193,8 @@ def decode_moments(
     place: str,
 ) -> dict[Label, Moments]:
     """Groups that :func:`encode_moments` wrote in a folder, as views of its verified files."""
+    if f"{folder}/candidates/zarr.json" in files:
+        return _decode_candidates(row, order, labels, files, folder, place)
     names = [name for name in DIMS if f"{folder}/{name}/zarr.json" in files]
     arrays: dict[str, Any] = {
         name: (decode_rows if name in BY_ROW else decode)(f"{folder}/{name}", files, place)
@@ -211,6 +228,46 @@ def decode_moments(
         groups[label] = moments
         check_moments(groups[label], row, order, f"{place}, group {label!r},")
     return groups if "runs" in arrays else ended_readings(groups)  # stores of before had none
+
+
+def _encode_candidates(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
+    """Files of the sums of each map, those that reach every row of every group."""
+    several = list(zip(*(group.members for group in groups), strict=True))
+    there = [all(each is not None for each in members) for members in several]
+    known = [next((m for m in members if m is not None), None) for members in several]
+    sizes = [0 if m is None else m.row.n_features for m in known]
+    facts = np.array([sizes, there], np.int64).T
+    yield from encode(f"{folder}/candidates", facts, DIMS["candidates"])
+    for i in np.flatnonzero(there).tolist():
+        yield f"{folder}/{i}/zarr.json", group_metadata({}, "candidate")
+        yield from encode_moments(f"{folder}/{i}", several[i])
+
+
+def _decode_candidates(
+    row: AugmentedRow,
+    order: int,
+    labels: Sequence[Label],
+    files: Mapping[str, bytes],
+    folder: str,
+    place: str,
+) -> dict[Label, Any]:
+    """Groups that :func:`_encode_candidates` wrote."""
+    facts = decode(f"{folder}/candidates", files, place)
+    names = row.map_fingerprint.split("+")
+    if facts.shape != (len(names), 2) or facts[:, 0].sum() != row.n_features or facts.min() < 0:
+        raise ModelError(
+            f"{place}/{folder}/candidates is {facts.tolist()}, but its row has {len(names)} maps "
+            f"with {row.n_features} columns. Collect the moments again, or restore the file from "
+            "a copy."
+        )
+    rows = rows_of_candidates(row, facts[:, 0].tolist())
+    several = [
+        decode_moments(own, order, labels, files, f"{folder}/{i}", place) if there else {}
+        for i, (own, there) in enumerate(zip(rows, facts[:, 1].tolist(), strict=True))
+    ]
+    return {
+        label: CandidateMoments(row, tuple(each.get(label) for each in several)) for label in labels
+    }
 
 
 def _cell_arrays(groups: Sequence[Any]) -> dict[str, Array]:
@@ -310,8 +367,14 @@ def _cell_shapes(row: AugmentedRow, count: int, found: Mapping[str, Form]) -> di
     }
 
 
-def _faults(moments: Moments | CellMoments | GridMoments) -> Iterator[tuple[str, bool]]:
+def _faults(
+    moments: Moments | CellMoments | GridMoments | CandidateMoments,
+) -> Iterator[tuple[str, bool]]:
     """(what, whether) of everything that cannot be in the moments of rows."""
+    if isinstance(moments, CandidateMoments):
+        for each in moments.members:
+            yield from _faults(each) if each is not None else ()
+        return
     sample = moments.sample
     yield f"{moments.n} rows", moments.n < 0
     yield "sums that are not finite", not _is_finite(moments.sums)

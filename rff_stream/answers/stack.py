@@ -1,0 +1,151 @@
+"""One of several models, or a weighted mean of them, chosen by leave-one-out errors of a sample.
+
+With e_ik the error of model k at the sampled row i under its fit without that row, and E = Σ w eeᵀ,
+the weighted mean Σ v_k f_k of least squared error has
+
+    v = E⁻¹1 / 1ᵀE⁻¹1        over the models whose weights are positive, Σ v = 1, v ≥ 0
+
+(Breiman 1996; the best set of models is found by trying every one). The mean is taken where its
+squared error is below that of the best model by more than one standard error of the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+
+__all__ = ["Choice", "choose_models", "noise_factor"]
+
+STANDARD_ERRORS = 1.0
+"""What a weighted mean must win over the best model, in standard errors of the difference."""
+
+LEAST_WEIGHT = 0.02
+"""Weights below it are 0: a model costs its prediction."""
+
+JITTER = 1e-10
+"""Share of the mean squared error that keeps E invertible where two models are the same."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What was compared, and what was taken.
+
+    Parameters
+    ----------
+    names : tuple of K str
+        The candidates.
+    errors : (K, T) float64
+        Leave-one-out RMSE of each on the row sample, in units of y; inf for one that was left out.
+    weights : (K, T) float64
+        Of the answer; they add to 1 for each target.
+    error : (T,) float64
+        Leave-one-out RMSE of the answer.
+    rows : int
+        Of the sample.
+    """
+
+    names: tuple[str, ...]
+    errors: Float64
+    weights: Float64
+    error: Float64
+    rows: int
+
+    @property
+    def best(self) -> int:
+        """The candidate of most weight, over all targets."""
+        return int(self.weights.sum(axis=1).argmax())
+
+    def __str__(self) -> str:
+        shares = self.weights.mean(axis=1)
+        taken = [
+            name if share == 1 else f"{share:.0%} {name}"
+            for name, share in zip(self.names, shares.tolist(), strict=True)
+            if share > 0
+        ]
+        if len(self.names) == 1:
+            return f"{taken[0]}, the only candidate"
+        errors = [
+            f"{name} {error:.4g}" if np.isfinite(error) else f"{name} left out"
+            for name, error in zip(self.names, _root_mean(self.errors).tolist(), strict=True)
+        ]
+        mean = f", together {_root_mean(self.error[None])[0]:.4g}" if len(taken) > 1 else ""
+        words = f"leave-one-out RMSE {', '.join(errors)}{mean}, on {self.rows:,} rows"
+        return f"{' + '.join(taken)} ({words})"
+
+
+def choose_models(names: tuple[str, ...], residuals: list[Float64 | None], w: Array) -> Choice:
+    """The model, or the weighted mean, of least leave-one-out error, target by target.
+
+    Parameters
+    ----------
+    names : tuple of K str
+    residuals : list of K (m, T) float64 or None
+        Leave-one-out errors at sampled rows; None for a model that has no answer. Not finite
+        ones lose.
+    w : (m,) float64
+        Weights of the rows.
+    """
+    first = next(each for each in residuals if each is not None)
+    if first.shape[0] == 0:
+        weights, unknown = np.zeros((len(names), first.shape[1])), np.full(first.shape[1], np.nan)
+        weights[0] = 1.0
+        return Choice(names, np.broadcast_to(unknown, weights.shape), weights, unknown, 0)
+    none = np.full(first.shape, np.inf)
+    e = np.stack([none if each is None else each for each in residuals])  # (K, m, T)
+    e = np.where(np.isfinite(e).all(axis=1, keepdims=True), e, np.inf)
+    share = w / w.sum()
+    columns = [_weights(e[:, :, t], share) for t in range(first.shape[1])]
+    weights = np.stack(columns, axis=1)
+    squared = np.einsum("m,kmt->kt", share, e**2)
+    taken = np.einsum("kt,kmt->mt", weights, np.where(np.isfinite(e), e, 0.0))
+    return Choice(names, np.sqrt(squared), weights, np.sqrt(share @ taken**2), first.shape[0])
+
+
+def noise_factor(residuals: Float64, variance: Float64, noise: Float64, share: float) -> Float64:
+    """c (T,) such that ±1.96 √(variance + c·noise) covers this share of left-out rows.
+
+    Parameters
+    ----------
+    residuals, variance, noise : (m, T) float64
+        Leave-one-out errors; variances of f and of the noise at the same rows.
+    share : float
+    """
+    needed = (residuals / 1.959963984540054) ** 2 - variance
+    ratio = needed / np.maximum(noise, np.finfo(float).tiny)
+    rank = min(int(np.ceil((len(ratio) + 1) * share)), len(ratio)) - 1
+    return np.asarray(np.maximum(np.sort(ratio, axis=0)[rank], 1e-3))
+
+
+def _weights(e: Float64, share: Float64) -> Float64:
+    """v (K,) for the errors (K, m) of one target."""
+    count = len(e)
+    squared = e**2 @ share
+    best = int(squared.argmin())
+    alone: Float64 = np.eye(count)[best]
+    finite = np.flatnonzero(np.isfinite(squared))
+    sets = chain.from_iterable(combinations(finite.tolist(), k) for k in range(2, count + 1))
+    tried = [(alone, squared[best])]
+    for members in sets:
+        chosen = list(members)
+        E = (e[chosen] * share) @ e[chosen].T
+        solved = np.linalg.solve(E + JITTER * np.trace(E) * np.eye(len(chosen)), np.ones(len(E)))
+        own = solved / solved.sum()
+        if (own >= LEAST_WEIGHT).all():
+            v = np.zeros(count)
+            v[chosen] = own
+            tried.append((v, own @ E @ own))
+    stacked, _ = min(tried, key=lambda each: float(each[1]))
+    together = np.where(stacked[:, None] > 0, e, 0.0)
+    gain = e[best] ** 2 - (stacked @ together) ** 2
+    mean = share @ gain
+    spread = np.sqrt(share**2 @ (gain - mean) ** 2)
+    return stacked if bool(mean > STANDARD_ERRORS * spread) else alone
+
+
+def _root_mean(errors: Float64) -> Float64:
+    """Over targets (..., T): the error of each candidate as one number."""
+    return np.asarray(np.sqrt((errors**2).mean(axis=-1)))

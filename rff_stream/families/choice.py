@@ -1,0 +1,421 @@
+"""Several maps from one read; leave-one-out errors of sampled rows choose one, or a weighted mean.
+
+1. Before the read: every candidate draws its own map (:class:`~rff_stream.Candidates` says which).
+   Ruled out: cells where there are no more rows than columns of one map of the whole space, which
+   is then the process itself; grids for more than three inputs; what does not fit in memory.
+2. The read: a statistic that is a tuple of statistics, so that groups, batches, checkpoints and the
+   store do for all what they do for one.
+3. After it: each candidate is a Gaussian process with its own noise and signal. Its leave-one-out
+   errors at the rows of the mergeable sample are exact for its sums, so
+   :func:`~rff_stream.answers.stack.choose_models` compares what predictions are worth. The answer
+   keeps the candidates of positive weight alone; the sums keep all, so that later rows may turn
+   the choice.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import State
+from rff_stream.answers.stack import Choice, choose_models, noise_factor
+from rff_stream.execution import Reading
+from rff_stream.execution.scheduler import worker_memory
+from rff_stream.families.cells import CellSpace
+from rff_stream.families.grid import GridSpace
+from rff_stream.families.maps import length_scale_of, scale_of_map
+from rff_stream.families.protocol import (
+    ClassFamily,
+    Draft,
+    Family,
+    MapParameters,
+    Process,
+    StoredAnswer,
+    Totals,
+)
+from rff_stream.families.whole import WholeSpace
+from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
+from rff_stream.features.grid import MOST_INPUTS
+from rff_stream.kernels import as_kernel
+from rff_stream.layout import rows_of
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
+from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan, PlanRequest, fits, plan_for
+from rff_stream.predictor import RowFunction, StackedMean, StackedStd
+from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Source
+from rff_stream.statistics.candidates import CandidateStatistic
+from rff_stream.statistics.normal import NormalSums
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["ChoiceSpace"]
+
+logger = logging.getLogger("rff_stream")
+
+FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())
+
+COVERAGE = 0.95
+"""Intervals of ±1.96 standard deviations of a weighted mean cover this share of left-out rows."""
+
+SHOWN = (
+    "alpha_",
+    "df_",
+    "kernel_",
+    "length_scale_",
+    "log_marginal_likelihood_",
+    "noise_variance_",
+    "signal_variance_",
+)
+"""Attributes of the candidate of most weight that a model shows as its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceAnswer:
+    """One candidate, or a weighted mean of some.
+
+    Parameters
+    ----------
+    choice : Choice
+    features : tuple of maps
+        Of all candidates.
+    processes : mapping of int to Process
+        Of those with weight, by place; and one that reaches every row, where none of them does.
+    noise_factor : (T,) float64
+        Of the noise of a weighted mean, so that intervals cover left-out rows.
+    """
+
+    choice: Choice
+    features: tuple[Any, ...]
+    processes: dict[int, Process]
+    noise_factor: Float64
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return np.asarray(next(iter(self.processes.values())).target_origin)
+
+    def mean(self) -> RowFunction:
+        alone = self._alone()
+        if alone is not None:
+            return alone.mean()
+        means = tuple(each.mean() for each in self.processes.values())
+        return StackedMean(means, self._weights(), self._reaches())
+
+    def std(self, noise: bool) -> RowFunction:
+        alone = self._alone()
+        if alone is not None:
+            return alone.std(noise)
+        return self.stacked_std(noise)
+
+    def stacked_std(self, noise: bool) -> StackedStd:
+        """The standard deviation of a mean of several."""
+        own = tuple(each.std(False) for each in self.processes.values())
+        with_noise = tuple(each.std(True) for each in self.processes.values()) if noise else ()
+        return StackedStd(own, with_noise, self._weights(), self._reaches(), self.noise_factor)
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        alone = self._alone()
+        if alone is None:
+            raise ValueError(
+                f"Functions are drawn from one process, but this is a mean of several: "
+                f"{self.choice}. Use predict with return_std, or fit one of these maps."
+            )
+        return alone.draws(n_samples, seed)
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        weights = self.choice.weights
+        errors = [weights[i] * p.leave_one_out(sample) for i, p in self.processes.items()]
+        return np.asarray(np.sum(errors, axis=0))
+
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> State:
+        raise _read_to_the_end()
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """The choice, and what is known of the candidate of most weight."""
+        best = self.choice.best
+        scale = np.asarray(_scale_of(self.features[best]))
+        found = {"length_scale_": float(scale) if scale.ndim == 0 else scale}
+        found |= self.processes[best].attributes(flat)
+        return {name: found[name] for name in SHOWN if name in found} | {"choice_": self.choice}
+
+    def arrays(self) -> dict[str, Array]:
+        """Weights and errors, and the arrays of each candidate that is kept."""
+        choice = self.choice
+        own = {
+            f"p{i}_{name}": values
+            for i, process in self.processes.items()
+            for name, values in process.arrays().items()
+        }
+        return own | {
+            "choice_weights": choice.weights,
+            "choice_errors": np.asarray(choice.errors, np.float64),
+            "choice_error": choice.error,
+            "choice_rows": np.array([choice.rows], np.int64),
+            "noise_factor": self.noise_factor,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Names of the candidates, and what each that is kept says."""
+        kept = [[i, process.facts()] for i, process in self.processes.items()]
+        return {"choice": {"names": list(self.choice.names), "kept": kept}}
+
+    def _weights(self) -> Float64:
+        return self.choice.weights[list(self.processes)]
+
+    def _reaches(self) -> tuple[Any, ...]:
+        """The grids among those kept: they do not reach every row."""
+        maps = (self.features[i] for i in self.processes)
+        return tuple(each if isinstance(each, GridFeatures) else None for each in maps)
+
+    def _alone(self) -> Process | None:
+        """The only candidate kept; None where there are several."""
+        return next(iter(self.processes.values())) if len(self.processes) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSpace:
+    """:class:`~rff_stream.Candidates`: features="auto" of regressors, and maps that were drawn."""
+
+    def takes(self, features: Any) -> bool:
+        return isinstance(features, Candidates | CandidateFeatures)
+
+    def check(self, asked: MapParameters, n_inputs: int) -> None:
+        if isinstance(asked.penalty, str) and asked.penalty != "evidence":
+            raise ValueError(
+                f"alpha={asked.penalty!r} but candidates are compared at the penalty of highest "
+                "evidence, or at a number. Use one of these, or one map for "
+                f"alpha={asked.penalty!r}."
+            )
+        given: Any = asked.features
+        for each in getattr(given, "maps", None) or ("whole", "local"):
+            _family_of(each).check(replace(asked, features=each), n_inputs)
+
+    def check_streams(self) -> None:
+        raise _read_to_the_end()
+
+    def check_new_kernel(self) -> None:
+        WholeSpace().check_new_kernel()
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
+        several = [
+            _family_of(each).request(each, n_components, source)
+            for each in _members(features, n_components, source)
+        ]
+        size = sum(each.n_features for each in several)
+        return PlanRequest(size, members=tuple(several))
+
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+        """Every candidate draws its map; "median" is a search for those of the whole space, too."""
+        members = _members(asked.features, asked.n_components, reading.source)
+        own = replace(asked, length_scale=_searched(asked)) if len(members) > 1 else asked
+        drafts = [
+            _family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
+        ]
+        features: Any = CandidateFeatures(tuple(draft.features for draft in drafts))
+        scales = {name: value for draft in drafts[::-1] for name, value in draft.scales.items()}
+        return Draft(features, self.row(features, reading.pilot(asked.seed), columns), scales)
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        return candidate_row([_family_of(each).row(each, pilot, columns) for each in features.maps])
+
+    def statistic(
+        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
+    ) -> Statistic:
+        if len(features.maps) > 1 and not sample_rows:
+            raise ValueError(
+                "sample_rows=0 but candidates are compared on the row sample. Use "
+                "sample_rows=2000, or choose one map."
+            )
+        plans = [
+            replace(each, sums=plan.sums) if not (each.n_cells or each.modes) else each
+            for each in plan.members
+        ]
+        several = zip(features.maps, _own_rows(features, row), plans, strict=True)
+        return CandidateStatistic(
+            row,
+            tuple(
+                _family_of(each).statistic(
+                    each, own, part, sample_rows=sample_rows, n_places=n_places
+                )
+                for each, own, part in several
+            ),
+        )
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> CandidateMoments:
+        several = zip(features.maps, _own_rows(features, row), strict=True)
+        return CandidateMoments(
+            row, tuple(_family_of(each).zero(each, own, order) for each, own in several)
+        )
+
+    def ridge(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int
+    ) -> ChoiceAnswer:
+        if refine:
+            raise ValueError(
+                f"refine={refine} but candidates are compared without it. Use refine=0, or one map."
+            )
+        return self.process(totals, alpha, fit_intercept=fit_intercept)
+
+    def refine(
+        self,
+        answer: Any,
+        totals: Totals,
+        alpha: Any,
+        *,
+        fit_intercept: bool,
+        steps: int,
+        normal_sums: Callable[..., NormalSums],
+    ) -> ChoiceAnswer:
+        """Refused by :meth:`ridge`."""
+        return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
+
+    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ChoiceAnswer:
+        maps, whole = totals.features.maps, totals.whole
+        sample = whole.sample.rows
+        d, several = len(whole.row.inputs), len(maps) > 1
+        processes: dict[int, Process] = {}
+        residuals: list[Float64 | None] = []
+        said: dict[int, list[Any]] = {}
+        for i, (each, sums) in enumerate(zip(maps, whole.members, strict=True)):
+            if sums is None:
+                residuals.append(None)
+                continue
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                found = _family_of(each).process(
+                    _own_totals(totals, i), noise, fit_intercept=fit_intercept
+                )
+                none = np.empty((0, whole.row.n_targets))
+                residuals.append(found.leave_one_out(sample) if several else none)
+            processes[i], said[i] = found, heard
+        names = tuple(_name_of(each) for each in maps)
+        choice = choose_models(names, residuals, sample[:, -1] if several else np.empty(0))
+        answer = _answer(choice, maps, processes)
+        for i in answer.processes:
+            for each in said[i]:
+                warnings.warn(each.message, stacklevel=2)
+        if several and totals.asked is not None and totals.asked.progress:
+            logger.info("features: %s", choice)
+        if len(answer.processes) == 1 or not len(sample):
+            return answer
+        variance, own_noise = answer.stacked_std(noise=True).variances(sample[:, :d])
+        errors = answer.leave_one_out(sample)
+        return replace(answer, noise_factor=noise_factor(errors, variance, own_noise, COVERAGE))
+
+    def ridge_in(self, stored: StoredAnswer) -> ChoiceAnswer:
+        return self.process_in(stored)
+
+    def process_in(self, stored: StoredAnswer) -> ChoiceAnswer:
+        arrays, facts = stored.arrays, stored.facts["choice"]
+        maps, processes = stored.features.maps, {}
+        for i, own in facts["kept"]:
+            start = f"p{i}_"
+            named = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+            whole = None if stored.whole is None else stored.whole.members[i]
+            processes[i] = _family_of(maps[i]).process_in(
+                StoredAnswer(maps[i], named, own, stored.targets, whole)
+            )
+        choice = Choice(
+            tuple(facts["names"]),
+            arrays["choice_errors"],
+            arrays["choice_weights"],
+            arrays["choice_error"],
+            int(arrays["choice_rows"][0]),
+        )
+        return ChoiceAnswer(choice, maps, processes, arrays["noise_factor"])
+
+    def classes(self) -> ClassFamily:
+        raise ValueError(
+            "features=Candidates(…) but candidates are for KernelRidge and "
+            "GaussianProcessRegressor. Choose one map here."
+        )
+
+
+def _family_of(features: Any) -> Family:
+    """The family of a candidate."""
+    return next(family for family in FAMILIES if family.takes(features))
+
+
+def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...]:
+    """The maps, or the requests for them, that compete for these data."""
+    if features.maps is not None:
+        return tuple(features.maps)
+    several = ["whole"]
+    if rows_of(source) > n_components:
+        several.append("local")
+        near = len(source.columns.inputs) <= MOST_INPUTS
+        if near and importlib.util.find_spec("finufft") is not None:
+            several.append("grid")
+    limit = worker_memory()
+    return tuple(
+        each
+        for each in several
+        if each == "whole"
+        or fits(plan_for(source, _family_of(each).request(each, n_components, source)), limit)
+    )
+
+
+def _searched(asked: MapParameters) -> Any:
+    """Length-scales as asked for; searched for where nothing but the default was said."""
+    plain, kernel = asked.length_scale, asked.kernel
+    several = not isinstance(kernel, str) and isinstance(kernel, Sequence)
+    known = not several and as_kernel(kernel).length_scale is not None
+    return "ard" if isinstance(plain, str) and plain == "median" and not known else plain
+
+
+def _own_rows(features: CandidateFeatures, row: AugmentedRow) -> list[AugmentedRow]:
+    """The row of each map."""
+    return rows_of_candidates(
+        row,
+        [0 if isinstance(each, GridFeatures) else each.n_components for each in features.maps],
+    )
+
+
+def _own_totals(totals: Totals, i: int) -> Totals:
+    """The sums of map i, and the parameters of a kernel that is chosen after the read."""
+    maps, asked = totals.features.maps, totals.asked
+    if asked is not None:
+        given: Any = asked.features
+        requests = getattr(given, "maps", None) or ()
+        own = requests[i] if len(requests) == len(maps) else maps[i]
+        asked = replace(asked, features=own)
+    groups = {label: part.members[i] for label, part in totals.groups.items()}
+    return Totals(maps[i], groups, totals.whole.members[i], asked)
+
+
+def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]) -> ChoiceAnswer:
+    """The answer with those of positive weight, and one that reaches every row."""
+    kept = [i for i in processes if (choice.weights[i] > 0).any()]
+    far = [i for i in processes if not isinstance(maps[i], GridFeatures)]
+    if far and not set(kept) & set(far):
+        kept.append(min(far, key=lambda i: float(choice.errors[i].sum())))
+    own = {i: processes[i] for i in sorted(kept)}
+    return ChoiceAnswer(choice, maps, own, np.ones(choice.weights.shape[1]))
+
+
+def _name_of(features: Any) -> str:
+    """What a candidate is called."""
+    if isinstance(features, LocalFeatures):
+        return "local"
+    return "grid" if isinstance(features, GridFeatures) else "whole"
+
+
+def _scale_of(features: Any) -> Any:
+    """Length-scales that a map was drawn for."""
+    local = isinstance(features, LocalFeatures)
+    return length_scale_of(features.kernel) if local else scale_of_map(features)
+
+
+def _read_to_the_end() -> ValueError:
+    return ValueError(
+        "features='auto' is read to the end: the choice is made from the row sample of all rows. "
+        "Use fit without until, or features='whole'."
+    )

@@ -1,0 +1,120 @@
+"""Several maps side by side that compete: one read adds up the sums of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.features.base import MAPS, MapRequest, Nesting, map_choices
+from rff_stream.features.composed import parts_of
+from rff_stream.features.grid import Grid
+from rff_stream.features.local import Cells
+
+__all__ = ["CandidateFeatures", "Candidates"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Maps that compete after one read: ``features=Candidates(…)``; "auto" is ``Candidates()``.
+
+    Parameters
+    ----------
+    maps : tuple of str, Cells or Grid, optional
+        Names of maps, or requests. Where absent: "whole"; "local" where there are more rows than
+        columns of that map; and "grid" for up to three inputs where finufft is installed. Those
+        that do not fit in memory are left out.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (3000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
+    >>> asked = rs.Candidates(("whole", rs.Cells(n_components=64, n_trees=2)))
+    >>> model = rs.KernelRidge(n_components=64, features=asked, random_state=0).fit(X, y)
+    >>> model.choice_.names
+    ('whole', 'local')
+    """
+
+    maps: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.maps is None:
+            return
+        object.__setattr__(self, "maps", tuple(self.maps))
+        known = map_choices()
+        for each in self.maps or (None,):
+            if not (isinstance(each, Cells | Grid) or (isinstance(each, str) and each in known)):
+                raise ValueError(
+                    f"maps={self.maps!r} but candidates are Cells(…), Grid(…) or names: "
+                    f"{', '.join(map(repr, sorted(known)))}. Give one or more of them."
+                )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CandidateFeatures:
+    """Maps of the same inputs, each of a family and with sums of its own.
+
+    Parameters
+    ----------
+    maps : tuple of maps
+    """
+
+    maps: tuple[Any, ...]
+
+    choices: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Self:
+        """Refused: its maps are drawn by their families."""
+        raise ValueError(f"features={choice!r} but candidates are for regressors: choose a map.")
+
+    @property
+    def n_inputs(self) -> int:
+        """d."""
+        return int(self.maps[0].n_inputs)
+
+    @property
+    def n_components(self) -> int:
+        """Columns of all maps together."""
+        return sum(each.n_components for each in self.maps)
+
+    @property
+    def dtype(self) -> Any:
+        """float64 if that of any map is."""
+        return np.result_type(*(np.dtype(each.dtype) for each in self.maps)).name
+
+    @property
+    def nesting(self) -> Nesting:
+        """The first columns alone are not a map."""
+        return "none"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Those of the maps, one after the other."""
+        return "+".join(each.fingerprint for each in self.maps)
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Plain JSON and arrays: those of map i under names that begin with p<i>_."""
+        specs = [each.spec() for each in self.maps]
+        arrays = {f"p{i}_{name}": a for i, (_, own) in enumerate(specs) for name, a in own.items()}
+        return {"map": "candidates", "parts": [plain for plain, _ in specs]}, arrays
+
+    @classmethod
+    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The maps that gave this spec, bit for bit."""
+        return cls(parts_of(plain, arrays))
+
+    @classmethod
+    def short_name(cls) -> str:
+        """What specs call it."""
+        return "candidates"
+
+    def __repr__(self) -> str:
+        return f"<Candidates: {', '.join(map(repr, self.maps))}>"
+
+
+MAPS.add(CandidateFeatures)

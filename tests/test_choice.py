@@ -1,0 +1,227 @@
+"""Maps that compete: one read collects them all, and left-out rows choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+import rff_stream as rs
+from rff_stream.answers.stack import choose_models
+from rff_stream.errors import ModelError
+from rff_stream.features import CandidateFeatures
+from rff_stream.moments.candidates import CandidateMoments
+
+pytestmark = pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
+
+CELLS = rs.Cells(n_components=24, n_trees=2, n_cells=8)
+
+BOTH = rs.Candidates(("whole", CELLS))
+
+
+def rows(rng: Any, n: int = 1500, rough: float = 2.0) -> tuple[Any, Any]:
+    X = rng.uniform(-3, 3, (n, 2))
+    return X, np.sin(rough * X[:, 0]) * np.cos(X[:, 1]) + 7 + 0.1 * rng.normal(size=n)
+
+
+def model(kind: Any = rs.KernelRidge, **changes: Any) -> Any:
+    chosen = {
+        "features": BOTH,
+        "n_components": 64,
+        "length_scale": 1.0,
+        "random_state": 0,
+        "progress": False,
+        "sums": "float64",
+    }
+    return kind(**(chosen | changes))
+
+
+def left_out(fit: Any) -> tuple[Any, Any]:
+    """Sampled rows, and the error of each member at them under its fit without each."""
+    sample, total = fit.moments_.sample.rows, fit.moments_
+    found = []
+    for features, sums in zip(fit.features_.maps, total.members, strict=True):
+        own = model(rs.GaussianProcessRegressor).fit_moments(features, sums)
+        found.append(own._fitted.answer.leave_one_out(sample)[:, 0])
+    return sample, np.array(found)
+
+
+def test_weights_are_those_of_least_squared_leave_one_out_error(rng: Any) -> None:
+    fit = model(rs.GaussianProcessRegressor).fit(*rows(rng))
+    sample, errors = left_out(fit)
+    y = sample[:, 2]
+    big = 1e6
+    system = np.vstack([y[:, None] - errors.T, big * np.ones((1, 2))])
+    expected, _ = nnls(system, np.append(y, big))
+    weights = fit.choice_.weights[:, 0]
+    stack_wins = (weights > 0).all()
+    single = np.eye(2)[np.argmin((errors**2).mean(axis=1))]
+    np.testing.assert_allclose(weights, expected if stack_wins else single, atol=1e-4)
+    np.testing.assert_allclose(fit.choice_.errors[:, 0], np.sqrt((errors**2).mean(axis=1)))
+    np.testing.assert_allclose(
+        fit._fitted.answer.leave_one_out(sample)[:, 0], weights @ errors, atol=1e-9
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 4), st.integers(30, 60), st.integers(0, 2**32 - 1))
+def test_a_choice_is_a_weighted_mean_no_worse_than_any_candidate(k: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    errors = [rng.normal(size=(m, 2)) * rng.uniform(0.1, 2) for _ in range(k)]
+    w = rng.uniform(0.1, 2, m)
+    choice = choose_models(tuple(map(str, range(k))), list(errors), w)
+    assert (choice.weights >= 0).all()
+    np.testing.assert_allclose(choice.weights.sum(axis=0), 1)
+    assert (choice.error <= choice.errors.min(axis=0) + 1e-9).all()
+
+
+def test_a_model_that_has_no_answer_or_none_that_is_finite_is_left_out() -> None:
+    errors = np.ones((40, 1))
+    wrong = np.full((40, 1), np.nan)
+    choice = choose_models(("a", "b", "c"), [None, errors, wrong], np.ones(40))
+    np.testing.assert_array_equal(choice.weights[:, 0], [0, 1, 0])
+    assert "a left out" in str(choice) and choice.best == 1
+
+
+def test_rough_functions_choose_cells_and_smooth_ones_of_few_rows_one_map(rng: Any) -> None:
+    fit = model(length_scale=0.2).fit(*rows(rng, 4000, rough=12.0))
+    assert fit.choice_.names == ("whole", "local")
+    assert fit.choice_.weights[1, 0] == 1 and "local (leave-one-out RMSE" in repr(fit)
+    assert "choice" in fit._repr_html_()
+    few = model(features="auto", length_scale="median").fit(*rows(rng, 60))
+    assert few.choice_.names == ("whole",) and "only candidate" in repr(few)
+    assert not hasattr(model(features="whole").fit(*rows(rng, 60)), "choice_")
+
+
+def test_the_sums_of_each_candidate_are_those_of_its_own_fit(rng: Any) -> None:
+    X, y = rows(rng)
+    fit = model().fit(X, y)
+    for each, features in enumerate((fit.features_.maps[0], fit.features_.maps[1])):
+        alone = model(features=features, length_scale="median").fit(X, y)
+        np.testing.assert_allclose(
+            alone.moments_.sums, fit.moments_.members[each].sums, rtol=1e-12, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
+def test_it_is_stored_updated_and_answers_for_groups(kind: Any, rng: Any, tmp_path: Any) -> None:
+    X, y = rows(rng)
+    label = np.arange(len(X)) % 3
+    fit = model(kind).fit(X, y, by=label)
+    path = tmp_path / "model.zarr"
+    fit.save(path, moments=True)
+    again = rs.load(path)
+    assert isinstance(again.features_, CandidateFeatures)
+    np.testing.assert_array_equal(again.predict(X), fit.predict(X))
+    assert str(again.choice_) == str(fit.choice_)
+    two = rs.load(path, groups=[0, 1])
+    part = model(kind).fit_moments(fit.features_, fit._fitted.groups[0] + fit._fitted.groups[1])
+    np.testing.assert_allclose(two.predict(X), part.predict(X), atol=1e-9)
+    fit.save(tmp_path / "small.zarr")
+    np.testing.assert_array_equal(rs.load(tmp_path / "small.zarr").predict(X), fit.predict(X))
+    more = rows(rng, 400)
+    again.partial_fit(*more, batch="more")
+    assert again.n_rows_ == rs.load(path).n_rows_ == 1900
+    np.testing.assert_allclose(rs.load(path).predict(X), again.predict(X))
+
+
+def test_a_forgotten_batch_was_never_seen(rng: Any) -> None:
+    X, y = rows(rng)
+    fit = model().fit(X, y)
+    later = rs.collect(
+        fit.features_, *rows(rng, 300), row=fit.moments_.row, progress=False, sums="float64"
+    )
+    assert isinstance(later, CandidateMoments)
+    back = (fit.moments_ + later) - later
+    for own, other in zip(back.members, fit.moments_.members, strict=True):
+        np.testing.assert_allclose(own.sums, other.sums, atol=1e-8)
+    doubled = fit.moments_.scale(2.0)
+    np.testing.assert_allclose(doubled.weight, 2 * fit.moments_.weight)
+
+
+def test_a_fit_goes_on_from_its_checkpoint(rng: Any, tmp_path: Any) -> None:
+    import zarr
+
+    X, y = rows(rng, 3000)
+    group = zarr.open_group(tmp_path / "data.zarr", mode="w", zarr_format=3)
+    for name, values in {"a": X[:, 0], "b": X[:, 1], "y": y}.items():
+        group.create_array(name, data=values, chunks=(500,), dimension_names=["row"])
+    at = tmp_path / "checkpoint"
+    first = model().fit(tmp_path / "data.zarr", "y", checkpoint=at)
+    again = model().fit(tmp_path / "data.zarr", "y", checkpoint=at)
+    probe = {"a": X[:50, 0], "b": X[:50, 1]}
+    np.testing.assert_array_equal(
+        first.predict(np.stack([*probe.values()], 1)), again.predict(np.stack([*probe.values()], 1))
+    )
+
+
+def test_several_targets_choose_for_themselves(rng: Any) -> None:
+    X, y = rows(rng, 3000, rough=12.0)
+    y = np.stack([y, X[:, 0]], axis=1)
+    fit = model(rs.GaussianProcessRegressor, length_scale=0.3).fit(X, y)
+    assert fit.choice_.weights.shape == (2, 2)
+    mean, std = fit.predict(X, return_std=True, noise=True)
+    assert mean.shape == std.shape == (3000, 2)
+    assert (np.mean(abs(y - mean) < 1.96 * std, axis=0) > 0.9).all()
+
+
+def test_intervals_of_a_mean_of_several_cover(rng: Any) -> None:
+    X = rng.uniform(-3, 3, (4000, 2))
+    f = np.sin(2 * X[:, 0]) + np.where(X[:, 1] > 0, np.sin(9 * X[:, 1]), 0)
+    y = f + 0.3 * rng.normal(size=4000)
+    fit = model(rs.GaussianProcessRegressor, length_scale=0.7, n_components=128)
+    fit.fit(X[:3000], y[:3000])
+    mean, std = fit.predict(X[3000:], return_std=True, noise=True)
+    inside = np.mean(abs(y[3000:] - mean) < 1.96 * std)
+    assert 0.92 < inside < 0.98, (inside, str(fit.choice_))
+    low, high = fit.predict_interval(X[3000:])
+    assert 0.92 < np.mean((low < y[3000:]) & (y[3000:] < high)) < 0.98
+
+
+def test_a_grid_that_does_not_reach_a_row_leaves_the_choice_to_the_others(rng: Any) -> None:
+    pytest.importorskip("finufft")
+    X, y = rows(rng, 3000)
+    asked = rs.Candidates(("whole", rs.Grid(modes=(12, 12))))
+    fit = model(rs.GaussianProcessRegressor, features=asked, n_components=16).fit(X, y)
+    assert fit.choice_.weights[1, 0] > 0.5
+    far = np.array([[50.0, 0.0], [0.0, 0.0]])
+    mean, std = fit.predict(far, return_std=True)
+    assert np.isfinite(mean).all() and np.isfinite(std).all()
+    narrow = rs.Candidates(("whole", rs.Grid(modes=(12, 12), box={0: (-1.0, 1.0)})))
+    fit = model(features=narrow).fit(X, y)
+    assert fit.moments_.members[1] is None and fit.choice_.weights[1, 0] == 0
+    assert "grid left out" in str(fit.choice_)
+
+
+def test_plan_prices_every_candidate(rng: Any) -> None:
+    X, y = rows(rng, 3000)
+    together = model().fit(X, y).plan_
+    apart = [model(features=f, length_scale=1.0).fit(X, y).plan_ for f in ("whole", CELLS)]
+    assert together.state_bytes == sum(each.state_bytes for each in apart)
+    assert together.flops == sum(each.flops for each in apart)
+    assert together.seconds > max(each.seconds for each in apart)
+    assert "2 trees of 8" in str(together)
+
+
+def test_what_a_choice_cannot_do_is_said_before_a_row_is_read(rng: Any) -> None:
+    X, y = rows(rng, 300)
+    with pytest.raises(ValueError, match="compared at the penalty of highest evidence"):
+        model(alpha="cv").fit(X, y)
+    with pytest.raises(ValueError, match="Use refine=0"):
+        model(refine=2).fit(X, y)
+    with pytest.raises(ValueError, match="sample_rows=0 but candidates"):
+        model(sample_rows=0).fit(X, y)
+    with pytest.raises(ValueError, match="read to the end"):
+        model().fit(X, y, until=0.1)
+    with pytest.raises(ValueError, match="Give one or more"):
+        rs.Candidates(("whole", "nothing"))
+    with pytest.raises(ValueError, match="Choose one map"):
+        rs.KernelClassifier(features=BOTH).fit(X, y > 7)
+    fit = model().fit(X, y)
+    other = model(random_state=1).fit(X, y)
+    with pytest.raises(ModelError, match="differ in map"):
+        fit.moments_ + other.moments_
