@@ -223,5 +223,5 @@ def test_what_a_choice_cannot_do_is_said_before_a_row_is_read(rng: Any) -> None:
         rs.KernelClassifier(features=BOTH).fit(X, y > 7)
     fit = model().fit(X, y)
     other = model(random_state=1).fit(X, y)
-    with pytest.raises(ModelError, match="differ in map"):
+    with pytest.raises(ModelError, match="that differ in"):
         fit.moments_ + other.moments_
