@@ -121,14 +121,11 @@ class ChoiceAnswer:
         with_noise = tuple(each.std(True) for each in self.processes.values()) if noise else ()
         return StackedStd(own, with_noise, self._weights(), self._reaches(), self.noise_factor)
 
+    def covariance(self, x: Array) -> Float64:
+        return self._one_process("A covariance is that of").covariance(x)
+
     def draws(self, n_samples: int, seed: int) -> RowFunction:
-        alone = self._alone()
-        if alone is None:
-            raise ValueError(
-                f"Functions are drawn from one process, but this is a mean of several: "
-                f"{self.choice}. Use predict with return_std, or fit one of these maps."
-            )
-        return alone.draws(n_samples, seed)
+        return self._one_process("Functions are drawn from").draws(n_samples, seed)
 
     def leave_one_out(self, sample: Float64) -> Float64:
         weights = self.choice.weights
@@ -174,6 +171,16 @@ class ChoiceAnswer:
         """The grids among those kept: they do not reach every row."""
         maps = (self.features[i] for i in self.processes)
         return tuple(each if isinstance(each, GridFeatures) else None for each in maps)
+
+    def _one_process(self, what: str) -> Process:
+        """The only candidate kept; refuses several."""
+        alone = self._alone()
+        if alone is None:
+            raise ValueError(
+                f"{what} one process, but this is a mean of several: {self.choice}. Use predict "
+                "with return_std, or fit one of these maps."
+            )
+        return alone
 
     def _alone(self) -> Process | None:
         """The only candidate kept; None where there are several."""
