@@ -156,7 +156,7 @@ class Plan:
     @property
     def driver_bytes(self) -> int:
         """Moments that wait on the driver for their sibling in the tree, and the pilot's rows."""
-        rows = max(each._pilot_rows for each in (self, *self.members))
+        rows = max(each.pilot_rows for each in (self, *self.members))
         columns = self.n_inputs + self.n_targets + 1
         pilot = PILOT_COPIES * 8 * min(rows, self.n_rows) * columns
         waiting = math.ceil(math.log2(self.layout.n_segments + 1)) + 2
@@ -258,7 +258,7 @@ class Plan:
         return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
-    def _pilot_rows(self) -> int:
+    def pilot_rows(self) -> int:
         """Most rows of the pilot."""
         fewest = PILOT_BLOCKS * PILOT_ROWS
         return max(fewest, pilot_rows(self.n_cells, self.n_features)) if self.n_cells else fewest

@@ -64,6 +64,7 @@ class Learner:
     classify: Literal["squared", "logistic", "squared_hinge", "hinge"] | None = None
     estimator: Literal["ridge", "gp"] = "ridge"
     cells: Any = None
+    features: Literal["whole", "local", "grid", "auto"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,11 @@ learner = group(
     click.option(
         "--n-components", type=click.IntRange(min=1), default=2048, show_default=True,
         metavar="R", help="Random features: more where df comes near R. Time grows as R².",
+    ),
+    click.option(
+        "--features", type=click.Choice(["whole", "local", "grid", "auto"]),
+        help="One map of the whole space (the default), cells, a grid of frequencies for one to "
+        "three inputs, or auto: all of them in one read, and left-out rows choose.",
     ),
     click.option(
         "--cells", type=values.cells, metavar="R,TREES[,CELLS]",

@@ -157,7 +157,7 @@ def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | Non
     from rff_stream.families import family_of
     from rff_stream.planning import check_memory, plan_for
 
-    features = "auto" if learner.cells is None else learner.cells
+    features = objects.features_of(learner)
     request = replace(
         family_of(features).request(features, learner.n_components, source),
         sums=learner.sums,

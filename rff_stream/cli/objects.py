@@ -57,11 +57,6 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
 
     alpha: Any = learner.alpha
     make: Any = rs.KernelRidge
-    if learner.cells is not None and learner.classify is not None:
-        raise click.UsageError(
-            "--cells is for numbers, but --classify asks for labels. Leave one of them out."
-        )
-    chosen = {} if learner.cells is None else {"features": learner.cells}
     if learner.estimator == "gp":
         return gaussian_process(learner, selection, machine, seed)
     if learner.classify is not None:
@@ -78,7 +73,7 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
         sums=learner.sums,
         memory=machine.memory,
         random_state=seed,
-        **chosen,
+        features=features_of(learner),
     )
 
 
@@ -95,7 +90,6 @@ def gaussian_process(
         )
     import rff_stream as rs
 
-    chosen = {} if learner.cells is None else {"features": learner.cells}
     return rs.GaussianProcessRegressor(
         kernel_of(learner),
         learner.length_scale,
@@ -106,8 +100,23 @@ def gaussian_process(
         sums=learner.sums,
         memory=machine.memory,
         random_state=seed,
-        **chosen,
+        features=features_of(learner),
     )
+
+
+def features_of(learner: Learner) -> Any:
+    """The map, or the maps that compete; cells of the sizes given where they are among them."""
+    from rff_stream.features import Candidates
+
+    name, cells = learner.features, learner.cells
+    if cells is not None and name in ("whole", "grid"):
+        raise click.UsageError(
+            f"--features {name} has no cells, but --cells was given. Give --features local or "
+            "auto, or leave one of them out."
+        )
+    if name == "auto":
+        return Candidates() if cells is None else Candidates(("whole", cells))
+    return cells if cells is not None else name or "whole"
 
 
 def kernel_of(learner: Learner) -> Any:

@@ -43,7 +43,7 @@ from rff_stream.model.update import partial_fit
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictor import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.sources import Columns
@@ -505,7 +505,7 @@ class ClassRecipe(Recipe):
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)
         family = family_of(asked.features)
-        family.classes()  # refuses a family without them
+        family.classes().check(self.asked.loss, self.asked.alpha)  # refuses one without them
         family.check(asked, len(columns.inputs))
 
     def check_grows(self) -> None:
@@ -534,16 +534,19 @@ class ClassRecipe(Recipe):
     # -------------------------------------------------------------------------------- map
 
     def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
-        seed = seed_of(self.asked.random_state)
-        return self.draft(reading.class_pilot(seed)[0], columns, seed, before)
+        seed, plan = seed_of(self.asked.random_state), self.plan(reading, columns)
+        pilot, _ = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
+        return self.draft(pilot, columns, plan, seed, before)
 
-    def draft(self, pilot: Pilot, columns: Columns, seed: int, before: Fitted | None) -> Draft:
+    def draft(
+        self, pilot: Pilot, columns: Columns, plan: Plan, seed: int, before: Fitted | None
+    ) -> Draft:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
             asked = self.map_parameters(columns, seed)
-            features, scales = family_of(asked.features).classes().draw(pilot, asked)
+            features, scales = family_of(asked.features).classes().draw(pilot, asked, plan)
         bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
@@ -573,13 +576,13 @@ class ClassRecipe(Recipe):
         if draft is not None and checkpoint is not None and checkpoint.store is not None:
             draft = replace(draft, row=class_row(draft.row, ()))
             seed = int(checkpoint.store.header[SEED])
-        pilot, labels = reading.class_pilot(seed)
+        pilot, labels = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
         folds = self.n_folds(1)
         if self.asked.class_weight == "balanced":
             n_groups = max(folds, 1) * len(labels)
             plan = self.plan(reading, opened.columns, n_groups=n_groups)
         if draft is None:
-            draft = self.draft(pilot, opened.columns, seed, before)
+            draft = self.draft(pilot, opened.columns, plan, seed, before)
         if checkpoint is not None:
             header, arrays = draft_of(draft)
             checkpoint.begin(draft.row, plan.order, header | {SEED: seed}, arrays)

@@ -84,9 +84,11 @@ class Reading:
         """
         return self._pilot(seed, labelled=False, rows=rows)[0]
 
-    def class_pilot(self, seed: int = 0) -> tuple[Pilot, tuple[Any, ...]]:
+    def class_pilot(
+        self, seed: int = 0, *, rows: int = PILOT_ROWS
+    ) -> tuple[Pilot, tuple[Any, ...]]:
         """The pilot of labelled rows, its y one-hot, and the labels that it holds, sorted."""
-        pilot, met = self._pilot(seed, labelled=True)
+        pilot, met = self._pilot(seed, labelled=True, rows=rows)
         labels = sorted_labels(met)
         at = np.array([labels.index(label) for label in met])
         codes = at[pilot.y[:, 0].astype(int)]

@@ -23,11 +23,18 @@ from rff_stream.answers.windows import Window, compact_windows, neighbour_scale,
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.leaf import Leaf
-from rff_stream.families.maps import check_inputs, check_kernel, length_scale_of, number_or_array
+from rff_stream.families.cell_classes import CellClasses
+from rff_stream.families.maps import (
+    check_inputs,
+    check_kernel,
+    known_kernel,
+    length_scale_of,
+    named_kernels,
+    number_or_array,
+)
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.local import pilot_rows
-from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.layout import pilot_boxes, rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import cell_row
@@ -177,11 +184,11 @@ class CellSpace:
         wanted = pilot_rows(sizes.n_cells, sizes.n_features)
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         if not isinstance(asked.features, LocalFeatures):
-            known = _known_kernel(asked.kernel, asked.length_scale)
+            known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
                 share = sizes.n_features * sizes.n_cells / max(n_rows, 1)
                 known = _search(
-                    reading, pilot, _named(asked.kernel), asked.length_scale, share, seed,
+                    reading, pilot, named_kernels(asked.kernel), asked.length_scale, share, seed,
                     asked.progress,
                 )  # fmt: skip
             with single_threaded_blas():
@@ -251,10 +258,7 @@ class CellSpace:
         return CellProcess(*_stored(stored))
 
     def classes(self) -> ClassFamily:
-        raise ValueError(
-            "features='local' but cells are for KernelRidge and GaussianProcessRegressor. "
-            "Choose a map of the whole space here."
-        )
+        return CellClasses()
 
 
 def _drawn_for_a_kernel() -> ValueError:
@@ -298,23 +302,6 @@ def penalty_by_folds(totals: Totals, *, fit_intercept: bool) -> Float64:
     alphas = ALPHAS * size * features.kernel.variance / features.n_components
     losses = cross_validate_cells(features, parts, alphas, fit_intercept=fit_intercept)
     return np.asarray(alphas[losses.sum(axis=(0, 1)).argmin(axis=0)])
-
-
-def _named(kernel: Kernel | str | Sequence[Kernel | str]) -> list[Any]:
-    several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
-    return [as_kernel(each) for each in several]
-
-
-def _known_kernel(kernel: Any, length_scale: Any) -> Any:
-    """The kernel with the length-scales that were given; None where they are to be found."""
-    named = _named(kernel)
-    own = getattr(named[0], "length_scale", None)
-    if len(named) == 1 and own is not None:
-        return named[0]
-    if isinstance(length_scale, str):
-        return None
-    values = np.asarray(length_scale, np.float64)
-    return named[0].with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
 
 
 def _search(

@@ -25,10 +25,12 @@ __all__ = [
     "check_sample_rows",
     "chosen_map",
     "find_kernel",
+    "known_kernel",
     "length_scale_of",
     "make_features",
     "n_columns",
     "n_entries",
+    "named_kernels",
     "scale_of_map",
     "seed_of",
 ]
@@ -136,6 +138,24 @@ def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
             "Give one number, or one per input."
         )
     return float(values) if values.ndim == 0 else tuple(values.tolist())
+
+
+def named_kernels(kernel: Kernel | str | Sequence[Kernel | str]) -> list[Any]:
+    """Those that compete."""
+    several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
+    return [as_kernel(each) for each in several]
+
+
+def known_kernel(kernel: Any, length_scale: Any) -> Any:
+    """The kernel with the length-scales that were given; None where they are to be found."""
+    named = named_kernels(kernel)
+    own = getattr(named[0], "length_scale", None)
+    if len(named) == 1 and own is not None:
+        return named[0]
+    if isinstance(length_scale, str):
+        return None
+    values = np.asarray(length_scale, np.float64)
+    return named[0].with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
 
 
 def chosen_map(features: FeatureChoice, inputs: Sequence[str]) -> FeatureMap | str:

@@ -273,7 +273,13 @@ class Descended:
 class ClassFamily(Protocol):
     """What a family decides for classifiers."""
 
-    def draw(self, pilot: Pilot, asked: MapParameters) -> tuple[FeatureMap, Mapping[str, Array]]:
+    def check(self, loss: str, alpha: float | str) -> None:
+        """Refuse a loss, or a rule for its penalty, that it has no answer for."""
+        ...
+
+    def draw(
+        self, pilot: Pilot, asked: MapParameters, plan: Plan
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """The map for pilot rows with one-hot classes, and what it was drawn for."""
         ...
 

@@ -95,7 +95,12 @@ class LinearLogOdds:
 class WholeClasses:
     """One-hot classes as targets of the moments, or gradients of a loss."""
 
-    def draw(self, pilot: Pilot, asked: MapParameters) -> tuple[FeatureMap, Mapping[str, Array]]:
+    def check(self, loss: str, alpha: float | str) -> None:
+        """Every loss has an answer."""
+
+    def draw(
+        self, pilot: Pilot, asked: MapParameters, plan: Plan
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map for a kernel found on the pilot; two classes are one target."""
         two = pilot.y.shape[1] == 2
         targets = replace(pilot, y=pilot.y[:, 1:]) if two else pilot

@@ -190,6 +190,20 @@ class CellMoments(MomentGroup):
         ends = np.searchsorted(self.cells, np.array([tree, tree + 1]) * self.n_cells)
         return slice(int(ends[0]), int(ends[1]))
 
+    def spread(self, row: AugmentedRow, keep: Array, sample: RowSample) -> Self:
+        """Moments of a longer row, whose columns ``keep`` are those of this one; others are 0."""
+        old, new = places(self.row.width), places(row.width)
+        i, j = np.tril_indices(self.row.width)
+        sums = np.zeros((len(self.sums), triangle_size(row.width)))
+        sums[:, new[keep[i], keep[j]]] = self.sums[:, old[i, j]]
+        return replace(self, row=row, sums=sums, sample=sample)
+
+    def target_squares(self) -> Float64:
+        """Σ w (y − y₀)² (T,) over the rows."""
+        own = np.arange(self.row.n_features + 1, self.row.width)
+        squares = self.sums[:, places(self.row.width)[own, own]].sum(axis=0)
+        return np.asarray(squares / self.n_trees)
+
     def _select(self, row: AugmentedRow, keep: Array) -> Self:
         """Moments of the columns ``keep`` of a."""
         old, new = places(self.row.width), places(row.width)

@@ -15,7 +15,8 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.moments import AugmentedRow, Moments, packed_size, row_start
+from rff_stream.moments import AugmentedRow, packed_size, row_start
+from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["ClassMoments", "class_row", "joined", "one_hot", "sorted_labels"]
@@ -31,12 +32,12 @@ class ClassMoments:
     ----------
     labels : tuple
         Of the C classes met so far, sorted.
-    moments : Moments
+    moments : Moments or CellMoments
         Order 2, T = C targets about the origin 0.
     """
 
     labels: tuple[Any, ...]
-    moments: Moments
+    moments: Any
 
     def __add__(self, other: Self) -> Self:
         if self.labels == other.labels:
@@ -46,7 +47,7 @@ class ClassMoments:
         return type(self)(labels, moments)
 
     def __sizeof__(self) -> int:
-        return self.moments.__sizeof__() + 64 * len(self.labels)
+        return int(self.moments.__sizeof__()) + 64 * len(self.labels)
 
     def over(self, labels: tuple[Any, ...]) -> Self:
         """The same over more labels: columns of zeros for those not met."""
@@ -68,16 +69,19 @@ class ClassMoments:
     @property
     def n(self) -> int:
         """Rows."""
-        return self.moments.n
+        return int(self.moments.n)
 
     @property
     def row(self) -> AugmentedRow:
         """What the numbers mean."""
-        return self.moments.row
+        row: AugmentedRow = self.moments.row
+        return row
 
     @property
     def weights(self) -> Float64:
         """Σw of each class (C,): the diagonal of YᵀWY, exact where weights are whole."""
+        if isinstance(self.moments, CellMoments):
+            return np.asarray(self.moments.target_squares())
         row = self.moments.row
         targets = np.arange(row.n_features + 1, row.width)
         return np.asarray(self.moments.sums[row_start(targets, row.width)])
@@ -130,11 +134,13 @@ def sorted_labels(labels: Iterable[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def _spread(moments: Moments, labels: tuple[Any, ...], at: Array) -> Moments:
+def _spread(moments: Any, labels: tuple[Any, ...], at: Array) -> Any:
     """Moments whose target i is now target at[i] of a longer row; the others are zero."""
     old, row = moments.row, class_row(moments.row, labels)
     first = old.n_features + 1
     places = np.r_[0:first, first + at]
+    if isinstance(moments, CellMoments):
+        return moments.spread(row, places, _spread_sample(moments, row, at))
     sums = np.zeros(packed_size(row.width))
     for i, place in enumerate(places):
         start, end = row_start(i, old.width), row_start(i + 1, old.width)
@@ -142,13 +148,14 @@ def _spread(moments: Moments, labels: tuple[Any, ...], at: Array) -> Moments:
     return replace(moments, row=row, sums=sums, sample=_spread_sample(moments, row, at))
 
 
-def _spread_sample(moments: Moments, row: AugmentedRow, at: Array) -> RowSample:
+def _spread_sample(moments: Any, row: AugmentedRow, at: Array) -> RowSample:
     """Sampled rows [x, y, w] with y over the longer row's classes."""
-    rows, d = moments.sample.rows, len(row.inputs)
+    sample: RowSample = moments.sample
+    rows, d = sample.rows, len(row.inputs)
     found = np.zeros((len(rows), d + row.n_targets + 1))
     found[:, :d], found[:, -1] = rows[:, :d], rows[:, -1]
     found[:, d + at] = rows[:, d:-1]
-    return replace(moments.sample, rows=found)
+    return replace(sample, rows=found)
 
 
 def joined(parts: Iterable[ClassMoments]) -> ClassMoments:

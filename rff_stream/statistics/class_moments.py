@@ -9,10 +9,13 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.features.base import FeatureMap
+from rff_stream.features.local import LocalFeatures
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Accumulator
+from rff_stream.moments.accumulate_cells import CellAccumulator
 from rff_stream.moments.class_moments import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.cells import CellStatistic
 from rff_stream.statistics.class_weights import labels_of
 from rff_stream.statistics.packing import Packed, pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Sink
@@ -46,11 +49,20 @@ class ClassStatistic:
         return _ClassSink(self)
 
     def pack(self, value: ClassMoments) -> Packed:
+        if isinstance(self.features, LocalFeatures):
+            return Packed(list(value.labels), self._of_cells(()).pack(value.moments).arrays)
         return Packed(list(value.labels), pack_moments(value.moments).arrays)
 
     def unpack(self, packed: Packed) -> ClassMoments:
         labels = tuple(packed.plain)
+        if isinstance(self.features, LocalFeatures):
+            return ClassMoments(labels, self._of_cells(labels).unpack(packed))
         return ClassMoments(labels, unpack_moments(packed, class_row(self.row, labels)))
+
+    def _of_cells(self, labels: tuple[Any, ...]) -> CellStatistic:
+        """What sums of cells are, with the one-hot classes of these labels."""
+        features: Any = self.features
+        return CellStatistic(features, class_row(self.row, labels), self.sums, self.sample_rows)
 
 
 class _ClassSink:
@@ -60,7 +72,7 @@ class _ClassSink:
         self._of = statistic
         self._closed: ClassMoments | None = None
         self._labels = statistic.labels
-        self._open: Accumulator | None = None
+        self._open: Any = None
 
     def add(self, rows: Rows, places: Array) -> None:
         known, codes = np.unique(labels_of(rows), return_inverse=True)
@@ -74,8 +86,11 @@ class _ClassSink:
         at = np.array([self._labels.index(name) for name in names], dtype=int)
         self._open.add(rows.x, one_hot(at[codes], len(self._labels)), rows.w, places)
 
-    def _accumulator(self) -> Accumulator:
+    def _accumulator(self) -> Any:
         of = self._of
+        if isinstance(of.features, LocalFeatures):
+            row = class_row(of.row, self._labels)
+            return CellAccumulator(of.features, row, sums=of.sums, sample_rows=of.sample_rows)
         return Accumulator(
             of.features,
             class_row(of.row, self._labels),

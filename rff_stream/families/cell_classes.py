@@ -1,0 +1,237 @@
+"""Classifiers in the cells of random trees: least squares on one-hot classes, calibrated.
+
+Every class is a target of the process in the cells, with one α for all of them in a tree, so its
+scores and those of sampled rows under the fit without each follow from moments alone. α is that of
+highest evidence times the factor of least leave-one-out Brier score; the same scores calibrate
+probabilities, as for one map of the whole space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import Calibration, calibrate
+from rff_stream.answers.local import (
+    LocalEvidence,
+    LocalPosterior,
+    local_evidence,
+    local_posterior,
+    local_spectrum,
+)
+from rff_stream.answers.windows import Window, compact_windows, neighbour_scale, search_windows
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.families.maps import check_kernel, known_kernel, length_scale_of, named_kernels
+from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
+from rff_stream.features import FeatureMap, LocalFeatures
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.class_moments import ClassMoments, one_hot
+from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan
+from rff_stream.predictor import RowFunction
+from rff_stream.statistics.class_moments import ClassStatistic
+from rff_stream.statistics.protocol import Statistic
+
+__all__ = ["CellClasses", "CellLogOdds"]
+
+FACTORS = np.logspace(-2, 2, 9)
+"""Penalties that are compared, over that of highest evidence."""
+
+WINDOWS, BLOCK_ROWS = 10, 1024
+"""Windows of pilot rows that length-scales are learnt from; rows of each."""
+
+MOST_WINDOW_TARGETS = 8
+"""Classes beyond are put together at random for the search: it asks how labels vary in space."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellLogOdds:
+    """Log-odds a·f + b of scores f in cells.
+
+    Parameters
+    ----------
+    posterior : LocalPosterior
+        Of the one-hot classes.
+    calibration : Calibration
+    """
+
+    posterior: LocalPosterior
+    calibration: Calibration
+
+    def predictor(self) -> RowFunction:
+        return CellScores(self.posterior, self.calibration)
+
+    def attributes(self) -> dict[str, Any]:
+        """α and df are those of the trees, averaged."""
+        alpha = self.posterior.alpha
+        return {
+            "posterior_": self.posterior,
+            "alpha_": float(np.exp(np.log(alpha).mean())),
+            "df_": float(self.posterior.spectrum.df(alpha).mean()),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """The posterior of every cell, and the calibration."""
+        line = np.append(self.calibration.slope, self.calibration.offset)
+        return self.posterior.arrays() | {"calibration": line}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellScores:
+    """x ↦ log-odds: one for two classes, else one a class."""
+
+    posterior: LocalPosterior
+    calibration: Calibration
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return len(self.calibration.offset)
+
+    def __call__(self, x: Array) -> Float64:
+        """Log-odds (n, K) of rows (n, d)."""
+        return self.calibration(_sides(self.posterior.mean(x)))
+
+
+@dataclass(frozen=True, slots=True)
+class CellClasses:
+    """One-hot classes as targets of the moments of cells."""
+
+    def check(self, loss: str, alpha: float | str) -> None:
+        if loss != "squared":
+            raise ValueError(
+                f"loss={loss!r} but classes in cells come from moments: loss='squared', whose "
+                "probabilities are calibrated. Use it, or a map of the whole space."
+            )
+        if alpha == "cv":
+            raise ValueError(
+                "alpha='cv' but the penalty of classes in cells is a number or 'sample', chosen "
+                "by leave-one-out scores. Use one of them, or a map of the whole space."
+            )
+
+    def draw(
+        self, pilot: Pilot, asked: MapParameters, plan: Plan
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        features: Any = asked.features
+        if not isinstance(features, LocalFeatures):
+            check_kernel(asked.kernel, asked.length_scale, pilot.x.shape[1])
+            kernel = known_kernel(asked.kernel, asked.length_scale)
+            with single_threaded_blas():
+                if kernel is None:
+                    kernel = _search(pilot, asked, plan)
+                features = LocalFeatures.sample(
+                    kernel,
+                    pilot.x,
+                    n_cells=plan.n_cells,
+                    n_trees=plan.n_trees,
+                    n_components=plan.n_features,
+                    rng=asked.seed,
+                    dtype=asked.dtype,
+                )
+        return features, {"length_scale": np.asarray(length_scale_of(features.kernel))}
+
+    def statistic(
+        self,
+        features: Any,
+        row: AugmentedRow,
+        plan: Plan,
+        *,
+        sample_rows: int,
+        n_places: int,
+        labels: tuple[Any, ...],
+    ) -> Statistic:
+        sums: Any = plan.sums
+        return ClassStatistic(features, row, sums, sample_rows, n_places, labels)
+
+    def least_squares(
+        self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
+    ) -> CellLogOdds:
+        classes: ClassMoments = totals.whole
+        rows, codes, weights, counts = _sample(classes, class_weight)
+        spectrum = local_spectrum(totals.features, classes.moments)
+        given = None if isinstance(alpha, str) else float(alpha)
+        first = local_evidence(spectrum, shared=True, alpha=given)
+        tried = [_at(first, factor) for factor in (FACTORS if given is None else (1.0,))]
+        scored = [_left_out(each, rows) for each in tried]
+        truth = one_hot(codes, len(classes.labels))
+        brier = [float(weights @ ((scores - truth) ** 2).sum(axis=1)) for _, scores in scored]
+        posterior, scores = scored[int(np.argmin(brier))]
+        calibration = calibrate(_sides(scores), codes, weights, counts)
+        return CellLogOdds(posterior, calibration)
+
+    def least_loss(self, request: LossRequest) -> Descended:
+        """Refused by :meth:`check`."""
+        self.check("another loss", 1.0)
+        raise AssertionError
+
+    def restore(self, features: Any, arrays: Mapping[str, Array]) -> CellLogOdds:
+        names = tuple(f"y{i}" for i in range(arrays["tree_alpha"].shape[1]))
+        slope, *offset = arrays["calibration"].tolist()
+        posterior = LocalPosterior.from_arrays(features, arrays, names)
+        return CellLogOdds(posterior, Calibration(slope, np.array(offset)))
+
+
+def _at(evidence: LocalEvidence, factor: float) -> LocalEvidence:
+    """The same with another α; variances of scores are not told."""
+    return replace(evidence, alpha=np.maximum(evidence.alpha * factor, evidence.spectrum.eta))
+
+
+def _left_out(evidence: LocalEvidence, rows: Float64) -> tuple[LocalPosterior, Float64]:
+    """The posterior, its trees weighed, and scores (m, C) of rows under the fit without each."""
+    posterior = local_posterior(evidence, rows)
+    return posterior, posterior.left_out(rows)[0]
+
+
+def _sample(
+    classes: ClassMoments, class_weight: Mapping[Any, float]
+) -> tuple[Float64, Array, Float64, Float64]:
+    """Sampled rows, their classes (m,) and weights (m,), and rows (C,) of each class there.
+
+    Rows weigh so much that every class has its weight in all rows. A class that the sample missed
+    is calibrated with the others.
+    """
+    rows, d = classes.moments.sample.rows, len(classes.row.inputs)
+    codes, w = rows[:, d:-1].argmax(axis=1), rows[:, -1]
+    counts = np.bincount(codes, w, len(classes.labels))
+    share = classes.weights / np.where(counts > 0, counts, 1.0)
+    factor = np.array([class_weight.get(label, 1.0) for label in classes.labels])
+    return rows, codes, w * share[codes], counts / np.where(factor > 0, factor, 1.0)
+
+
+def _sides(scores: Float64) -> Float64:
+    """One score −1 to 1 for two classes; those of every class otherwise."""
+    return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
+
+
+def _search(pilot: Pilot, asked: MapParameters, plan: Plan) -> Any:
+    """The kernel that explains windows of pilot rows best."""
+    rng = np.random.default_rng(asked.seed)
+    y = pilot.y
+    if y.shape[1] == 2:
+        y = y[:, 1:]
+    elif y.shape[1] > MOST_WINDOW_TARGETS:
+        y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
+    rows = Window(pilot.x, y, pilot.w)
+    near = compact_windows(
+        rows.x,
+        rows.y,
+        rows.w,
+        scale=neighbour_scale(rows.x),
+        size=min(BLOCK_ROWS, len(rows.x)),
+        count=WINDOWS,
+        rng=rng,
+    )
+    share = plan.n_features * plan.n_cells / max(plan.n_rows, 1)
+    found = search_windows(
+        near,
+        rows,
+        named_kernels(asked.kernel),
+        ard=asked.length_scale != "evidence",
+        rng=rng,
+        share=share,
+    )
+    return found.kernel
