@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -52,6 +52,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     n_missing_: int
     fraction_seen_: float
     plan_: Plan
+
+    tells_outside: ClassVar[bool] = False
+    """Whether predictions of rows outside of what the fit has seen are told."""
 
     _fitted: Fitted | None = None
 

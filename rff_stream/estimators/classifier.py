@@ -147,6 +147,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     array(['inside', 'outside'], dtype='<U7')
     """
 
+    tells_outside = True
+
     def __init__(
         self,
         loss: Literal["squared", "logistic", "squared_hinge", "hinge"] = "squared",

@@ -85,6 +85,8 @@ n_missing_, plan_
     True
     """
 
+    tells_outside = True
+
     def __init__(
         self,
         kernel: Kernel | str | Sequence[Kernel] = "gaussian",

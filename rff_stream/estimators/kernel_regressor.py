@@ -110,6 +110,8 @@ n_missing_, plan_
     True
     """
 
+    tells_outside = True
+
     def __init__(
         self,
         loss: RegressionLoss | str = "huber",

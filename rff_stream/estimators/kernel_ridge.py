@@ -123,6 +123,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     True
     """
 
+    tells_outside = True
+
     def __init__(
         self,
         kernel: Kernel | str | Sequence[Kernel] = "gaussian",

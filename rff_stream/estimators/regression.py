@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -29,6 +31,7 @@ from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.inputs import checked_rows, in_memory
 from rff_stream.model.opening import Opened, open_later, open_values
+from rff_stream.model.outside import count_outside, warn_where_outside
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.recipe import Recipe
 from rff_stream.model.stream import fit_until
@@ -358,5 +361,11 @@ def residuals(
     answer: RidgeAnswer = fitted.answer
     y = list(fitted.columns.targets) if y is None else y
     data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
-    statistic = ResidualStatistic(answer.mean(), answer.target_origin)
-    return score_rows(self, data, statistic)
+    seen = fitted.input_range
+    count = None if seen is None else functools.partial(count_outside, seen=seen)
+    found = score_rows(self, data, ResidualStatistic(answer.mean(), answer.target_origin, count))
+    if count is not None:
+        parts = found.values() if isinstance(found, dict) else [found]
+        told = [part.outside for part in parts if part.outside is not None]
+        warn_where_outside(fitted, functools.reduce(operator.add, told) if told else None)
+    return found

@@ -176,6 +176,20 @@ class Fitted:
         scale = np.asarray(self.scales.get("length_scale", 1.0))
         return float(scale) if scale.ndim == 0 else scale
 
+    @property
+    def row_sample(self) -> Array | None:
+        """Inputs (m, d) of the sampled rows; None for a model that has none."""
+        sample = None if self.total is None else self.total.sample.rows
+        return None if sample is None or not len(sample) else sample[:, : self.n_inputs]
+
+    @property
+    def input_range(self) -> Array | None:
+        """Least and greatest value (2, d) of each input in the row sample; None if not known."""
+        sample = self.row_sample
+        if sample is None:
+            return self.scales.get("input_range")
+        return np.stack([sample.min(axis=0), sample.max(axis=0)])
+
     def with_groups(self, groups: Mapping[Any, Any]) -> Self:
         """The same with other sums, and no answer of them yet."""
         n_rows = sum(part.n for part in groups.values())

@@ -15,6 +15,7 @@ from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.prediction import map_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_storage
+from rff_stream.model.outside import outside_in, warn_where_outside
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictor import RowFunction
@@ -78,6 +79,8 @@ def values_of_rows(
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
         if not is_sparse(rows):
             warn_where_left_out_vary(rows, scale, model.columns_.inputs)
+            if type(model).tells_outside:
+                warn_where_outside(model._held(), outside_in(model._held(), rows))
         found = of_array(rows, function, model.columns_)
         return framed_like(model, X, found[:, 0] if flat else found, names)
     source = scored_source(model, Data(X, storage_options=storage_options))

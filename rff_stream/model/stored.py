@@ -46,7 +46,9 @@ def save(
         raise ModelError(
             "moments=True but this model was loaded without moments. Save it with moments=False."
         )
-    plain, arrays = named_arrays(fitted.features, fitted.scales)
+    ends = fitted.input_range
+    scales = fitted.scales if ends is None else {**fitted.scales, "input_range": ends}
+    plain, arrays = named_arrays(fitted.features, scales)
     parameters = recipe.asked.get_params(deep=False).items()
     header = {
         "model": type(recipe.asked).__name__,

@@ -72,6 +72,12 @@ class ClassMoments:
         return int(self.moments.n)
 
     @property
+    def sample(self) -> RowSample:
+        """A mergeable uniform sample of rows."""
+        sample: RowSample = self.moments.sample
+        return sample
+
+    @property
     def row(self) -> AugmentedRow:
         """What the numbers mean."""
         row: AugmentedRow = self.moments.row

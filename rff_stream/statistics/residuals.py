@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,13 +24,18 @@ class Residuals:
     sums : (4, T) float64
     n : int
         Rows.
+    outside : value that adds, or None
+        What else was counted of the inputs.
     """
 
     sums: Float64
     n: int
+    outside: Any = None
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.sums + other.sums, self.n + other.n)
+        there = self.outside is not None and other.outside is not None
+        outside = self.outside + other.outside if there else self.outside or other.outside
+        return type(self)(self.sums + other.sums, self.n + other.n, outside)
 
     def r2(self) -> Float64:
         """1 − Σw(y − ŷ)²/Σw(y − ȳ)² (T,); as scikit-learn for a constant target."""
@@ -56,10 +61,13 @@ class ResidualStatistic:
         (m, d) -> (m, T), picklable.
     origin : (T,) float64
         y₀: sums about it do not cancel.
+    outside : callable, optional
+        x (m, d) -> a value that adds: what else is counted of the inputs.
     """
 
     predict: Callable[[Array], Float64]
     origin: Float64
+    outside: Callable[[Array], Any] | None = None
 
     def start(self) -> Sink:
         return _ResidualSink(self)
@@ -70,8 +78,13 @@ class _ResidualSink:
         self._statistic = statistic
         self._sums = np.zeros((4, len(statistic.origin)))
         self._n = 0
+        self._outside: Any = None
 
     def add(self, rows: Rows, places: Array) -> None:
+        count = self._statistic.outside
+        if count is not None:
+            more = count(rows.x)
+            self._outside = more if self._outside is None else self._outside + more
         w = np.ones(len(rows.x)) if rows.w is None else rows.w
         y = rows.y - self._statistic.origin
         missed = rows.y - self._statistic.predict(rows.x)
@@ -79,4 +92,4 @@ class _ResidualSink:
         self._n += len(rows.x)
 
     def result(self) -> Residuals:
-        return Residuals(self._sums, self._n)
+        return Residuals(self._sums, self._n, self._outside)

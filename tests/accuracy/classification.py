@@ -161,11 +161,31 @@ def print_passes(name: str, split: Split, seed: int, counts: list[int]) -> None:
     print(f"limit converged to {LIMIT['tol']:g}: {limit['converged']}", flush=True)
 
 
+def in_cells(split: Split, seed: int) -> dict[str, float]:
+    """Least squares in the cells of random trees, length-scales from windows of training rows."""
+    X, y, X_test, y_test = split
+    started = time.process_time()
+    model = rs.KernelClassifier(
+        features=rs.Cells(n_components=512, n_trees=4), random_state=seed, progress=False
+    ).fit(X, y)
+    fitted = time.process_time() - started
+    scores = model.scores(X_test, y_test)
+    return {
+        "accuracy": scores.accuracy(),
+        "log_loss": scores.log_loss(),
+        "calibration": scores.calibration_error(),
+        "alpha": model.alpha_,
+        "passes": model.n_passes_,
+        "cpu": fitted,
+    }
+
+
 def rivals(name: str, split: Split, seed: int) -> dict[str, tuple[float, float]]:
     """scikit-learn in memory at the same R: accuracy and CPU seconds."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.kernel_approximation import RBFSampler
     from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -181,6 +201,7 @@ def rivals(name: str, split: Split, seed: int) -> dict[str, tuple[float, float]]
             LogisticRegression(C=100.0, max_iter=100),
         ),
         "HistGradientBoosting": HistGradientBoostingClassifier(random_state=seed),
+        "5 nearest rows": make_pipeline(*centre, KNeighborsClassifier(5)),
     }
     found = {}
     for title, model in models.items():

@@ -1,0 +1,78 @@
+"""Predictions where no data support them are told, with the share of rows and the input."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+
+TOLD = r"of the rows lie outside of what the fit has seen: input"
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "whole": {"n_components": 64},
+    "local": {"features": rs.Cells(n_components=16, n_trees=2, n_cells=2)},
+}
+
+
+def rows(rng: Any, n: int = 600) -> tuple[Any, Any]:
+    X = rng.uniform(0, 1, (n, 2))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1]
+
+
+@pytest.mark.parametrize("choice", list(CHOICES))
+def test_a_score_on_unseen_seasons_is_not_silent(choice: str, rng: Any, tmp_path: Any) -> None:
+    X, y = rows(rng)
+    fit = rs.GaussianProcessRegressor(
+        length_scale=0.5, random_state=0, progress=False, **CHOICES[choice]
+    ).fit(X, y)
+    later = X + np.array([2.0, 0.0])
+    with pytest.warns(rs.NumericalWarning, match=f"^100.00% {TOLD} x0 goes from 2"):
+        fit.score(later, y)
+    with pytest.warns(rs.NumericalWarning, match=TOLD):
+        _, std = fit.predict(later, return_std=True)
+    if choice == "local":
+        signal = fit.signal_variance_**0.5
+        np.testing.assert_allclose(std, signal, rtol=0.3)
+    fit.save(tmp_path / "small.zarr")
+    with pytest.warns(rs.NumericalWarning, match=TOLD):
+        rs.load(tmp_path / "small.zarr").predict(later)
+    half = np.concatenate([X[:300], later[:300]])
+    with pytest.warns(rs.NumericalWarning, match=f"^50.00% {TOLD}"):
+        fit.predict(half)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit.predict(rng.uniform(0, 1, (2000, 2)))
+        fit.score(X, y)
+        fit.predict(X[:1])
+
+
+def test_a_streamed_score_counts_rows_outside_by_group_too(rng: Any) -> None:
+    xr = pytest.importorskip("xarray")
+    X, y = rows(rng)
+    fit = rs.KernelRidge(length_scale=0.5, n_components=64, random_state=0, progress=False)
+    names = {"a": ("row", X[:, 0]), "b": ("row", X[:, 1]), "y": ("row", y)}
+    data = xr.Dataset({**names, "half": ("row", np.arange(600) // 300)})
+    fit.fit(data, "y", inputs=["a", "b"])
+    moved = data.assign(a=data["a"] + 2).chunk(row=100)
+    with pytest.warns(rs.NumericalWarning, match=f"^100.00% {TOLD} a goes"):
+        fit.score(moved, "y")
+    with pytest.warns(rs.NumericalWarning, match=TOLD):
+        fit.residuals(moved, "y", by="half")
+
+
+def test_classes_are_told_too_and_chance_is_not(rng: Any) -> None:
+    X, y = rows(rng, 200)
+    fit = rs.KernelClassifier(length_scale=0.5, n_components=64, random_state=0, progress=False)
+    fit.fit(X, y > 1)
+    with pytest.warns(rs.NumericalWarning, match=TOLD):
+        fit.predict(X + 3)
+    heavy = rs.KernelRidge(length_scale=1.0, n_components=64, random_state=0, progress=False)
+    X = rng.standard_t(2, (4000, 5))
+    heavy.fit(X[:2000], X[:2000, 0].clip(-1, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        heavy.predict(X[2000:])
