@@ -33,7 +33,7 @@ from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.answers.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
 from rff_stream.answers.posterior import conformal_quantile
 from rff_stream.features.landmarks import prior_variance
-from rff_stream.features.local import LocalFeatures
+from rff_stream.features.local import LocalFeatures, encoded
 from rff_stream.moments.cells import CellMoments
 
 __all__ = [
@@ -377,7 +377,7 @@ class LocalPosterior:
     def _parts(self, tree: int, cells: Array, x: Array) -> tuple[Float64, Float64, Float64]:
         """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each."""
         own, features = self.spectrum.trees[tree], self.spectrum.features
-        prior = prior_variance(features.kernel, x)
+        prior = prior_variance(features.kernel, encoded(features.encoding, x))
         n_targets, alpha = len(self.inflation), self.alpha[tree]
         mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
         short, spread = prior.copy(), np.zeros((len(x), n_targets))

@@ -25,9 +25,10 @@ from rff_stream.answers.local import (
 )
 from rff_stream.answers.windows import Window, compact_windows, neighbour_scale, search_windows
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families.maps import check_kernel, known_kernel, length_scale_of, named_kernels
+from rff_stream.families.maps import known_kernel, length_scale_of, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
+from rff_stream.features.local import encoded
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
@@ -118,11 +119,11 @@ class CellClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
         if not isinstance(features, LocalFeatures):
-            check_kernel(asked.kernel, asked.length_scale, pilot.x.shape[1])
+            encoding = getattr(features, "encode", None)
             kernel = known_kernel(asked.kernel, asked.length_scale)
             with single_threaded_blas():
                 if kernel is None:
-                    kernel = _search(pilot, asked, plan)
+                    kernel = _search(pilot, asked, plan, encoding)
                 features = LocalFeatures.sample(
                     kernel,
                     pilot.x,
@@ -131,6 +132,7 @@ class CellClasses:
                     n_components=plan.n_features,
                     rng=asked.seed,
                     dtype=asked.dtype,
+                    encoding=encoding,
                 )
         return features, {"length_scale": np.asarray(length_scale_of(features.kernel))}
 
@@ -207,7 +209,7 @@ def _sides(scores: Float64) -> Float64:
     return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
 
 
-def _search(pilot: Pilot, asked: MapParameters, plan: Plan) -> Any:
+def _search(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> Any:
     """The kernel that explains windows of pilot rows best."""
     rng = np.random.default_rng(asked.seed)
     y = pilot.y
@@ -215,7 +217,7 @@ def _search(pilot: Pilot, asked: MapParameters, plan: Plan) -> Any:
         y = y[:, 1:]
     elif y.shape[1] > MOST_WINDOW_TARGETS:
         y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
-    rows = Window(pilot.x, y, pilot.w)
+    rows = Window(encoded(encoding, pilot.x), y, pilot.w)
     near = compact_windows(
         rows.x,
         rows.y,

@@ -25,8 +25,8 @@ from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.leaf import Leaf
 from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
-    check_inputs,
-    check_kernel,
+    check_cells,
+    chosen_map,
     known_kernel,
     length_scale_of,
     named_kernels,
@@ -34,7 +34,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
-from rff_stream.features.local import pilot_rows
+from rff_stream.features.local import encoded, pilot_rows
 from rff_stream.layout import pilot_boxes, rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import cell_row
@@ -152,10 +152,7 @@ class CellSpace:
         )
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
-        given: Any = asked.features
-        if isinstance(given, LocalFeatures):
-            check_inputs(given.n_inputs, n_inputs)
-        check_kernel(asked.kernel, asked.length_scale, n_inputs)
+        check_cells(asked.features, asked.kernel, asked.length_scale, n_inputs)
 
     def check_streams(self) -> None:
         raise _not_streamed()
@@ -184,12 +181,13 @@ class CellSpace:
         wanted = pilot_rows(sizes.n_cells, sizes.n_features)
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         if not isinstance(asked.features, LocalFeatures):
+            encoding = chosen_map(getattr(features, "encode", None), columns.inputs)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
                 share = sizes.n_features * sizes.n_cells / max(n_rows, 1)
                 known = _search(
                     reading, pilot, named_kernels(asked.kernel), asked.length_scale, share, seed,
-                    asked.progress,
+                    asked.progress, encoding,
                 )  # fmt: skip
             with single_threaded_blas():
                 features = LocalFeatures.sample(
@@ -200,6 +198,7 @@ class CellSpace:
                     n_components=sizes.n_features,
                     rng=seed,
                     dtype=asked.dtype,
+                    encoding=encoding,
                 )
         scale = np.asarray(length_scale_of(features.kernel))
         return Draft(features, self.row(features, pilot, columns), {"length_scale": scale})
@@ -312,12 +311,13 @@ def _search(
     share: float,
     seed: int,
     progress: bool,
+    encoding: Any,
 ) -> Any:
     """The kernel that explains windows of rows best."""
-    rng, rows = np.random.default_rng(seed), Window(pilot.x, pilot.y, pilot.w)
+    rng, rows = np.random.default_rng(seed), Window(encoded(encoding, pilot.x), pilot.y, pilot.w)
     with single_threaded_blas():
         found = search_windows(
-            _blocks(reading, rows, rng, seed),
+            _blocks(reading, rows, rng, seed, encoding),
             rows,
             kernels,
             ard=length_scale != "evidence",
@@ -331,7 +331,9 @@ def _search(
     return found.kernel
 
 
-def _blocks(reading: Reading, rows: Window, rng: np.random.Generator, seed: int) -> list[Window]:
+def _blocks(
+    reading: Reading, rows: Window, rng: np.random.Generator, seed: int, encoding: Any
+) -> list[Window]:
     """Neighbouring rows: of the pilot, or of boxes of the data where those lie closer together.
 
     Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
@@ -345,8 +347,10 @@ def _blocks(reading: Reading, rows: Window, rng: np.random.Generator, seed: int)
     found: WindowRows = reading.add_up(
         WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"
     ).value
-    d = rows.x.shape[1]
-    stored = [Window(each[:, :d], each[:, d:-1], each[:, -1]) for each in found.windows]
+    d = len(reading.source.columns.inputs)
+    stored = [
+        Window(encoded(encoding, each[:, :d]), each[:, d:-1], each[:, -1]) for each in found.windows
+    ]
     unit = rows.x.std(axis=0) + np.finfo(float).tiny
     return min(near, stored, key=lambda blocks: _log_volume(blocks, unit))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.lengthscale import fit_length_scales
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.progress import Progress
-from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
+from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.moments.entries import entries_of
 from rff_stream.pilot import Pilot
@@ -20,6 +21,7 @@ from rff_stream.pilot import Pilot
 __all__ = [
     "FeatureChoice",
     "LengthScale",
+    "check_cells",
     "check_choices",
     "check_n_components",
     "check_sample_rows",
@@ -158,7 +160,7 @@ def known_kernel(kernel: Any, length_scale: Any) -> Any:
     return named[0].with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
 
 
-def chosen_map(features: FeatureChoice, inputs: Sequence[str]) -> FeatureMap | str:
+def chosen_map(features: Any, inputs: Sequence[str]) -> Any:
     """A map or a name as it is; columns that choose their own as one map of the inputs.
 
     Raises
@@ -168,7 +170,20 @@ def chosen_map(features: FeatureChoice, inputs: Sequence[str]) -> FeatureMap | s
     TypeError
         Naming the column whose choice is no map.
     """
+    if isinstance(features, Cells):
+        return replace(features, encode=chosen_map(features.encode, inputs))
     return by_columns(features, inputs) if isinstance(features, Mapping) else features
+
+
+def check_cells(given: Any, kernel: Any, length_scale: LengthScale, d: int) -> None:
+    """Refuse cells, an encoding before them, or a kernel, that are not for d inputs."""
+    encoding = getattr(given, "encode", None)
+    if isinstance(given, LocalFeatures) or encoding is not None:
+        check_inputs((given if encoding is None else encoding).n_inputs, d)
+    if encoding is not None:
+        d = encoding.n_components
+    if not isinstance(given, LocalFeatures):
+        check_kernel(kernel, length_scale, d)
 
 
 def n_columns(features: FeatureMap | str, n_components: int) -> int:

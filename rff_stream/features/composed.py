@@ -233,7 +233,8 @@ def by_columns(maps: Mapping[Any, FeatureMap], inputs: Sequence[str]) -> ByColum
         if not isinstance(part, FeatureMap):
             raise TypeError(
                 f"Column {name!r} chose {part!r}, which is no feature map. Give it one, such as "
-                "Periodic(24), or leave the column out."
+                "Periodic(24), or leave the column out; cells are of all columns together: "
+                "Cells(encode={'hour': Periodic(24)})."
             )
     positions = {name: j for j, name in enumerate(inputs)}
     chosen = [(name,) if isinstance(name, str) else tuple(name) for name in maps]

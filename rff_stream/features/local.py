@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,7 +13,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAPS, MapRequest, Nesting, spec_fingerprint
+from rff_stream.features.base import MAPS, MapRequest, Nesting, map_from_spec, spec_fingerprint
 from rff_stream.features.partition import Partition, check_n_cells
 from rff_stream.features.rectangular import pack_triangle, solve_rows, triangle_size
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
@@ -52,6 +52,10 @@ class Cells:
     n_cells : int, optional
         B, a power of two; as many as leave about 1.5 R rows of data to each where absent,
         at most 4,096.
+    encode : FeatureMap or mapping of column(s) to FeatureMap, optional
+        What rows are before they are sent to cells: ``{"hour": Periodic(24), ("lat", "lon"):
+        Sphere()}``. Columns that are not named are left out. Length-scales are then those of the
+        encoded columns.
 
     Examples
     --------
@@ -68,6 +72,7 @@ class Cells:
     n_components: int = 256
     n_trees: int = 4
     n_cells: int | None = None
+    encode: Any = None
 
     def __post_init__(self) -> None:
         for name in ("n_components", "n_trees"):
@@ -105,6 +110,8 @@ class LocalFeatures:
         ε, in units of k(x, x).
     dtype : {"float32", "float64"}
         Of the columns. Distances are always float64.
+    encoding : FeatureMap or None
+        What a row x is before it is routed; pool, trees and length-scales are of its columns.
 
     Notes
     -----
@@ -130,13 +137,14 @@ class LocalFeatures:
     kernel: ExactKernel
     nugget: float
     dtype: FeatureDtype
+    encoding: Any = None
 
     choices: ClassVar[tuple[str, ...]] = ("local",)
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
         pool = np.asarray(self.pool, np.float64)
-        object.__setattr__(self, "pool", frozen("pool", pool, (len(pool), self.n_inputs)))
+        object.__setattr__(self, "pool", frozen("pool", pool, (len(pool), self.partition.n_inputs)))
         shape = (self.n_trees, self.n_cells, np.shape(self.landmarks)[-1])
         landmarks = frozen("landmarks", self.landmarks, shape, np.int32)
         if landmarks.size and not (landmarks.min() >= 0 and landmarks.max() < len(pool)):
@@ -162,6 +170,7 @@ class LocalFeatures:
         nugget: float | None = None,
         rng: RandomState = None,
         dtype: FeatureDtype = "float32",
+        encoding: Any = None,
     ) -> Self:
         """A map whose cells and landmarks come from rows X.
 
@@ -181,6 +190,8 @@ class LocalFeatures:
             ε: 1e-6 for float32, 1e-10 for float64.
         rng : Generator, SeedSequence, int or None
         dtype : {"float32", "float64"}
+        encoding : FeatureMap, optional
+            Of the rows, before they are routed.
 
         Notes
         -----
@@ -188,7 +199,7 @@ class LocalFeatures:
         two of its rows. A cell without rows borrows those of its neighbour in the tree.
         """
         check_dtype(dtype)
-        X = np.asarray(X, np.float64)
+        X = encoded(encoding, np.asarray(X, np.float64))
         if n_components < 1:
             raise ValueError(f"n_components={n_components} but a cell has at least 1 column.")
         rng = np.random.default_rng(rng)
@@ -202,7 +213,7 @@ class LocalFeatures:
         )
         pool, landmarks = _choose(partition, X, n_components, rng)
         nugget = NUGGET[dtype] if nugget is None else nugget
-        return cls(partition, pool, landmarks, kernel, nugget, dtype)
+        return cls(partition, pool, landmarks, kernel, nugget, dtype, encoding)
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
@@ -214,8 +225,9 @@ class LocalFeatures:
 
     @property
     def n_inputs(self) -> int:
-        """d."""
-        return self.partition.n_inputs
+        """d, the columns of a row before it is encoded."""
+        own = self.partition if self.encoding is None else self.encoding
+        return int(own.n_inputs)
 
     @property
     def n_trees(self) -> int:
@@ -244,12 +256,11 @@ class LocalFeatures:
                 f"n_components={n_components} but each cell has 1 to {self.n_components} columns. "
                 "Ask for a number in this range."
             )
-        first = self.landmarks[:, :, :n_components]
-        return type(self)(self.partition, self.pool, first, self.kernel, self.nugget, self.dtype)
+        return replace(self, landmarks=self.landmarks[:, :, :n_components])
 
     def route(self, X: Array) -> Array:
         """Cell (J, n) of each row X (n, d) in each tree, from 0 to B − 1."""
-        return self.partition.route(self._checked(X))
+        return self.partition.route(encoded(self.encoding, self._checked(X)))
 
     def landmark_rows(self, tree: int, cell: int) -> Float64:
         """U_c (R, d), in units of the inputs."""
@@ -257,6 +268,7 @@ class LocalFeatures:
 
     def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
         """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
+        X = encoded(self.encoding, X)
         kernel, d = self.kernel, X.shape[1]
         if not isinstance(kernel, RadialKernel):
             out[...] = kernel(X, self.landmark_rows(tree, cell))
@@ -284,7 +296,7 @@ class LocalFeatures:
         """One landmark c and [−2u, 1, ‖u‖²] (d + 2, R) of u = (U_c − c)/ℓ; kept, as L_c is."""
         held: dict[tuple[int, int], tuple[Float64, Float64]] = self._scaled  # type: ignore[attr-defined]
         if (tree, cell) not in held:
-            U, d = self.landmark_rows(tree, cell), self.n_inputs
+            U, d = self.landmark_rows(tree, cell), self.partition.n_inputs
             columns = np.ones((d + 2, len(U)))
             columns[:d] = ((U - U[0]) / self._scale).T
             columns[d + 1] = (columns[:d] ** 2).sum(axis=0)
@@ -323,6 +335,9 @@ class LocalFeatures:
             "kernel": self.kernel.spec(),
             **cuts,
         }
+        if self.encoding is not None:
+            plain["encoding"], own = self.encoding.spec()
+            arrays = arrays | {f"encoding_{name}": values for name, values in own.items()}
         return plain, {"pool": self.pool, "landmarks": self.landmarks.astype(np.int64), **arrays}
 
     @classmethod
@@ -332,7 +347,12 @@ class LocalFeatures:
             partition = Partition.from_spec(plain, arrays)
             rows = (arrays["pool"], arrays["landmarks"])
             kernel = kernel_from_spec(plain["kernel"])
-            return cls(partition, *rows, kernel, plain["nugget"], plain["dtype"])
+            encoding = None
+            if "encoding" in plain:
+                start = "encoding_"
+                own = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+                encoding = map_from_spec(plain["encoding"], own)
+            return cls(partition, *rows, kernel, plain["nugget"], plain["dtype"], encoding)
         except (KeyError, ValueError, TypeError) as error:
             raise ModelError(
                 f"The spec of a local map cannot be read: {error!r}. "
@@ -358,16 +378,18 @@ class LocalFeatures:
     def factor_bytes(self) -> int:
         """Bytes of every L_c and every cell's scaled landmarks together: what a pass keeps."""
         return (
-            self.n_trees * self.n_cells * cell_bytes(self.n_components, self.n_inputs, self.dtype)
+            self.n_trees
+            * self.n_cells
+            * cell_bytes(self.n_components, self.partition.n_inputs, self.dtype)
         )
 
     @cached_property
     def _scale(self) -> Float64:
-        return length_scale_vector(self.kernel, self.n_inputs)
+        return length_scale_vector(self.kernel, self.partition.n_inputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.partition, self.pool, self.landmarks, self.kernel, self.nugget, self.dtype)
-        return type(self), fields  # without the factors: the map travels light
+        own = tuple(getattr(self, each.name) for each in fields(self))
+        return type(self), own  # without the factors: the map travels light
 
     def __repr__(self) -> str:
         name = self.kernel.spec()["kernel"]
@@ -392,6 +414,13 @@ class LocalFeatures:
 
 
 MAPS.add(LocalFeatures)
+
+
+def encoded(encoding: Any, X: Array) -> Array:
+    """Rows X (n, d) in the columns that cells are cut in, float64."""
+    if encoding is None:
+        return X
+    return np.asarray(encoding(X), np.float64)
 
 
 def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:

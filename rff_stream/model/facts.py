@@ -212,6 +212,8 @@ def _of_inputs(model: Any, name: str, attribute: str) -> Fact:
     columns, values = model.columns_, {attribute: found}
     if np.ndim(found) == 0:
         return Fact(name, numbers(found), values)
+    if len(found) != len(columns.inputs):  # of encoded columns
+        return Fact(name, some([numbers(value) for value in found]), values)
     several = [
         f"{each} {numbers(value)}" for each, value in zip(columns.inputs, found, strict=True)
     ]

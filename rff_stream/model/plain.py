@@ -89,7 +89,8 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, RegressionLoss):
         return {"loss": value.spec()}
     if isinstance(value, Cells):
-        return {"cells": asdict(value)}
+        names = [each.name for each in fields(value) if each.name != "encode"]
+        return {"cells": {name: getattr(value, name) for name in names} | plain_encoding(value)}
     if isinstance(value, Candidates):
         return {"candidates": plain_value(value.maps)}
     if isinstance(value, Grid):
@@ -114,6 +115,33 @@ def plain_value(value: Any) -> Any:
     return value
 
 
+def plain_encoding(cells: Cells) -> dict[str, Any]:
+    """What rows are before cells, as JSON; nothing where they stay as they are."""
+    given = cells.encode
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        pairs = [[plain_value(key), _plain_map(each)] for key, each in given.items()]
+        return {"encode": {"columns": pairs}}
+    return {"encode": _plain_map(given)}
+
+
+def encoding_of(plain: Any) -> Any:
+    """An encoding from JSON; other values as they are."""
+    if not isinstance(plain, dict):
+        return plain
+    if "columns" in plain:
+        pairs = ((value_of(key, None), encoding_of(each)) for key, each in plain["columns"])
+        return {tuple(key) if isinstance(key, list) else key: each for key, each in pairs}
+    arrays = {name: np.array(values) for name, values in plain["arrays"].items()}
+    return map_from_spec(plain["plain"], arrays)
+
+
+def _plain_map(features: FeatureMap) -> dict[str, Any]:
+    plain, arrays = features.spec()
+    return {"plain": plain, "arrays": {name: a.tolist() for name, a in arrays.items()}}
+
+
 def value_of(plain: Any, features: Any) -> Any:
     """A parameter from JSON."""
     if not isinstance(plain, dict):
@@ -122,7 +150,7 @@ def value_of(plain: Any, features: Any) -> Any:
     builders: dict[str, Callable[[], Any]] = {
         "kernel": lambda: kernel_from_spec(content),
         "loss": lambda: regression_loss(content),
-        "cells": lambda: Cells(**content),
+        "cells": lambda: Cells(**{k: encoding_of(v) for k, v in content.items()}),
         "candidates": lambda: Candidates(value_of(content, features)),
         "grid": lambda: Grid(**{k: value_of(v, features) for k, v in content.items()}),
         "map": lambda: features,

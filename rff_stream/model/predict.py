@@ -78,7 +78,8 @@ def values_of_rows(
         rows = checked_rows(model, X, model.missing_rows)
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
         if not is_sparse(rows):
-            warn_where_left_out_vary(rows, scale, model.columns_.inputs)
+            if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
+                warn_where_left_out_vary(rows, scale, model.columns_.inputs)
             if type(model).tells_outside:
                 warn_where_outside(model._held(), outside_in(model._held(), rows))
         found = of_array(rows, function, model.columns_)
