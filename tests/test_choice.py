@@ -225,3 +225,15 @@ def test_what_a_choice_cannot_do_is_said_before_a_row_is_read(rng: Any) -> None:
     other = model(random_state=1).fit(X, y)
     with pytest.raises(ModelError, match="that differ in"):
         fit.moments_ + other.moments_
+
+
+@pytest.mark.parametrize("features", ["whole", CELLS, BOTH], ids=repr)
+def test_reports_and_pictures_show_any_kind_of_map(features: Any, rng: Any, tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib")
+    from rff_stream.report import write_report
+
+    fit = model(rs.GaussianProcessRegressor, features=features).fit(*rows(rng, 600))
+    write_report(tmp_path / "report.html", fit)
+    assert "standard deviation" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    rs.plot.surface(fit)
+    rs.plot.observed(fit)

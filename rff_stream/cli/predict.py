@@ -121,7 +121,7 @@ def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
 def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) -> Any:
     """What a model says of rows: labels or values, a density with its errors, components."""
     if std:
-        if not hasattr(model, "posterior_"):
+        if not hasattr(model, "predict_interval"):
             raise ModelError(
                 f"--std asks for a standard deviation, but the model is a {type(model).__name__}, "
                 "which gives none. Fit one with --estimator gp."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.predictor import LinearPredictor, PosteriorPredictor
+from rff_stream.predictor import LinearPredictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,12 +141,15 @@ def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
 
 def mean_of(model: Any, x: Array) -> Float64:
     """Predictions (n, T) of rows (n, d) by position, whatever names the model knows."""
+    answer = model._held().answer
+    if hasattr(answer, "mean"):
+        return np.asarray(answer.mean()(x))
     coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
     return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))(x)
 
 
 def std_of(model: Any, x: Array, *, noise: bool) -> Float64 | None:
     """Standard deviations (n, T); None for a model that has none."""
-    if not hasattr(model, "posterior_"):
+    if not hasattr(model, "predict_interval"):
         return None
-    return PosteriorPredictor(model.features_, model.posterior_, noise)(x)
+    return np.asarray(model._held().answer.std(noise)(x))

@@ -246,7 +246,6 @@ def _pairs(
     std = std_of(model, x, noise=True)
     spread = None if std is None else std[:, target]
     if X is None and std is not None:
-        Z = model.features_(x).astype(np.float64)
-        left_out = model.posterior_.leave_one_out(Z, seen, w)
+        left_out = model._held().answer.leave_one_out(np.column_stack([x, seen, w]))
         return (seen - left_out)[:, target], seen[:, target], spread, "each row left out"
     return mean_of(model, x)[:, target], seen[:, target], spread, words

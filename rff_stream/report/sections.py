@@ -103,7 +103,7 @@ def sure(model: Any, test: Assessment | None) -> Section:
     if not _regresses(model):
         return Section("How sure it is", ())
     enough = f"Effective degrees of freedom: {enough_features(model)}."
-    if not hasattr(model, "posterior_"):
+    if not hasattr(model, "predict_interval"):
         words = (
             "KernelRidge gives no standard deviations; GaussianProcessRegressor does, from the "
             "same moments and with the same parameters."
@@ -121,9 +121,10 @@ def cost_section(model: Any, test: Assessment | None, notes: Sequence[tuple[str,
     """What it took, and what it takes."""
     r, d = model.features_.n_components, len(model.columns_.inputs)
     targets = max(len(model.columns_.targets), 1)
+    one = f"{2 * r * (d + targets):,} flops and {r:,} cosines"
     rows = [
         *notes,
-        ("a predicted row", f"{2 * r * (d + targets):,} flops and {r:,} cosines"),
+        ("a predicted row", one if hasattr(model, "coef_") else ""),
         ("a fitted row", f"{r**2:,} flops" if targets and hasattr(model, "coef_") else ""),
         ("test rows read in", "" if test is None or not test.seconds else f"{test.seconds:.1f} s"),
     ]
@@ -310,7 +311,11 @@ def _cloud(model: Any) -> list[str]:
 
 def _path(model: Any) -> list[str]:
     moments = getattr(model, "moments_", None)
-    if moments is None or moments.order != 2 or moments.row.n_features > PATH_FEATURES:
+    if (
+        not isinstance(moments, Moments)
+        or moments.order != 2
+        or moments.row.n_features > PATH_FEATURES
+    ):
         return []
     found = ridge_path(moments, fit_intercept=model.fit_intercept)
     caption = "The fit at every penalty, from the same read."
