@@ -16,6 +16,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.choice import Selection
+from rff_stream.answers.copies import HeldOut
 from rff_stream.answers.descent import Point
 from rff_stream.answers.losses import Loss, SquaredHinge
 from rff_stream.answers.penalised import Penalised
@@ -71,8 +72,9 @@ class Sampled:
         Class numbers.
     weights : (m,) float64
         Scaled so that every class has its weight in all rows.
-    unit : (m,) float64
-        What one row weighs: a row of sample weight 3 counts as three, which leave one by one.
+    held : HeldOut
+        What is held out with a row. Where inputs are levels, a row of sample weight 3 counts as
+        three, which are held out one by one.
     counts : (C,) float64
         Rows of each class in the sample, by their weights.
     """
@@ -80,7 +82,7 @@ class Sampled:
     Z: Float64
     codes: Array
     weights: Float64
-    unit: Float64
+    held: HeldOut
     counts: Float64
 
 
@@ -99,11 +101,12 @@ def sample_classes(
     absent = np.flatnonzero((found == 0) & (classes.weights > 0))
     share = classes.weights / np.where(found > 0, found, 1.0)
     Z = features(rows[:, :d]).astype(np.float64)
+    held = HeldOut.of(rows[:, :d], w, np.minimum(w, factor[codes]), moments.n)
     return Sampled(
         np.concatenate([Z, classes.class_means(absent)]),
         np.concatenate([codes, absent]),
         np.concatenate([w * share[codes], classes.weights[absent]]),
-        np.concatenate([np.minimum(w, factor[codes]), np.zeros(len(absent))]),
+        held.with_absent(len(absent)),
         found / np.where(factor > 0, factor, 1.0),
     )
 
@@ -164,12 +167,12 @@ def squared_by_folds(
 
 
 def _concatenate(parts: Sequence[Sampled]) -> Sampled:
-    """Samples one under the other, without the feature rows, which were used."""
+    """Samples one under the other, to calibrate by scores that are known."""
     return Sampled(
         np.empty((0, 0)),
         np.concatenate([part.codes for part in parts]),
         np.concatenate([part.weights for part in parts]),
-        np.concatenate([part.unit for part in parts]),
+        HeldOut(np.empty(0), None, np.empty(0)),
         np.sum([part.counts for part in parts], axis=0),
     )
 
@@ -194,9 +197,10 @@ def almost_left_out(problem: Penalised, loss: SquaredHinge, at: Point, sample: S
     system = problem.system
     rows = np.ones((len(F), system.n_features + 1))
     rows[:, :-1] = (sample.Z - system.feature_mean) * system.root_prior
-    leverage = sample.unit * np.einsum("mr,rm->m", rows, metric(rows.T))
+    leverage = sample.held.weight * np.einsum("mr,rm->m", rows, metric(rows.T))
+    slope, bent = sample.held.mean(loss.slope(F, sample.codes)), sample.held.mean(bent)
     left = np.maximum(1 - leverage[:, None] * bent, np.finfo(np.float64).eps)
-    return np.asarray(F + leverage[:, None] * loss.slope(F, sample.codes) / left)
+    return np.asarray(F + leverage[:, None] * slope / left)
 
 
 def left_out_by_sample(problem: Penalised, loss: Loss, at: Point, sample: Sampled) -> Float64:
@@ -209,11 +213,12 @@ def left_out_by_sample(problem: Penalised, loss: Loss, at: Point, sample: Sample
     system = problem.system
     rows = np.ones((len(F), system.n_features + 1))
     rows[:, :-1] = (sample.Z - system.feature_mean) * system.root_prior
-    slope, out = loss.slope(F, sample.codes), F.copy()
-    for k, bent in enumerate(loss.curvatures(F, sample.codes).T):
-        hessian = (rows.T * (sample.weights * bent)) @ rows
+    slope, out = sample.held.mean(loss.slope(F, sample.codes)), F.copy()
+    for k, curvature in enumerate(loss.curvatures(F, sample.codes).T):
+        hessian = (rows.T * (sample.weights * curvature)) @ rows
         hessian.flat[:: len(hessian) + 1] += problem.alpha
-        leverage = sample.unit * np.einsum("mr,rm->m", rows, linalg.solve(hessian, rows.T))
+        bent = sample.held.mean(curvature[:, None])[:, 0]
+        leverage = sample.held.weight * np.einsum("mr,rm->m", rows, linalg.solve(hessian, rows.T))
         out[:, k] += leverage * slope[:, k] / np.maximum(1 - leverage * bent, LEAST_LEFT)
     return out
 
@@ -238,19 +243,20 @@ class _LeaveOneOut:
 
     def __init__(self, found: Spectrum, sample: Sampled) -> None:
         system = found.system
-        self._found, self._unit, self.weights = found, sample.unit, sample.weights
+        self._found, self._held, self.weights = found, sample.held, sample.weights
         self._rotated = (sample.Z - system.feature_mean) @ found.rotation  # (m, R)
         self._squares = self._rotated**2
         self.targets = one_hot(sample.codes, system.n_targets)
+        self._means = sample.held.mean(self.targets)
 
     def scores(self, alpha: float) -> Float64:
-        """y − (y − ŷ)/(1 − h) (m, C)."""
+        """y − (y − ŷ)/(1 − h) (m, C), with the mean y of copies."""
         found, system = self._found, self._found.system
         shifted = found.eigenvalues + alpha
         fitted = self._rotated @ (found.rhs / shifted[:, None]) + system.target_mean
-        leverage = self._unit * (self._squares @ (1 / shifted) + 1 / system.weight)
+        leverage = self._held.weight * (self._squares @ (1 / shifted) + 1 / system.weight)
         left = np.maximum(1 - leverage, np.finfo(np.float64).eps)
-        return np.asarray(self.targets - (self.targets - fitted) / left[:, None])
+        return np.asarray(self._means - (self._means - fitted) / left[:, None])
 
 
 def _by_sample(found: Spectrum, out: _LeaveOneOut, classes: ClassMoments) -> Selection:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
+from rff_stream.answers.copies import group_copies
 from rff_stream.answers.losses import Loss
 from rff_stream.answers.penalised import Penalised, penalise
 from rff_stream.answers.regression_losses import RegressionLoss
@@ -80,7 +81,7 @@ def choose_alpha(
     """
     step = -(-len(pilot.x) // MOST_ROWS)
     x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
-    turns = _turns(len(x))
+    turns = _turns(x)
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
     for losses, turn in zip(scores, turns, strict=True):
         train, held = (_rows(x[part], codes[part], w[part]) for part in turn)
@@ -115,7 +116,7 @@ def choose_regression(
     loss, alpha, selection
         None for the selection where α was given.
     """
-    turns, size = _turns(len(rows.x)), _size(features)
+    turns, size = _turns(rows.x), _size(features)
     if features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:
@@ -193,9 +194,10 @@ def _regression_path(
         yield start
 
 
-def _turns(n: int) -> list[tuple[Array, Array]]:
-    """(fitted, held out) rows: a quarter is held out, or each quarter of few."""
-    quarter = np.arange(n) % 4
+def _turns(x: Array) -> list[tuple[Array, Array]]:
+    """(fitted, held out) rows: a quarter is held out, or each quarter of few; copies together."""
+    n, number = len(x), group_copies(x)
+    quarter = np.arange(n) % 4 if number is None else number % 4
     return [
         (quarter != turn, quarter == turn)
         for turn in range(4 if n < FEW_ROWS else 1)

@@ -1,0 +1,98 @@
+"""Copies of a row say what one row says: they are held out together.
+
+A fit counts every row. With a copy of a held-out row among the others, the model that
+interpolates looks best; and so it does where one unit of a heavy row is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+
+__all__ = ["HeldOut", "group_copies"]
+
+FEWEST = 20
+"""Different rows from which equal inputs are copies: fewer are levels, and each is met again."""
+
+SHARE = 0.5
+"""Of the different rows, those that one input alone must tell apart: a lattice of levels
+repeats its rows."""
+
+
+def group_copies(x: Array) -> Array | None:
+    """A number (m,) for each row of x (m, d), the same for the same inputs; None for levels.
+
+    Rows without copies are numbered by their place, copies by that of the first of them.
+    """
+    if len(x) < FEWEST or not x.shape[1]:
+        return None
+    _, first, inverse = np.unique(
+        np.ascontiguousarray(x), axis=0, return_index=True, return_inverse=True
+    )
+    if len(first) < FEWEST:
+        return None
+    if len(first) < len(x) and max(len(np.unique(each)) for each in x.T) < SHARE * len(first):
+        return None
+    return np.asarray(first[inverse.ravel()])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """What is held out with each of m sampled rows.
+
+    Parameters
+    ----------
+    weight : (m,) float64
+        In all data: its own, and that of its copies.
+    number : (m,) int or None
+        The same for copies of one row; None where the sample has none.
+    share : (m,) float64
+        The weight of each row, by which copies are averaged.
+    """
+
+    weight: Float64
+    number: Array | None
+    share: Float64
+
+    @classmethod
+    def of(cls, x: Array, weights: Float64, units: Float64, n_rows: int) -> Self:
+        """For sampled rows x (m, d) with their weights (m,), of so many rows.
+
+        ``units`` (m,) is held out where inputs are levels, such as one unit of each weight.
+
+        Notes
+        -----
+        A sample misses copies. With μ others of a row in all data on average, a row that the
+        sample (a share p of all) holds c times has (1 − p)cμ/(pμ + 1) more: a gamma prior of
+        shape 1, Poisson counts.
+        """
+        number = group_copies(x)
+        if number is None:
+            return cls(units, None, weights)
+        counts = np.bincount(number, minlength=len(x))[number]
+        if (counts == 1).all():
+            return cls(weights, None, weights)
+        seen = min(1.0, len(x) / max(n_rows, 1))
+        others = float((counts - 1).mean()) / seen
+        unseen = (1 - seen) * others / (seen * others + 1)  # of each that is seen
+        together = np.bincount(number, weights, len(x))[number]
+        return cls(np.asarray(together * (1 + unseen)), number, weights)
+
+    def mean(self, values: Float64) -> Float64:
+        """Values (m, k) of rows as the means of their copies."""
+        if self.number is None:
+            return values
+        total, weight = np.zeros_like(values), np.zeros(len(values))
+        np.add.at(total, self.number, self.share[:, None] * values)
+        np.add.at(weight, self.number, self.share)
+        return np.asarray(total[self.number] / weight[self.number, None])
+
+    def with_absent(self, count: int) -> Self:
+        """The same with so many rows more, which no fit has met."""
+        none, m = np.zeros(count), len(self.weight)
+        number = None if self.number is None else np.append(self.number, m + np.arange(count))
+        return type(self)(np.append(self.weight, none), number, np.append(self.share, none + 1))
