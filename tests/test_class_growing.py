@@ -212,6 +212,7 @@ def of(loss: str, **choices: Any) -> rs.KernelClassifier:
     return rs.KernelClassifier(**given | choices)
 
 
+@pytest.mark.filterwarnings("ignore:On 2,000 sampled rows")
 @pytest.mark.parametrize("choices", [{}, {"class_weight": "balanced"}, {"alpha": "cv", "cv": 3}])
 def test_a_stopped_read_of_classes_goes_on_with_the_same_bits(
     table, often, leaves, tmp_path, choices

@@ -29,6 +29,7 @@ from rff_stream.answers.classify import (
 from rff_stream.answers.descent import Descent, Point, minimise
 from rff_stream.answers.losses import SquaredHinge, loss_for, value_and_slope
 from rff_stream.answers.penalised import penalise
+from rff_stream.errors import NumericalWarning
 from rff_stream.families import whole_classes
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
@@ -525,3 +526,36 @@ def test_squared_answers_are_pure(rng):
     halves = {0: classes, 1: classes}
     found = squared_by_folds(classes, halves, dict.fromkeys(halves, sample))
     assert found.selection is not None and found.selection.criterion == "Brier score"
+
+
+@pytest.mark.parametrize("loss", ["squared", "squared_hinge", "logistic"])
+def test_copies_of_rows_do_not_choose_the_penalty(rng, loss):
+    """Every row 20 times: the penalty of the rows once, and 20 times that of least squares."""
+    X, y = rings(rng, 60, 2)
+    y = np.where(rng.random(60) < 0.25, 1 - y, y)
+    once = rs.KernelClassifier(loss, **QUIET).fit(X, y)
+    often = rs.KernelClassifier(loss, **QUIET).fit(np.repeat(X, 20, axis=0), np.repeat(y, 20))
+    if loss == "squared":
+        np.testing.assert_allclose(often.alpha_, 20 * once.alpha_, rtol=1e-2)
+    else:
+        assert often.alpha_ > 1e-3  # 1e-5, the least that is tried, where copies are held out apart
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge"])
+def test_one_giant_weight_is_told(rng, loss):
+    X, y = rings(rng, 200, 2)
+    w = np.ones(200)
+    w[0] = 1e8
+    with pytest.warns(NumericalWarning, match="200 rows leave 1 effective"):
+        rs.KernelClassifier(loss, **QUIET).fit(X, y, w)
+
+
+def test_classes_that_change_faster_than_the_kernel_are_told(rng):
+    """Two years with thirty between: the median distance is far longer than a season."""
+    t = np.r_[rng.uniform(0, 730, 500), rng.uniform(11_000, 11_730, 500)]
+    y = (np.sin(2 * np.pi * t / 60) > 0).astype(int)
+    with pytest.warns(NumericalWarning, match="that of their 10 nearest neighbours is"):
+        rs.KernelClassifier("logistic", **QUIET).fit(t[:, None], y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rs.KernelClassifier("logistic", **QUIET).fit(t[:500, None], (t[:500] > 300).astype(int))

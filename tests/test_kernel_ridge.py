@@ -907,3 +907,26 @@ def test_data_that_disappear_under_a_lazy_prediction_are_named(
     shutil.rmtree(path / "b" / "c")
     with pytest.raises(DataError, match=r"chunk c/\d of array 'b' is absent"):
         np.asarray(lazy)
+
+
+@pytest.mark.filterwarnings("ignore:y. where blocks of pilot rows")
+def test_sorted_rows_do_not_choose_the_penalty_of_extrapolation(rng):
+    """Folds of whole runs lie outside of the others where rows are sorted: many runs a fold."""
+    X = rng.normal(size=(3000, 2))
+    X = X[np.argsort(X[:, 0])]
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=3000)
+    mixed = rng.permutation(3000)
+    sorted_, shuffled = (
+        rs.KernelRidge(alpha="cv", n_components=128, random_state=0, progress=False).fit(a, b)
+        for a, b in [(X, y), (X[mixed], y[mixed])]
+    )
+    at = rng.normal(size=(500, 2))
+    truth = np.sin(2 * at[:, 0]) + 0.5 * at[:, 1]
+    errors = [np.median(abs(m.predict(at) - truth)) for m in (sorted_, shuffled)]
+    assert errors[0] < 1.5 * errors[1], errors
+
+
+def test_folds_of_few_rows_are_told(rng):
+    X = rng.normal(size=(40, 2))
+    with pytest.warns(NumericalWarning, match="folds of 8 rows, 40 in all for 64 components"):
+        rs.KernelRidge(alpha="cv", n_components=64, random_state=0, progress=False).fit(X, X[:, 0])

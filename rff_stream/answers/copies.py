@@ -6,14 +6,16 @@ interpolates looks best; and so it does where one unit of a heavy row is left ou
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import NumericalWarning
 
-__all__ = ["HeldOut", "group_copies"]
+__all__ = ["HeldOut", "group_copies", "warn_of_few"]
 
 FEWEST = 20
 """Different rows from which equal inputs are copies: fewer are levels, and each is met again."""
@@ -21,6 +23,9 @@ FEWEST = 20
 SHARE = 0.5
 """Of the different rows, those that one input alone must tell apart: a lattice of levels
 repeats its rows."""
+
+MANY, FEW = 100, 10.0
+"""Rows from which so few effective ones are told."""
 
 
 def group_copies(x: Array) -> Array | None:
@@ -96,3 +101,16 @@ class HeldOut:
         none, m = np.zeros(count), len(self.weight)
         number = None if self.number is None else np.append(self.number, m + np.arange(count))
         return type(self)(np.append(self.weight, none), number, np.append(self.share, none + 1))
+
+
+def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
+    """Warn where the weights of many rows leave few effective ones: Kish's (Σw)²/Σw²."""
+    effective = weight**2 / squared_weight if squared_weight > 0 else float(n_rows)
+    if n_rows >= MANY and effective < FEW:
+        warnings.warn(
+            f"The weights of {n_rows:,} rows leave {effective:.2g} effective ones, (Σw)²/Σw²: "
+            "a few rows decide penalties, errors and classes, and the others hardly count. Look at "
+            "the largest weights; log(w) or a limit on w may be what is meant.",
+            NumericalWarning,
+            stacklevel=2,
+        )

@@ -14,7 +14,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
+from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.losses import LOSSES, loss_for
+from rff_stream.answers.neighbours import worse_than_neighbours
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
@@ -90,8 +92,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     alpha : float, "sample" or "cv", default="sample"
         "sample" is least leave-one-out Brier score on the row sample, or for the other losses
         least held-out loss on pilot rows. "cv" (squared only) is least Brier score on
-        held-out runs of rows: for rows correlated along their order, not for rows sorted by
-        class.
+        held-out runs of rows, 16 a fold: for rows correlated along their order.
     class_weight : mapping of label to float, "balanced" or None
         Factors of row weights. "balanced" is Σw/(C Σw of the class), from the same read, with
         sums for every class: C times the memory.
@@ -658,8 +659,12 @@ class ClassRecipe(Recipe):
     def answer_of_pass(self, fitted: Fitted, done: Pass) -> ClassAnswer:
         assert isinstance(done, ClassPass)
         if self.asked.loss == "squared":
-            return self.least_squares(fitted, done.class_weight)
-        return self.least_loss(fitted, done)
+            found = self.least_squares(fitted, done.class_weight)
+        else:
+            found = self.least_loss(fitted, done)
+        if isinstance(self.asked.alpha, str):  # a number is the caller's own decision
+            warn_of_neighbours(classes_of(fitted), found)
+        return found
 
     def least_squares(self, fitted: Fitted, class_weight: dict[Any, float]) -> ClassAnswer:
         """Least squares on one-hot classes, its scores calibrated on the row sample."""
@@ -745,6 +750,24 @@ def classes_of(fitted: Fitted) -> ClassMoments:
             "apart. Give rows of another class."
         )
     return whole
+
+
+def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
+    """Warn where the probabilities of sampled rows are worse than shares of their neighbours."""
+    rows, d = classes.moments.sample.rows, len(classes.row.inputs)
+    if not len(rows):
+        return
+    pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1])
+    p = probabilities(answer.log_odds.predictor()(pilot.x))
+    found = worse_than_neighbours((pilot.x - pilot.origin) / pilot.scale, pilot.y, p, pilot.w)
+    if found is not None:
+        warnings.warn(
+            f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of their "
+            f"10 nearest neighbours is {found[1]:.3g}: the classes change faster than this model "
+            "can. Use a shorter length_scale (or 'evidence'), more components, or a smaller alpha.",
+            NumericalWarning,
+            stacklevel=5,
+        )
 
 
 def class_moments(

@@ -71,7 +71,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         Conjugate-gradient steps that remove the rounding of float32 sums, each one cheap
         pass (n·R, not n·R²) over the data. 3 to 5 where ``alpha`` was raised.
     cv : int, default=5
-        Folds of ``alpha="cv"``: whole runs of rows, kept apart in the one read.
+        Folds of ``alpha="cv"``: runs of rows, 16 a fold dealt in turn, kept apart in the one read.
     fit_intercept : bool, default=True
         An unpenalised μ. False for equality with scikit-learn's KernelRidge.
     missing_rows : {"error", "drop"}, default="error"

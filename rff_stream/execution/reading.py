@@ -22,7 +22,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.class_weights import ClassWeighted
-from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, Groups
+from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ByGroup, Groups
 from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
@@ -122,6 +122,7 @@ class Reading:
         *,
         grouped: bool = False,
         folds: int = 0,
+        runs: int = 1,
         checkpoint: Checkpoint | None = None,
     ) -> tuple[dict[Any, Any], int]:
         """Sums by label, fold or (neither) under None, and how many rows were looked at.
@@ -134,14 +135,16 @@ class Reading:
         grouped : bool
             By the labels that rows carry.
         folds : int
-            Keep this many runs of rows apart, 0 for none.
+            Keep this many parts of the rows apart, 0 for none.
+        runs : int
+            Runs of rows in each.
         checkpoint : Checkpoint, optional
             Begun: where finished nodes of an earlier run come from, and those of this one go.
         """
         if grouped:
             statistic = ByGroup(statistic)
         elif folds:
-            statistic = ByFold(statistic, folds, self.places(plan))
+            statistic = ByFold(statistic, folds, self.places(plan), runs)
         tally = self._whole(statistic, plan, checkpoint)
         groups = tally.value.by_label if grouped or folds else {None: tally.value}
         ordered = {label: groups[label] for label in sorted(groups)}
@@ -167,7 +170,8 @@ class Reading:
         class_weight : mapping of label to float, optional
             Row weights are multiplied by it; 1 where absent, and 0 leaves rows out.
         folds : int
-            Whole runs of rows kept apart under (fold, ·), 0 for none: (None, ·).
+            Runs of rows kept apart under (fold, ·), as many as a penalty is chosen by; 0 for
+            none: (None, ·).
         apart : bool
             Every label has sums of its own under (·, label), in place of (·, None): their
             weights can be chosen after the read.
@@ -177,7 +181,7 @@ class Reading:
         if apart:
             statistic = ByClass(statistic)
         if folds:
-            statistic = ByFold(statistic, folds, self.places(plan))
+            statistic = ByFold(statistic, folds, self.places(plan), RUNS)
         if class_weight:
             statistic = ClassWeighted(statistic, class_weight)
         tally = self._whole(statistic, plan, checkpoint)

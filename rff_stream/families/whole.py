@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
 from rff_stream.answers.spectrum import FEW_ROWS, spectrum
+from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import (
@@ -52,6 +54,10 @@ from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["LinearAnswer", "WholeSpace"]
+
+FEWEST_IN_FOLD = 10
+"""Rows of a fold below which cross-validation says little: of 40 rows the penalties that it chose
+ranged from 1e-3 to 3e-1 over 16 seeds, and 3 of them doubled the error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -356,6 +362,7 @@ def _penalty(
         found = gcv(moments, sizes=sizes, fit_intercept=fit_intercept)
     else:
         found = cross_validate(totals.groups, sizes=sizes, fit_intercept=fit_intercept)
+        _warn_of_small_folds([part.n for part in totals.groups.values()], sizes[0])
     targets = range(moments.row.n_targets)
     best = np.array([found.of_target(t).best.alpha for t in targets])
     largest = float(found.alphas[-1] / HIGHEST)
@@ -363,6 +370,18 @@ def _penalty(
         step = float(found.alphas[1] / found.alphas[0])
         warn_at_floor(best, float(found.eta[-1]), largest, moments.row.targets, slack=step)
     return safe_alpha(totals.features, moments, best, largest), found
+
+
+def _warn_of_small_folds(n_rows: list[int], n_features: int) -> None:
+    """Warn where folds of a few rows choose a penalty for more columns than rows."""
+    if min(n_rows) < FEWEST_IN_FOLD and sum(n_rows) < n_features:
+        warnings.warn(
+            f"alpha='cv' chose by folds of {min(n_rows)} rows, {sum(n_rows)} in all for "
+            f"{n_features} components: of other rows it may be a hundred times larger or smaller, "
+            "with twice the error. alpha='evidence' uses all rows at once, or give alpha.",
+            NumericalWarning,
+            stacklevel=2,
+        )
 
 
 def _needs_float64(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
+from rff_stream.answers.copies import warn_of_few
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.blas_threads import few_features_blas
@@ -72,6 +73,8 @@ def fit(
     if not fitted.n_rows:
         raise no_rows(opened.source)
     fitted = replace(fitted, n_missing=done.seen - fitted.n_rows)
+    if data.sample_weight is not None:
+        warn_of_few(fitted.n_rows, fitted.total.weight, fitted.total.squared_weight)
     with few_features_blas(fitted.features.n_components):
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 

@@ -19,6 +19,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
+from rff_stream.statistics.groups import RUNS
 from rff_stream.store import Checkpoint
 
 __all__ = ["Pass", "Recipe"]
@@ -170,7 +171,9 @@ class Recipe(ABC):
             n_places=reading.places(plan),
         )
         folds = 0 if grouped else self.n_folds(row.n_targets)
-        return reading.moments(statistic, plan, grouped=grouped, folds=folds, checkpoint=checkpoint)
+        return reading.moments(
+            statistic, plan, grouped=grouped, folds=folds, runs=RUNS, checkpoint=checkpoint
+        )
 
     def read(
         self,

@@ -17,7 +17,7 @@ from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
-from rff_stream.statistics.groups import ByFold, Groups
+from rff_stream.statistics.groups import RUNS, ByFold, Groups
 
 __all__ = ["fit_until", "stream"]
 
@@ -169,7 +169,7 @@ def sum_of(
     )
     folds = 0 if apart else recipe.n_folds(row.n_targets)
     if folds:
-        statistic = ByFold(statistic, folds, places)
+        statistic = ByFold(statistic, folds, places, RUNS)
     return reading.add_up(statistic, leaves, words="looking")
 
 

@@ -78,6 +78,16 @@ class ClassMoments:
         return sample
 
     @property
+    def weight(self) -> float:
+        """Σw."""
+        return self.moments.weight
+
+    @property
+    def squared_weight(self) -> float:
+        """Σw²."""
+        return self.moments.squared_weight
+
+    @property
     def row(self) -> AugmentedRow:
         """What the numbers mean."""
         row: AugmentedRow = self.moments.row

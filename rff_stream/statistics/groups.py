@@ -15,9 +15,13 @@ from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.packing import Packed, pack_parts, packing_of, unpack_parts
 from rff_stream.statistics.protocol import Sink, Statistic
 
-__all__ = ["ByClass", "ByFold", "ByGroup", "Groups", "select"]
+__all__ = ["RUNS", "ByClass", "ByFold", "ByGroup", "Groups", "select"]
 
 Value = TypeVar("Value", bound=Any)
+
+RUNS = 16
+"""Of a fold that a penalty is chosen by. Rows sorted by one of two inputs gave errors of .122 with
+one run a fold, .02 to .06 with 2 to 8 and .014 with 16; evidence .013."""
 
 Split = Callable[[Rows, Array], Iterator[tuple[Any, Rows, Array]]]
 """Rows and places -> (key, rows, places) of each part."""
@@ -87,9 +91,10 @@ class ByClass:
 class ByFold:
     """Any statistic for each fold of cross-validation: :class:`Groups` by 0, …, folds − 1.
 
-    Fold k holds the places from k/folds to (k + 1)/folds of the data: whole runs of rows,
-    which is honest for rows that resemble their neighbours. A leaf meets one or two folds, one
-    after the other, and only one sum is open at a time: folds cost no memory.
+    The places of the data are cut into so many runs for each fold, dealt in turn: run i goes to
+    fold i modulo folds. Whole runs are honest for rows that resemble their neighbours; several a
+    fold keep it among the others where rows are sorted. Runs come one after the other, and only
+    one sum is open at a time: folds cost no memory.
 
     Parameters
     ----------
@@ -97,21 +102,25 @@ class ByFold:
     folds : int
     n_places : int
         Places of the whole data.
+    runs : int
+        Of each fold; fewer where there are fewer places.
     """
 
     statistic: Statistic
     folds: int
     n_places: int
+    runs: int = 1
 
     def start(self) -> Sink:
         return _Parts(self.statistic, self._runs, one_at_a_time=True)
 
     def _runs(self, rows: Rows, places: Array) -> Iterator[tuple[int, Rows, Array]]:
-        fold = np.minimum(places * self.folds // self.n_places, self.folds - 1)
-        cuts = np.r_[0, np.flatnonzero(np.diff(fold)) + 1, len(fold)]
+        count = self.folds * max(min(self.runs, self.n_places // self.folds), 1)
+        run = np.minimum(places * count // self.n_places, count - 1)
+        cuts = np.r_[0, np.flatnonzero(np.diff(run)) + 1, len(run)]
         for lo, hi in pairwise(cuts.tolist()):
             if hi > lo:
-                yield int(fold[lo]), select(rows, slice(lo, hi)), places[lo:hi]
+                yield int(run[lo]) % self.folds, select(rows, slice(lo, hi)), places[lo:hi]
 
     def pack(self, value: Groups[Any]) -> Packed:
         return pack_groups(self.statistic, value)
