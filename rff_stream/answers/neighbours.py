@@ -43,13 +43,13 @@ def worse_than_neighbours(
     Returns
     -------
     (error, error of neighbours), sums over targets, or None
-        None where the fit is about as good or better, and for fewer than 200 different rows.
+        None where the fit is about as good or better, y is constant, or fewer than 200 rows differ.
     """
     number = group_copies(x)
     if number is None:
         return None
     first = np.flatnonzero(number == np.arange(len(x)))
-    if len(first) < FEWEST:
+    if len(first) < FEWEST or (y == y[:1]).all():
         return None
     x, y, fitted, w = x[first], y[first], fitted[first], w[first] / w[first].sum()
     own = ((y - fitted) ** 2).sum(axis=1)
@@ -57,7 +57,7 @@ def worse_than_neighbours(
     error, rival, gain = float(w @ own), float(w @ theirs), own - theirs
     spread = float(np.sqrt(w**2 @ (gain - w @ gain) ** 2))
     total = float((w @ (y - w @ y) ** 2).sum())
-    matters = error > MUCH * rival and error > LEAST * total > 0
+    matters = error > MUCH * rival and error > LEAST * total
     return (error, rival) if matters and error - rival > SURE * spread else None
 
 
