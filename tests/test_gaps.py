@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.foresight import Foresight
-from rff_stream.answers.gaps import FOLDS, block_of_rows, gap_test
+from rff_stream.answers.gaps import FOLDS, SIZES, block_of_rows, gap_test
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot, augmented_row
@@ -55,18 +56,45 @@ def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> No
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, n_components, rng=0, dtype="float64")
     z, prior = features(x), features.prior()
     (found,) = gap_test(z, x, y, w, prior, np.array([0.02]), 300.0, largest=300.0)
-    fold, missed = block_of_rows(x, 5) % FOLDS, 0.0
-    for k in range(FOLDS):
-        kept, out = fold != k, fold == k
-        mean_z = np.average(z[kept], axis=0, weights=w[kept])
-        mean_y = np.average(y[kept, 0], weights=w[kept])
-        centred, root = (z[kept] - mean_z) * np.sqrt(prior), np.sqrt(w[kept])[:, None]
-        system = (root * centred).T @ (root * centred) + 0.02 * np.eye(n_components)
-        coef = np.linalg.solve(system, centred.T @ (w[kept] * (y[kept, 0] - mean_y)))
-        fitted = mean_y + (z[out] - mean_z) * np.sqrt(prior) @ coef
-        missed += w[out] @ (y[out, 0] - fitted) ** 2
-    assert found.error == pytest.approx(np.sqrt(missed / w.sum()), rel=1e-8)
+    penalty, pairs = 0.02 * w.sum() * (1 - 1 / FOLDS) / 300, []
+    for seed, gaps in SIZES[0].partitions:
+        fold, missed = block_of_rows(x, 5, seed, at_gaps=gaps) % FOLDS, np.zeros(3)
+        for k in range(FOLDS):
+            kept, out = fold != k, fold == k
+            mean_z = np.average(z[kept], axis=0, weights=w[kept])
+            mean_y = np.average(y[kept, 0], weights=w[kept])
+            centred, root = (z[kept] - mean_z) * np.sqrt(prior), np.sqrt(w[kept])[:, None]
+            system = (root * centred).T @ (root * centred) + penalty * np.eye(n_components)
+            coef = np.linalg.solve(system, centred.T @ (w[kept] * (y[kept, 0] - mean_y)))
+            line = LinearRegression().fit(x[kept], y[kept, 0], w[kept]).predict(x[out])
+            fitted = mean_y + (z[out] - mean_z) * np.sqrt(prior) @ coef
+            missed += [w[out] @ (y[out, 0] - each) ** 2 for each in (fitted, line, mean_y)]
+        model, line, mean = np.sqrt(missed / w.sum())
+        pairs.append((model / min(line, mean), model))
+    assert found.error == pytest.approx(sorted(pairs)[2][1], rel=1e-8)
     assert found.is_safe and found.error < found.trend_error
+
+
+def test_clusters_are_held_out_whole() -> None:
+    """Cut at gaps: a cluster in two blocks would be a gap that its own rows fill."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(8, size=2000)
+    x = 4.0 * np.column_stack([label % 4, label // 4]) + 0.3 * rng.normal(size=(2000, 2))
+    block = block_of_rows(x, 3, 0, at_gaps=True)
+    assert all(len(np.unique(block[label == each])) == 1 for each in range(8))
+
+
+def test_a_good_model_in_gaps_is_not_warned_of() -> None:
+    """Blocks held out of smooth data, where the model is far better than a line."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (3000, 2))
+    y = smooth(x) + 0.1 * rng.normal(size=3000)
+    kept = ~np.isin(block_of_rows(x, 5, 7), np.arange(0, 32, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = rs.GaussianProcessRegressor(n_components=256, **QUIET).fit(x[kept], y[kept])
+    errors = [np.std(y[~kept] - each) for each in (model.predict(x[~kept]), 0.0)]
+    assert errors[0] < 0.3 * errors[1]
 
 
 @pytest.mark.parametrize(("noise", "expected"), [(0.01, True), (2.0, False)])

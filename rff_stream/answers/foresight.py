@@ -181,22 +181,19 @@ def _sampled(moments: Moments) -> Foresight | None:
 
 
 def _warn(test: GapTest, name: str) -> None:
-    if not test.is_safe:
-        fact = (
-            f"alpha={test.alpha:.3g} has an error of {test.error:.3g}, and a linear trend one of "
-            f"{test.trend_error:.3g}: between the data, predictions would swing. "
-            f"alpha={test.least_alpha:.3g} was taken ({test.least_error:.3g}). More components or "
-            "longer length-scales would serve better; give alpha (or noise) to decide yourself."
-        )
-    elif not test.is_better:
-        fact = (
-            f"the model has an error of {test.left_error:.3g}, and the mean or a linear trend one "
-            f"of {test.left_trend_error:.3g}: do not use it in gaps of that size, or outside of "
-            "the data. Near the data it may be good. Longer length-scales or a larger alpha "
-            "(or noise) are safer."
-        )
-    else:
+    if test.is_safe:
         return
-    warnings.warn(
-        f"{name}: where blocks of pilot rows are left out, {fact}", NumericalWarning, stacklevel=4
+    fact = (
+        f"{name}: where blocks of pilot rows are held out, alpha={test.alpha:.3g} has an error of "
+        f"{test.error:.3g}, and the mean or a linear trend one of {test.trend_error:.3g}: between "
+        f"the data, predictions would swing. alpha={test.least_alpha:.3g} was taken "
+        f"({test.least_error:.3g}). "
     )
+    remedy = (
+        "More components or longer length-scales would serve better; give alpha (or noise) to "
+        "decide yourself."
+        if test.is_better
+        else f"A trend still has {test.least_trend_error:.3g}: use no prediction in gaps of that "
+        "size, or outside of the data. Near the data it may be good."
+    )
+    warnings.warn(fact + remedy, NumericalWarning, stacklevel=4)
