@@ -185,7 +185,7 @@ def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
     model.save(tmp_path / "m.zarr", moments=True)
     with pytest.warns(NumericalWarning, match="would swing"):
         again = rs.load(tmp_path / "m.zarr").update(x[:50], y[:50], batch="more")
-    assert again.alpha_ == pytest.approx(model.alpha_, rel=0.1)
+    assert 0.1 < again.alpha_ / model.alpha_ < 10  # a step of penalties, or two
 
 
 @pytest.mark.parametrize("alpha", ["gcv", "cv", "evidence"])

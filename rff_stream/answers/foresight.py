@@ -181,19 +181,29 @@ def _sampled(moments: Moments) -> Foresight | None:
 
 
 def _warn(test: GapTest, name: str) -> None:
-    if test.is_safe:
+    if test.is_safe and test.is_even:
         return
-    fact = (
-        f"{name}: where blocks of pilot rows are held out, alpha={test.alpha:.3g} has an error of "
-        f"{test.error:.3g}, and the mean or a linear trend one of {test.trend_error:.3g}: between "
-        f"the data, predictions would swing. alpha={test.least_alpha:.3g} was taken "
-        f"({test.least_error:.3g}). "
+    held_out = f"{name}: where blocks of pilot rows are held out, "
+    near = (
+        "use no prediction in gaps of that size, or outside of the data. Near them it may be good."
     )
-    remedy = (
-        "More components or longer length-scales would serve better; give alpha (or noise) to "
-        "decide yourself."
-        if test.is_better
-        else f"A trend still has {test.least_trend_error:.3g}: use no prediction in gaps of that "
-        "size, or outside of the data. Near the data it may be good."
-    )
-    warnings.warn(fact + remedy, NumericalWarning, stacklevel=4)
+    if test.is_safe:
+        error, line = test.worst
+        fact = (
+            f"{held_out}the model has an error of up to {error:.3g} where the mean or a linear "
+            f"trend has {line:.3g}: {near} Longer length-scales or a larger alpha (or noise) are "
+            "safer."
+        )
+    else:
+        fact = (
+            f"{held_out}alpha={test.alpha:.3g} has an error of {test.error:.3g}, and the mean or a "
+            f"linear trend one of {test.trend_error:.3g}: between the data, predictions would "
+            f"swing. alpha={test.least_alpha:.3g} was taken ({test.least_error:.3g}). "
+        )
+        fact += (
+            "More components or longer length-scales would serve better; give alpha (or noise) to "
+            "decide yourself."
+            if test.is_better
+            else f"A trend still has {test.least_trend_error:.3g}: {near}"
+        )
+    warnings.warn(fact, NumericalWarning, stacklevel=4)

@@ -80,12 +80,12 @@ class ClassMoments:
     @property
     def weight(self) -> float:
         """Σw."""
-        return self.moments.weight
+        return float(self.moments.weight)
 
     @property
     def squared_weight(self) -> float:
         """Σw²."""
-        return self.moments.squared_weight
+        return float(self.moments.squared_weight)
 
     @property
     def row(self) -> AugmentedRow:
