@@ -415,6 +415,24 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     assert (again.mean(new) == posterior.mean(new)).all()
 
 
+def test_a_row_that_is_its_own_landmark_has_an_error_of_its_size(rng):
+    """Columns rounded to float32 made sums that say a leverage ≥ 1, and an error of 1e9."""
+    X = np.concatenate([rng.normal(size=(2000, 3)) * 0.01, rng.normal(size=(40, 3)) * 3])
+    y = np.sin(X[:, :1]) + 0.01 * rng.normal(size=(len(X), 1))
+    features = LocalFeatures.sample(
+        rs.Gaussian(0.3), X, n_cells=8, n_trees=2, n_components=128, rng=1
+    )
+    moments = accumulate_cells(features, X, y, sample_rows=2040)
+    evidence = local_evidence(local_spectrum(features, moments), alpha=1e-9)
+    posterior = local_posterior(evidence, moments.sample.rows)
+    rows, w = moments.sample.rows, np.ones((len(moments.sample.rows), 1))
+    for tree, cells in enumerate(features.route(rows[:, :3])):
+        _, _, spread, least = posterior._parts(tree, cells, rows[:, :3], w)
+        assert (least > 0).all() and (least <= 1).all()
+        exact = spread < 0.5
+        assert (least[exact] <= (1 - spread)[exact] + 1e-3).all()
+
+
 def test_variances_follow_the_cells_where_data_vary_more_in_one_place(rng):
     """Noise of .1 on one side and .6 on the other: intervals cover on both."""
     X = rng.uniform(-1, 1, (6000, 1))

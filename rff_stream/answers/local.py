@@ -60,6 +60,8 @@ NEAR_SHARE = 0.75
 FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 """Bounds of ν; at the upper one every cell has the variances of its tree."""
 
+EPSILON = float(np.finfo(np.float64).eps)
+
 TREE_ARRAYS = (
     "eigenvalues",
     "rotation",
@@ -337,7 +339,12 @@ class LocalPosterior:
         """Mean and variance (m, T) of f at rows [x, y, w] under the fit without each of them.
 
         Exact for the sums: a row's residual is r/(1 − h), h its leverage in its own cell, in
-        every tree. Landmarks stay where they are.
+        every tree. Landmarks stay where they are. Sums of rounded columns can say h ≥ 1; a row
+        that was counted has
+
+            1 − h ≥ (1 − w/Σw) α/(α + s),    s = w‖z − z̄‖²/(1 − w/Σw)
+
+        with equality where it alone has this direction.
         """
         return self._combine(self._left_out_trees(rows))[:2]
 
@@ -346,10 +353,10 @@ class LocalPosterior:
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
         for tree, cells in enumerate(self._route(x)):
-            mean, missing, spread = self._parts(tree, cells, x)
-            leverage = np.minimum(spread * w, 1 - 1e-12)
-            mean = y - (y - mean) / (1 - leverage)
-            trees.append(self._scaled(tree, cells, mean, missing, spread / (1 - leverage)))
+            mean, missing, spread, rest = self._parts(tree, cells, x, w)
+            rest = np.maximum(1 - spread * w, rest)  # 1 − h
+            mean = y - (y - mean) / rest
+            trees.append(self._scaled(tree, cells, mean, missing, spread / rest))
         return trees
 
     def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
@@ -358,7 +365,7 @@ class LocalPosterior:
     def _of_trees(self, x: Array) -> list[TreeMoments]:
         """Those of every tree."""
         return [
-            self._scaled(tree, cells, *self._parts(tree, cells, x))
+            self._scaled(tree, cells, *self._parts(tree, cells, x)[:3])
             for tree, cells in enumerate(self._route(x))
         ]
 
@@ -374,13 +381,19 @@ class LocalPosterior:
     def _route(self, x: Array) -> Array:
         return self.spectrum.features.route(x)
 
-    def _parts(self, tree: int, cells: Array, x: Array) -> tuple[Float64, Float64, Float64]:
-        """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each."""
+    def _parts(
+        self, tree: int, cells: Array, x: Array, w: Float64 | None = None
+    ) -> tuple[Float64, Float64, Float64, Float64]:
+        """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each.
+
+        With weights w (n, 1) of rows that were counted also the least 1 − h of each; else ones.
+        """
         own, features = self.spectrum.trees[tree], self.spectrum.features
         prior = prior_variance(features.kernel, encoded(features.encoding, x))
         n_targets, alpha = len(self.inflation), self.alpha[tree]
         mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
         short, spread = prior.copy(), np.zeros((len(x), n_targets))
+        rest = np.ones((len(x), n_targets))
         border = float(self.spectrum.fit_intercept)
         for cell, rows in _runs(cells):
             k = own.index[cell]
@@ -394,9 +407,13 @@ class LocalPosterior:
             inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
             mean[rows] = own.target_mean[k] + coordinates @ (own.rhs[k] * inverse)
             np.square(coordinates, out=coordinates)
+            if w is not None:
+                others = np.maximum(1 - border * w[rows] / own.weight[k], EPSILON)
+                alone = w[rows] * coordinates.sum(axis=1, keepdims=True) / others
+                rest[rows] = others * alpha / (alpha + alone)
             spread[rows] = coordinates @ inverse + border / own.weight[k]
         signal = self.noise_variance[tree] / alpha
-        return mean, np.maximum(short, 0)[:, None] * signal, spread
+        return mean, np.maximum(short, 0)[:, None] * signal, spread, rest
 
 
 def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> LocalPosterior:
@@ -411,7 +428,8 @@ def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> L
 
     Notes
     -----
-    p is the power of least squared leave-one-out error; standard deviations are multiplied so
+    p is the power of least absolute leave-one-out error, which one row far from all others does
+    not decide; standard deviations are multiplied so
     that ±1.96 of them cover 95 % of the left-out rows.
     """
     plain = LocalPosterior(
@@ -431,7 +449,7 @@ def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> L
     trees = plain._left_out_trees(sample)
     fits = [(power, *_combine(trees, power)) for power in POWERS]
     unit = np.maximum(plain.noise(), tiny)
-    best = min(fits, key=lambda fit: float((w * (y - fit[1]) ** 2 / unit).sum()))
+    best = min(fits, key=lambda fit: float((w * abs(y - fit[1]) / np.sqrt(unit)).sum()))
     power, mean, variance, noise = best
     spread = np.sqrt(np.maximum(variance + noise / w, tiny))
     normal = 1.959963984540054
