@@ -7,13 +7,14 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.answers.windows import (
+    CellSize,
     Window,
     _Targets,
     compact_windows,
     fit_windows,
+    left_out_error,
     scattered_windows,
     search_windows,
-    sparse_evidence,
 )
 
 KERNELS = [
@@ -121,40 +122,49 @@ def test_the_smoothness_that_made_the_data_wins(rng):
         assert again.log_evidence == pytest.approx(found.log_evidence, abs=0.1)
 
 
-@pytest.mark.parametrize("share", [0.3, 1.0])
-def test_evidence_with_few_landmarks_is_that_of_their_dense_covariance(rng, share):
-    x, w = rng.normal(size=(40, 2)), rng.uniform(0.5, 2, 40)
-    y = np.sin(x[:, :1]) + 0.1 * rng.normal(size=(40, 1))
+def test_left_out_errors_are_those_of_fits_without_the_row(rng):
+    x, w = rng.normal(size=(30, 2)), rng.uniform(0.5, 2, 30)
+    y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(30, 1))
     kernel, order = rs.Matern((1.0, 2.0), nu=1.5), rng.permutation(64)
-    found = sparse_evidence(kernel, [Window(x, y, w)], share, order)
-    chosen = order[order < 40][: round(share * 40)]
-    U = x[chosen]
-    inner = np.linalg.inv(kernel(U, U) + 1e-8 * np.eye(len(U)))
-    K = kernel(x, U) @ inner @ kernel(U, x)
-    one, best = np.ones(40), -np.inf
-    for alpha in np.exp(np.linspace(-9, 3, 400)):
-        cov = K + alpha * np.diag(1 / w)
-        inverse = np.linalg.inv(cov)
-        total = one @ inverse @ one
-        residual = y[:, 0] - (one @ inverse @ y[:, 0]) / total
-        noise = residual @ inverse @ residual / 39
-        log_det = np.linalg.slogdet(cov)[1] + np.log(total)
-        best = max(best, -0.5 * (39 * (np.log(2 * np.pi * noise) + 1) + log_det))
-    assert found == pytest.approx(best, abs=1e-2)
+    found = left_out_error(kernel, [Window(x, y, w)], 12, order)
+    U = x[order[order < 30][:12]]
+    K = kernel(x, U) @ np.linalg.inv(kernel(U, U) + 1e-8 * np.eye(12)) @ kernel(U, x)
+
+    def solved(kept, alpha):
+        """K⁻¹ and the mean of rows that are kept, and −2 log p."""
+        inverse = np.linalg.inv(K[np.ix_(kept, kept)] + alpha * np.diag(1 / w[kept]))
+        total = inverse.sum()
+        mean = (inverse @ y[kept]).sum() / total
+        residual = (y[kept] - mean)[:, 0]
+        misfit = residual @ inverse @ residual
+        log_det = np.log(total) - np.linalg.slogdet(inverse)[1]
+        return inverse @ residual, mean, (len(kept) - 1) * np.log(misfit) + log_det
+
+    rows = np.arange(30)
+    alpha = min(np.exp(np.linspace(-9, 3, 2000)), key=lambda each: solved(rows, each)[2])
+    squares = 0.0
+    for i in rows:
+        kept = np.delete(rows, i)
+        weighed, mean, _ = solved(kept, alpha)
+        squares += w[i] * (y[i, 0] - mean - K[i, kept] @ weighed) ** 2
+    scatter = (w * (y[:, 0] - np.average(y[:, 0], weights=w)) ** 2).sum()
+    assert found == pytest.approx(np.sqrt(squares / scatter), rel=1e-3)
 
 
-def test_few_landmarks_ask_for_another_length_scale(rng):
-    x = rng.uniform(size=(3000, 1)) * 30
-    K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-8 * np.eye(3000)
-    y = np.linalg.cholesky(K) @ rng.normal(size=(3000, 1))
-    rows = Window(x, y, np.ones(3000))
-    blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=400, count=3, rng=rng)
-    found = [
-        search_windows(blocks, rows, [rs.Matern(nu=0.5)], ard=False, rng=rng, share=share)
-        for share in (None, 0.02)
-    ]
-    few, whole = found[1].kernel.length_scale[0], found[0].kernel.length_scale[0]
-    assert few != whole
+def test_few_landmarks_ask_for_a_longer_length_scale(rng):
+    """Rough rows, 150 a cell: between 6 landmarks only a longer scale says anything."""
+    x = rng.uniform(size=(800, 1)) * 8
+    K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-8 * np.eye(800)
+    y = np.linalg.cholesky(K) @ rng.normal(size=(800, 1))
+    rows = Window(x, y, np.ones(800))
+    blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=150, count=3, rng=rng)
+    plain, many, few = (
+        search_windows(
+            blocks, rows, [rs.Gaussian()], ard=False, rng=np.random.default_rng(1), cell=cell
+        ).kernel.length_scale[0]
+        for cell in (None, CellSize(150, 150, True), CellSize(150, 6, True))
+    )
+    assert few > plain == many
 
 
 def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):

@@ -19,7 +19,13 @@ from rff_stream.answers.local import (
     local_posterior,
     local_spectrum,
 )
-from rff_stream.answers.windows import Window, compact_windows, neighbour_scale, search_windows
+from rff_stream.answers.windows import (
+    CellSize,
+    Window,
+    compact_windows,
+    neighbour_scale,
+    search_windows,
+)
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.leaf import Leaf
@@ -184,11 +190,9 @@ class CellSpace:
             encoding = chosen_map(getattr(features, "encode", None), columns.inputs)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
-                share = sizes.n_features * sizes.n_cells / max(n_rows, 1)
                 known = _search(
-                    reading, pilot, named_kernels(asked.kernel), asked.length_scale, share, seed,
-                    asked.progress, encoding,
-                )  # fmt: skip
+                    reading, pilot, asked, n_rows // sizes.n_cells, sizes.n_features, encoding
+                )
             with single_threaded_blas():
                 features = LocalFeatures.sample(
                     known,
@@ -306,25 +310,25 @@ def penalty_by_folds(totals: Totals, *, fit_intercept: bool) -> Float64:
 def _search(
     reading: Reading,
     pilot: Pilot,
-    kernels: list[Any],
-    length_scale: str,
-    share: float,
-    seed: int,
-    progress: bool,
+    asked: MapParameters,
+    cell_rows: int,
+    n_components: int,
     encoding: Any,
 ) -> Any:
     """The kernel that explains windows of rows best."""
-    rng, rows = np.random.default_rng(seed), Window(encoded(encoding, pilot.x), pilot.y, pilot.w)
+    rng = np.random.default_rng(asked.seed)
+    rows = Window(encoded(encoding, pilot.x), pilot.y, pilot.w)
     with single_threaded_blas():
+        blocks, of_pilot = _blocks(reading, rows, rng, asked.seed, encoding)
         found = search_windows(
-            _blocks(reading, rows, rng, seed, encoding),
+            blocks,
             rows,
-            kernels,
-            ard=length_scale != "evidence",
+            named_kernels(asked.kernel),
+            ard=asked.length_scale != "evidence",
             rng=rng,
-            share=share,
+            cell=CellSize(cell_rows, n_components, in_rows=of_pilot),
         )
-    if progress:
+    if asked.progress:
         logger.info(
             "length-scales from windows: log p %.1f of %s", found.log_evidence, found.kernel
         )
@@ -333,15 +337,15 @@ def _search(
 
 def _blocks(
     reading: Reading, rows: Window, rng: np.random.Generator, seed: int, encoding: Any
-) -> list[Window]:
-    """Neighbouring rows: of the pilot, or of boxes of the data where those lie closer together.
+) -> tuple[list[Window], bool]:
+    """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
 
     Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
     """
     scale, size = neighbour_scale(rows.x), min(BLOCK_ROWS, len(rows.x))
     near = compact_windows(rows.x, rows.y, rows.w, scale=scale, size=size, count=WINDOWS, rng=rng)
     if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
-        return near
+        return near, True
     boxes, _ = pilot_boxes(reading.source, WINDOWS, PILOT_ROWS, seed)
     leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
     found: WindowRows = reading.add_up(
@@ -352,7 +356,8 @@ def _blocks(
         Window(encoded(encoding, each[:, :d]), each[:, d:-1], each[:, -1]) for each in found.windows
     ]
     unit = rows.x.std(axis=0) + np.finfo(float).tiny
-    return min(near, stored, key=lambda blocks: _log_volume(blocks, unit))
+    closer = _log_volume(stored, unit) < _log_volume(near, unit)
+    return (stored, False) if closer else (near, True)
 
 
 def _log_volume(blocks: list[Window], unit: Float64) -> float:

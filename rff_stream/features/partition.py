@@ -22,7 +22,7 @@ from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
 from rff_stream.features.rowwise import RandomState, frozen
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "random_cell"]
 
 LOWEST, HIGHEST = 0.4, 0.6
 """A cut lies at random between these quantiles: trees differ although they see the same rows."""
@@ -194,6 +194,18 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"<Partition: {self.n_trees} trees of {self.n_cells} cells, {self.n_inputs} inputs>"
+
+
+def random_cell(X: Float64, depth: int, length_scale: Float64, rng: Generator) -> Array:
+    """Rows (places in X) of one cell of a tree that is cut ``depth`` times above it.
+
+    A cell is met as often as it has rows.
+    """
+    own = np.arange(len(X))
+    for _ in range(depth):
+        _, _, right = _choose_cut(np.ascontiguousarray(X[own].T), length_scale, rng)
+        own = own[right == (rng.random() < right.mean())]
+    return own
 
 
 def check_n_cells(n_cells: int) -> None:

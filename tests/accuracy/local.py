@@ -122,7 +122,7 @@ def scattered(name: str, target: str, cells: rs.Cells) -> Callable[[int], Data]:
 
 SETS: dict[str, Callable[[int], Data]] = {
     "protein": uci("protein", rs.Cells(256, 4, 128), 0.515),
-    "kin40k": uci("kin40k", rs.Cells(768, 4, 32), 0.105, sums="float64", dtype="float64"),
+    "kin40k": uci("kin40k", rs.Cells(512, 4, 32), 0.105, sums="float64", dtype="float64"),
     "elevators": uci("elevators", rs.Cells(256, 4), 0.368, sums="float64"),
     "bike": uci("bike", rs.Cells(256, 4), 0.045, sums="float64", dtype="float64"),
     "bike without its parts": bike_without_parts,
