@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -323,3 +324,14 @@ def test_the_store_needs_neither_zarr_nor_pickle():
     source = Path(sys.modules[MomentStore.__module__].__file__ or "").parent
     words = [line for file in source.glob("*.py") for line in file.read_text().splitlines()]
     assert not [line for line in words if "import pickle" in line or "eval(" in line]
+
+
+def test_files_of_an_array_are_made_with_one_copy():
+    """Posteriors of cells are gigabytes, and fits at the limit of memory save them."""
+    array = np.ones((500, 1000))
+    tracemalloc.start()
+    sizes = [len(data) for _, data in encode("a", array)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sizes[1] == array.nbytes + 4 and peak < 1.1 * array.nbytes
+    assert array.flags.writeable

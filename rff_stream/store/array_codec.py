@@ -144,10 +144,12 @@ def _keys(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[str]:
 
 
 def _chunk(array: Array) -> bytes:
-    """What Zarr's codecs bytes and crc32c make of an array."""
-    data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    """What Zarr's codecs bytes and crc32c make of an array: one copy, as it may be gigabytes."""
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    data = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+    data.flags.writeable = False
     checksum: int = google_crc32c.value(data)
-    return data + checksum.to_bytes(CHECKSUM, "little")
+    return b"".join((data, checksum.to_bytes(CHECKSUM, "little")))
 
 
 def _metadata_file(
