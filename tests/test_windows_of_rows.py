@@ -16,6 +16,8 @@ from rff_stream.answers.windows import (
     scattered_windows,
     search_windows,
 )
+from rff_stream.errors import NumericalWarning
+from rff_stream.families.cells import warn_of_spacing
 
 KERNELS = [
     rs.Gaussian(),
@@ -165,6 +167,22 @@ def test_few_landmarks_ask_for_a_longer_length_scale(rng):
         for cell in (None, CellSize(150, 150, True), CellSize(150, 6, True))
     )
     assert few > plain == many
+
+
+def test_rows_further_apart_than_the_structure_are_told(rng):
+    """A wave 1/20 of the distance between rows: the search cannot see it, and says so."""
+    x = np.arange(1500.0)[:, None] + rng.uniform(-0.3, 0.3, (1500, 1))
+    for turns, seen in ((125.0, False), (0.3, True)):
+        rows = Window(x, np.sin(turns * x), np.ones(1500))
+        blocks = compact_windows(x, rows.y, rows.w, scale=np.ones(1), size=100, count=3, rng=rng)
+        cell = CellSize(100, 50, in_rows=True)
+        found = search_windows(blocks, rows, [rs.Gaussian()], ard=False, rng=rng, cell=cell)
+        assert (found.left_out_error < 0.1) == seen
+        if seen:
+            warn_of_spacing(found, 1500)
+        else:
+            with pytest.warns(NumericalWarning, match=r"1500 rows .*Structure finer than"):
+                warn_of_spacing(found, 1500)
 
 
 def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,12 @@ from rff_stream.answers.local import (
 from rff_stream.answers.windows import (
     CellSize,
     Window,
+    WindowFit,
     compact_windows,
     neighbour_scale,
     search_windows,
 )
+from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.leaf import Leaf
@@ -61,6 +64,9 @@ logger = logging.getLogger("rff_stream")
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Windows that length-scales are learnt from; neighbouring rows kept for each."""
+
+NOTHING_SEEN = 0.97
+"""Error at left-out rows, over their deviation, from which length-scales are noise."""
 
 ALPHAS = np.logspace(-6, 3, 28)
 """Penalties that cross-validation compares, times the mean eigenvalue of a cell's matrix."""
@@ -332,7 +338,23 @@ def _search(
         logger.info(
             "length-scales from windows: log p %.1f of %s", found.log_evidence, found.kernel
         )
+    if of_pilot and 2 * len(rows.x) < rows_of(reading.source):
+        warn_of_spacing(found, len(rows.x))
     return found.kernel
+
+
+def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
+    """Say that structure may be finer than the rows that were looked at can show."""
+    if found.left_out_error > NOTHING_SEEN:
+        warnings.warn(
+            f"{n_rows} rows of the data were looked at for length-scales, and they tell nothing of "
+            f"each other: the error at left-out rows is {found.left_out_error:.3f} of their "
+            "deviation. Structure finer than the distance between them is not seen. Give "
+            "length_scale as numbers, or store neighbouring rows side by side, so that dense "
+            "windows are read.",
+            NumericalWarning,
+            stacklevel=2,
+        )
 
 
 def _blocks(
