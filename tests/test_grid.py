@@ -12,7 +12,7 @@ from reference_grid import Kriging
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid import evaluate, solve_grid
 from rff_stream.answers.grid_evidence import choose_grid_kernel, grid_evidence
-from rff_stream.answers.grid_solve import Preconditioner, conjugate_gradients
+from rff_stream.answers.grid_solve import Elimination, conjugate_gradients
 from rff_stream.answers.grid_system import GridSystem
 from rff_stream.answers.grid_variance import draw_posterior, posterior_variance
 from rff_stream.errors import DataError, ModelError
@@ -146,7 +146,7 @@ def test_the_slopes_are_those_of_the_evidence() -> None:
     assert found == pytest.approx(wanted, abs=0.3)
 
 
-def test_the_preconditioner_saves_most_steps() -> None:
+def test_elimination_saves_most_steps() -> None:
     """With a gap in the data and small noise, where the diagonal alone needs hundreds."""
     x, y, w = rows(2, 3000)
     seen = ~((np.abs(x - 1.5) < 0.6).all(axis=1))
@@ -154,7 +154,7 @@ def test_the_preconditioner_saves_most_steps() -> None:
     system = GridSystem(moments, rs.Matern(nu=1.5, length_scale=1.0))
     steps = [
         conjugate_gradients(
-            Preconditioner(system, 1e-2, block), system.right_sides, tolerance=1e-8
+            Elimination(system, 1e-2, block), system.right_sides, tolerance=1e-8
         ).steps
         for block in (2, 800)
     ]

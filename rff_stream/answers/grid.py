@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid_solve import BLOCK, TOLERANCE, Preconditioner, conjugate_gradients
+from rff_stream.answers.grid_solve import BLOCK, TOLERANCE, Elimination, conjugate_gradients
 from rff_stream.answers.grid_system import (
     GridSystem,
     inner_product,
@@ -119,7 +119,7 @@ def solve_grid(
     alpha : float or (T,) array
         α > 0.
     block : int
-        Real columns of the preconditioner's exact block.
+        Real columns that are eliminated exactly.
     tolerance : float
         Of the residual, relative to the right side.
 
@@ -129,7 +129,7 @@ def solve_grid(
 
     Notes
     -----
-    A step costs two real transforms of about Π 4m numbers; ``block``³/3 flops before.
+    A step costs four real transforms of about Π 4m numbers; ``block``³/3 flops before.
     """
     targets = system.moments.row.n_targets
     alphas = np.broadcast_to(np.asarray(alpha, np.float64), (targets,))
@@ -139,8 +139,8 @@ def solve_grid(
     steps, residual = 0, np.zeros(targets)
     for value in np.unique(alphas):
         at = np.flatnonzero(alphas == value)
-        preconditioner = Preconditioner(system, float(value), block)
-        found = conjugate_gradients(preconditioner, system.right_sides[at], tolerance=tolerance)
+        elimination = Elimination(system, float(value), block)
+        found = conjugate_gradients(elimination, system.right_sides[at], tolerance=tolerance)
         solutions[at], residual[at] = found.x, found.residual
         steps = max(steps, found.steps)
     objective = system.scatter - system.dot(system.right_sides, solutions)

@@ -11,7 +11,7 @@ from scipy import linalg
 from scipy.optimize import minimize
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid_solve import BLOCK, Preconditioner, conjugate_gradients
+from rff_stream.answers.grid_solve import BLOCK, Elimination, conjugate_gradients
 from rff_stream.answers.grid_system import GridSystem, Trend
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
@@ -87,7 +87,7 @@ def grid_evidence(
         Random vectors for the log-determinant and its slopes; the same for one seed, so that
         the estimate is a smooth function of α and of the kernel.
     block : int
-        Of the preconditioner.
+        Real columns that are eliminated exactly.
     tolerance : (float, float)
         Of the solve of y and of those of random vectors.
 
@@ -96,13 +96,13 @@ def grid_evidence(
     GridEvidence
     """
     grid, moments = system.features, system.moments
-    preconditioner = Preconditioner(system, alpha, block)
-    noise = system.noise((probes,), np.random.default_rng(seed))
-    vectors = preconditioner.root(noise.copy())
+    elimination = Elimination(system, alpha, block)
+    noise = elimination.rest(system.noise((probes,), np.random.default_rng(seed)))
+    vectors = noise * np.sqrt(elimination.diagonal)
     right = np.concatenate([system.right_sides, vectors])
     targets = moments.row.n_targets
     found = conjugate_gradients(
-        preconditioner, right, tolerance=np.repeat(tolerance, [targets, probes])
+        elimination, right, tolerance=np.repeat(tolerance, [targets, probes])
     )
     u, solved = found.x[:targets], found.x[targets:]
     freedom = moments.n - system.n_trend
@@ -111,9 +111,7 @@ def grid_evidence(
     )
     norms = system.dot(noise, noise)
     logs = norms * np.array([_log_quadrature(*t) for t in found.tridiagonals[targets:]])
-    log_det = (
-        preconditioner.log_determinant + float(logs.mean()) - grid.n_components * np.log(alpha)
-    )
+    log_det = elimination.log_determinant + float(logs.mean()) - grid.n_components * np.log(alpha)
     border = np.linalg.slogdet(system.border)[1] if system.n_trend else 0.0
     value = -0.5 * (
         freedom * (np.log(2 * np.pi * objective / freedom) + 1)
@@ -121,10 +119,12 @@ def grid_evidence(
         + border
         - moments.log_weight
     )
-    # (A⁻¹)_jj = (P⁻¹)_jj + E [(x − v) v*]_jj of v = P⁻¹z, x = A⁻¹z, z ~ N(0, P).
-    v = preconditioner.solve(vectors.copy())
-    change = ((solved - v).real * v.real + (solved - v).imag * v.imag).mean(axis=0)
-    share = 1 - alpha * (preconditioner.inverse_diagonal + change)
+    # (A⁻¹)_jj = (E⁻¹ or 1/d)_jj + E [x v* − z z*/d²]_jj of x = A⁻¹z, v = W z/d, z ~ N(0, d)
+    # outside the block, where W extends to the block: A⁻¹ = E⁻¹ + W S⁻¹ Wᴴ.
+    plain = noise / np.sqrt(elimination.diagonal)
+    v = elimination.extend(plain)
+    change = (solved.real * v.real + solved.imag * v.imag - np.abs(plain) ** 2).mean(axis=0)
+    share = 1 - alpha * (elimination.inverse_diagonal + change)
     df = float((grid.multiplicity * share).sum())
     power = np.abs(u) ** 2
     gain = freedom * alpha / objective
@@ -142,7 +142,9 @@ def grid_evidence(
 
 
 def _log_quadrature(diagonal: Float64, off: Float64) -> float:
-    """e₁ᵀ log(T) e₁ of Lanczos' tridiagonal matrix."""
+    """e₁ᵀ log(T) e₁ of Lanczos' tridiagonal matrix; 0 where no step was needed."""
+    if not len(diagonal):
+        return 0.0
     values, vectors = linalg.eigh_tridiagonal(diagonal, off)
     return float((vectors[0] ** 2) @ np.log(np.maximum(values, 1e-300)))
 
@@ -211,7 +213,7 @@ def choose_grid_kernel(
     Notes
     -----
     L-BFGS on log ℓ and log α with the slopes of :func:`grid_evidence`: on the leading modes
-    first, where the preconditioner is exact and an evaluation costs a tenth of a second, then
+    first, where the block is all of them and an evaluation costs a tenth of a second, then
     from there on more, and at last on all of them. Families that fall behind the best by more
     than the errors of both are left. A length-scale is at least that of the finest mode of its
     grid, and at most half of the period.

@@ -1,9 +1,11 @@
-"""Conjugate gradients on the equations of a grid, with a preconditioner that keeps steps few.
+"""Conjugate gradients on the equations of a grid, after its largest modes are eliminated exactly.
 
-The block of A with the largest D is factored exactly, and the diagonal of A is used for the
-rest. Where the data have gaps, the difficult part of A is inside this block; outside it A is
-almost diagonal. The steps of conjugate gradients are those of Lanczos, and their tridiagonal
-matrices give log-determinants (Gardner et al. 2018).
+The modes of the largest D form a block E of A = [[E, F], [Fᴴ, G]], which is factored. What is
+left is the Schur complement S = G − Fᴴ E⁻¹ F of the other modes. Conjugate gradients solve with
+it, and the diagonal of G is the preconditioner. Where the data have gaps, the difficult part of
+A is inside the block; outside it S is almost diagonal (deflation: Nicolaides 1987; Tang et al.
+2009, A-DEF2). Steps of conjugate gradients are those of Lanczos, whose tridiagonal matrices give
+log |S| (Gardner et al. 2018) and functions drawn from the posterior (Pleiss et al. 2020).
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid_system import GridSystem
 
-__all__ = ["BLOCK", "Preconditioner", "conjugate_gradients"]
+__all__ = ["BLOCK", "Elimination", "conjugate_gradients", "inverse_root"]
 
 BLOCK = 2000
-"""Real columns of the preconditioner's exact block: 0.1 CPU s to factor, and 32 MB."""
+"""Real columns of the block that is eliminated exactly: 0.1 CPU s to factor, and 32 MB."""
 
 MOST_STEPS = 1000
 TOLERANCE = 1e-8
@@ -29,11 +31,18 @@ TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class Preconditioner:
-    """P ≈ A: its block of the largest weights exactly, its diagonal elsewhere.
+class Elimination:
+    """A at a penalty, with the block of its largest modes factored.
 
     Real coordinates of the block are [√2 Re u, √2 Im u] of one of each pair of conjugates, and
-    Re u of j = 0.
+    Re u of j = 0. Coefficients are (s, half shape) everywhere.
+
+    Parameters
+    ----------
+    system : GridSystem
+    alpha : float
+    size : int
+        Real columns of the block.
     """
 
     system: GridSystem
@@ -97,24 +106,35 @@ class Preconditioner:
         """Diagonal of A."""
         return self.system.diagonal(self.alpha)
 
-    def solve(self, u: Array) -> Array:
-        """P⁻¹ u of coefficients (s, half shape)."""
+    def rest(self, u: Array) -> Array:
+        """u without its block; in place."""
+        u[(slice(None), *self.places)] = 0
+        u[(slice(None), *self.mirrored[1])] = 0
+        return u
+
+    def inside(self, u: Array) -> Array:
+        """E⁻¹ of the block of u; zero elsewhere."""
+        if not np.any(u):
+            return np.zeros_like(u)
         block = linalg.cho_solve((self.factor, True), self._block(u).T, check_finite=False).T
-        return self._put(u / self.diagonal, block)
+        return self._put(np.zeros_like(u), block)
 
-    def root(self, u: Array) -> Array:
-        """P^½ u, with the Cholesky factor as root."""
-        return self._put(u * np.sqrt(self.diagonal), self._block(u) @ self.factor.T)
+    def draw_inside(self, noise: Array) -> Array:
+        """E^{−½} of the block of standard normal noise; zero elsewhere."""
+        block = linalg.solve_triangular(self.factor, self._block(noise).T, lower=True, trans=1).T
+        return self._put(np.zeros_like(noise), block)
 
-    def inverse_root(self, u: Array, *, transposed: bool = False) -> Array:
-        """P^{−½} u, or its transpose."""
-        kind = 1 if transposed else 0
-        block = linalg.solve_triangular(self.factor, self._block(u).T, lower=True, trans=kind).T
-        return self._put(u / np.sqrt(self.diagonal), block)
+    def extend(self, u: Array) -> Array:
+        """u − E⁻¹Fu of coefficients outside the block: A gives zero inside."""
+        return np.asarray(u - self.inside(self.system.product(u, self.alpha)))
+
+    def schur(self, u: Array) -> Array:
+        """S u of coefficients outside the block: two products with A."""
+        return self.rest(self.system.product(self.extend(u), self.alpha))
 
     @cached_property
     def inverse_diagonal(self) -> Float64:
-        """Diagonal of P⁻¹ (half shape)."""
+        """Diagonal of E⁻¹, and of G's inverse diagonal elsewhere (half shape)."""
         found = 1 / self.diagonal
         inverse, _ = linalg.lapack.dpotri(self.factor, lower=1)
         values, k = np.diag(inverse), len(self.chosen)
@@ -127,7 +147,7 @@ class Preconditioner:
 
     @cached_property
     def log_determinant(self) -> float:
-        """log |P| over all real coordinates."""
+        """log |E| and log of G's diagonal, over all real coordinates."""
         rest = self.system.features.multiplicity * np.log(self.diagonal)
         inside = rest[self.places].sum() + rest[self.mirrored[1]].sum()
         zero = np.log(self.alpha)  # a coordinate that does not exist, with α on the diagonal
@@ -163,43 +183,45 @@ class Preconditioner:
 
 
 @dataclass(frozen=True, eq=False)
-class _Solution:
-    """Solutions of A x = r for several r at a time, and what their steps say about A."""
+class Solution:
+    """Solutions of A x = r for several r at a time, and what their steps say about S."""
 
     x: Array  # (s, half shape)
     steps: int
     residual: Float64  # ‖r‖/‖rhs‖ (s,)
-    tridiagonals: tuple[tuple[Float64, Float64], ...]  # Lanczos, of P^-½ A P^-½
+    tridiagonals: tuple[tuple[Float64, Float64], ...]  # Lanczos, of d^-½ S d^-½
 
 
 def conjugate_gradients(
-    preconditioner: Preconditioner,
+    elimination: Elimination,
     right: Array,
     *,
     tolerance: Float64 | float = TOLERANCE,
     most: int = MOST_STEPS,
-) -> _Solution:
-    """A⁻¹ r of right sides (s, half shape), by conjugate gradients with a preconditioner.
+) -> Solution:
+    """A⁻¹ r of right sides (s, half shape): the block exactly, the other modes step by step.
 
     ``tolerance`` is of ‖r‖/‖rhs‖, for all or for each; a right side that has reached its own
-    takes no further work.
+    takes no further work. A step costs two products with T and a solve with the block.
     """
-    system, alpha = preconditioner.system, preconditioner.alpha
-    extra = (1,) * system.features.n_inputs
-    x, r = np.zeros_like(right), right.copy()
+    system, alpha = elimination.system, elimination.alpha
+    extra, diagonal = (1,) * system.features.n_inputs, elimination.diagonal
     size = np.sqrt(system.dot(right, right))
     target = tolerance * np.where(size > 0, size, 1.0)
-    p = preconditioner.solve(r.copy())
+    start = elimination.inside(right)
+    x, r = np.zeros_like(right), right - system.product(start, alpha)
+    elimination.rest(r)
+    p = r / diagonal
     rz = system.dot(r, p)
     lanczos: list[list[tuple[float, float]]] = [[] for _ in right]
-    steps, going = 0, np.flatnonzero(size > 0)
+    steps, going = 0, np.flatnonzero(np.sqrt(system.dot(r, r)) > target)
     while len(going) and steps < most:
-        q = system.product(p[going], alpha)
+        q = elimination.schur(p[going])
         step = rz[going] / system.dot(p[going], q)
         wide = step.reshape(-1, *extra)
         x[going] += wide * p[going]
         r[going] -= wide * q
-        z = preconditioner.solve(r[going])
+        z = r[going] / diagonal
         new = system.dot(r[going], z)
         ratio = new / rz[going]
         p[going] = z + ratio.reshape(-1, *extra) * p[going]
@@ -209,7 +231,9 @@ def conjugate_gradients(
         size_now = np.sqrt(system.dot(r[going], r[going]))
         going = going[size_now > target[going]]
     residual = np.sqrt(system.dot(r, r)) / np.where(size > 0, size, 1.0)
-    return _Solution(x, steps, residual, tuple(map(_tridiagonal, lanczos)))
+    if steps:
+        start = start + elimination.extend(x)
+    return Solution(start, steps, residual, tuple(map(_tridiagonal, lanczos)))
 
 
 def _tridiagonal(pairs: list[tuple[float, float]]) -> tuple[Float64, Float64]:
@@ -218,3 +242,43 @@ def _tridiagonal(pairs: list[tuple[float, float]]) -> tuple[Float64, Float64]:
     diagonal = 1 / step
     diagonal[1:] += ratio[:-1] / step[:-1]
     return diagonal, np.sqrt(ratio[:-1]) / step[:-1]
+
+
+def inverse_root(elimination: Elimination, noise: Array, most: int) -> Array:
+    """Coefficients (1, half shape) of covariance A⁻¹, from standard normal ones.
+
+    E^{−½} ε inside the block, and S^{−½} ε by Lanczos with full reorthogonalisation outside,
+    extended so that the block follows it.
+
+    Parameters
+    ----------
+    elimination : Elimination
+    noise : (1, half shape) complex128
+    most : int
+        Steps of Lanczos; they stop where the result changes by less than 1e-4.
+    """
+    inside, start = elimination.draw_inside(noise), elimination.rest(noise.copy())
+    size = float(np.sqrt(elimination.system.dot(start, start)[0]))
+    if not size:
+        return inside
+    dot, root = elimination.system.dot, np.sqrt(elimination.diagonal)
+    basis = [start / size]
+    diagonal: list[float] = []
+    off: list[float] = []
+    before, weights = np.zeros(0), np.zeros(0)
+    while True:
+        w = elimination.schur(basis[-1] / root) / root
+        diagonal.append(float(dot(basis[-1], w)[0]))
+        for each in basis:
+            w = w - float(dot(each, w)[0]) * each
+        norm = float(np.sqrt(dot(w, w)[0]))
+        values, vectors = linalg.eigh_tridiagonal(np.array(diagonal), np.array(off))
+        weights = vectors @ (vectors[0] / np.sqrt(np.maximum(values, 1e-300)))
+        change = np.linalg.norm(weights[: len(before)] - before) + abs(weights[-1])
+        if len(basis) == most or norm < 1e-10 or change < 1e-4 * np.linalg.norm(weights):
+            break
+        before = weights
+        off.append(norm)
+        basis.append(w / norm)
+    total = sum(a * b for a, b in zip(weights, basis, strict=True)) * size
+    return inside + elimination.extend(np.asarray(total) / root)

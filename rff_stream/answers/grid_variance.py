@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid import GridPosterior, evaluate
-from rff_stream.answers.grid_solve import BLOCK, Preconditioner, conjugate_gradients
+from rff_stream.answers.grid_solve import BLOCK, Elimination, conjugate_gradients, inverse_root
 from rff_stream.answers.grid_system import GridSystem
 from rff_stream.features.grid import GridFeatures
 
@@ -62,12 +61,12 @@ def posterior_variance(
     (n,) float64
         In units of y².
     """
-    preconditioner = Preconditioner(system, alpha, block)
+    elimination = Elimination(system, alpha, block)
     found = np.empty(len(X))
     for lo in range(0, len(X), together):
         part = slice(lo, lo + together)
         phi, trend = _functionals(system, X[part])
-        solved = conjugate_gradients(preconditioner, phi, tolerance=tolerance).x
+        solved = conjugate_gradients(elimination, phi, tolerance=tolerance).x
         found[part] = system.dot(phi, solved) + (trend * system.project(trend)).sum(axis=0)
     return noise_variance * (found + system.unresolved * system.kernel.variance / alpha)
 
@@ -83,11 +82,11 @@ def posterior_covariance(
     """
     there = np.isfinite(X).all(axis=1)
     found = np.full((len(X), len(X)), np.nan)
-    preconditioner = Preconditioner(system, alpha, BLOCK)
+    elimination = Elimination(system, alpha, BLOCK)
     phi, trend = _functionals(system, X[there])
     among = trend.T @ system.project(trend)
     for i, each in enumerate(phi):
-        solved = conjugate_gradients(preconditioner, each[None], tolerance=1e-8).x
+        solved = conjugate_gradients(elimination, each[None], tolerance=1e-8).x
         among[i] += system.dot(phi, solved)
     unresolved = system.unresolved * system.kernel.variance / alpha
     found[np.ix_(there, there)] = (among + among.T) / 2 + unresolved * np.eye(len(phi))
@@ -118,9 +117,9 @@ def draw_posterior(
 ) -> Array:
     """Random deviations from the posterior mean, as coefficients D u (draws, half shape).
 
-    σₙ A^{−½} ε by Lanczos on the preconditioned matrix, with full reorthogonalisation. The
-    trend of each follows by :meth:`GridSystem.trend_deviation`. For maps: all points of a draw
-    cost one transform.
+    σₙ A^{−½} ε, as in :func:`~rff_stream.answers.grid_solve.inverse_root`. The trend of each
+    follows by :meth:`GridSystem.trend_deviation`. For maps: all points of a draw cost one
+    transform.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ def draw_posterior(
     draws : int
     rng : Generator
     block : int
-        Of the preconditioner.
+        Real columns that are eliminated exactly.
     most : int
         Steps of Lanczos; they stop where the draw changes by less than 1e-4.
 
@@ -137,36 +136,9 @@ def draw_posterior(
     -------
     (draws, half shape) complex128
     """
-    preconditioner = Preconditioner(system, alpha, block)
-    roots = [_inverse_root(preconditioner, system.noise((1,), rng), most) for _ in range(draws)]
+    elimination = Elimination(system, alpha, block)
+    roots = [inverse_root(elimination, system.noise((1,), rng), most) for _ in range(draws)]
     return np.asarray(np.sqrt(noise_variance) * np.concatenate(roots))
-
-
-def _inverse_root(preconditioner: Preconditioner, start: Array, most: int) -> Array:
-    """P^{−½ᵀ} (P^{−½} A P^{−½ᵀ})^{−½} ε of one ε (1, half shape)."""
-    system = preconditioner.system
-    size = float(np.sqrt(system.dot(start, start)[0]))
-    basis = [start / size]
-    diagonal: list[float] = []
-    off: list[float] = []
-    before, weights = np.zeros(0), np.zeros(0)
-    while True:
-        turned = preconditioner.inverse_root(basis[-1].copy(), transposed=True)
-        w = preconditioner.inverse_root(system.product(turned, preconditioner.alpha))
-        diagonal.append(float(system.dot(basis[-1], w)[0]))
-        for each in basis:
-            w = w - float(system.dot(each, w)[0]) * each
-        norm = float(np.sqrt(system.dot(w, w)[0]))
-        values, vectors = linalg.eigh_tridiagonal(np.array(diagonal), np.array(off))
-        weights = vectors @ (vectors[0] / np.sqrt(np.maximum(values, 1e-300)))
-        change = np.linalg.norm(weights[: len(before)] - before) + abs(weights[-1])
-        if len(basis) == most or norm < 1e-10 or change < 1e-4 * np.linalg.norm(weights):
-            break
-        before = weights
-        off.append(norm)
-        basis.append(w / norm)
-    total = sum(a * b for a, b in zip(weights, basis, strict=True)) * size
-    return preconditioner.inverse_root(np.asarray(total), transposed=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
