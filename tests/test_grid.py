@@ -10,7 +10,8 @@ import pytest
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid import evaluate, solve_grid
+from rff_stream.answers.grid import axes_of_product, evaluate, solve_grid
+from rff_stream.answers.grid_comparison import compare_kernels
 from rff_stream.answers.grid_evidence import choose_grid_kernel, grid_evidence
 from rff_stream.answers.grid_solve import Elimination, conjugate_gradients
 from rff_stream.answers.grid_system import GridSystem
@@ -176,6 +177,55 @@ def test_draws_have_the_posterior_covariance() -> None:
     ratio = (values**2).mean(axis=0) / wanted
     assert abs(ratio.mean() - 1) < 0.1
     assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / 400)).all()
+
+
+def test_a_comparison_of_kernels_is_that_of_their_searches() -> None:
+    x, y, w = rows(2, 400)
+    moments = sums(x, y, w, (14, 14))
+    kernels, scales = [rs.Matern(nu=0.5), rs.Matern(nu=2.5)], [0.5, 1.0, 2.0]
+    found = compare_kernels(moments, kernels, scales, ratios=(1.0, 2.0))
+    for k, family in enumerate(kernels):
+        for at, scale in enumerate(scales):
+            kernel = family.with_length_scale((scale, 2 * scale))
+            dense = GridSystem(moments, kernel)
+            there = grid_evidence(dense, found.alpha[k, at])
+            assert found.log_evidence[k, at] == pytest.approx(there.log_evidence[0], abs=1e-6)
+            for step in (1.3, 1 / 1.3):
+                beside = grid_evidence(dense, step * found.alpha[k, at]).log_evidence[0]
+                assert beside < found.log_evidence[k, at]
+    assert found.best == np.unravel_index(found.log_evidence.argmax(), (2, 3))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_a_regular_grid_is_evaluated_as_its_rows_are(order: tuple[int, ...]) -> None:
+    """All combinations of uneven axes, one of a single value, whichever changes first."""
+    rng = np.random.default_rng(0)
+    moments = sums(*rows(3), (5, 4, 6))
+    grid = moments.features
+    coef = moments.projections
+    axes = [np.sort(rng.uniform(0, 3, 9)), np.array([1.3]), np.linspace(0, 3, 12)]
+    cube = np.meshgrid(*(axes[a] for a in order), indexing="ij")
+    x = np.stack([cube[order.index(a)].reshape(-1) for a in range(3)], axis=1)
+    angles = grid.angles(x)
+    assert axes_of_product(angles) is not None
+    mixed = rng.permutation(len(x))
+    assert axes_of_product(angles[:, mixed]) is None
+    found = evaluate(grid, coef, angles)
+    wanted = evaluate(grid, coef, np.ascontiguousarray(angles[:, mixed]))
+    assert np.abs(found[:, mixed] - wanted).max() < 1e-8 * np.abs(wanted).max()
+
+
+def test_what_is_no_product_of_axes() -> None:
+    two = np.repeat(np.arange(10.0), 10)
+    for columns in (
+        np.stack([two, two]),  # both change together
+        np.stack([two, np.arange(100.0)]),  # values of the second differ from block to block
+        np.stack([two[:95], np.tile(np.arange(10.0), 10)[:95]]),  # the last block is not whole
+        np.ones((2, 100)),  # one place a hundred times
+    ):
+        assert axes_of_product(columns) is None
+    found = axes_of_product(np.stack([np.tile(np.arange(10.0), 10), two]))
+    assert found is not None and found[1] == [1, 0]
 
 
 def test_the_kernel_is_chosen_after_the_read() -> None:

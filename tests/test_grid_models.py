@@ -271,6 +271,23 @@ def test_an_axis_may_be_periodic_by_nature() -> None:
     assert model.score(x, y) > 0.99
 
 
+def test_maps_of_regular_grids_are_lazy_and_equal_those_of_their_cells(xyw: Rows) -> None:
+    x, y, _ = xyw
+    data = xr.Dataset({"y": ("row", y)}).assign_coords(x0=("row", x[:, 0]), x1=("row", x[:, 1]))
+    model = gp(noise=0.02).fit(data, "y", inputs=["x0", "x1"])
+    axes = {"x1": np.linspace(0, 3, 30), "x0": np.sort(np.random.default_rng(0).uniform(0, 3, 40))}
+    cells = xr.Dataset(coords=axes)
+    cells["mask"] = (("x1", "x0"), da.ones((30, 40), chunks=(10, 40)))
+    mean = model.predict(cells)
+    assert mean.chunks is not None and mean.dims == ("x1", "x0")
+    turned = np.stack(np.meshgrid(axes["x1"], axes["x0"], indexing="ij"), axis=-1).reshape(-1, 2)
+    order = np.random.default_rng(1).permutation(1200)
+    wanted = model.predict(turned[order][:, ::-1])
+    np.testing.assert_allclose(mean.values.reshape(-1)[order], wanted, atol=1e-8)
+    std = model.predict(cells, return_std=True)[1]
+    assert std.chunks is not None and std.shape == (30, 40)
+
+
 def test_what_does_not_fit_a_grid_is_refused_by_name(xyw: Rows) -> None:
     x, y, _ = xyw
     with pytest.raises(ValueError, match="1 to 3 inputs"):

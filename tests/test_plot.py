@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import rff_stream as rs
+from rff_stream.answers.grid_comparison import KernelComparison
 from rff_stream.answers.learning import row_curve
 from rff_stream.answers.selection import cross_validate, gcv, ridge_path
 from rff_stream.answers.twosample import drift
@@ -51,6 +52,13 @@ class Shelf:
         self.cloud = rs.KernelDensity(n_components=512, random_state=0).fit(self.x)
         self.bump = rs.KernelDensity(n_components=512, random_state=0).fit(self.x[:, :1])
         self.detector = rs.NoveltyDetector(n_components=64, random_state=0).fit(self.x)
+        self.kernels = KernelComparison(
+            (rs.Matern(nu=1.5), rs.Gaussian()),
+            np.array([0.1, 0.2, 0.4]),
+            np.array([[-9.0, -5.0, -7.0], [-99.0, -4.0, -20.0]]),
+            np.full((2, 3), 0.5),
+            np.ones((2, 3)),
+        )
         coordinates = {
             "lat": ("lat", np.linspace(-10, 10, 5), {"units": "degrees_north"}),
             "lon": ("lon", np.linspace(0, 30, 7), {"units": "degrees_east"}),
@@ -109,6 +117,10 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "row_curve": (
         lambda s, ax: rs.plot.row_curve(row_curve([s.folds[0], s.folds[1]], s.folds[2]), ax),
         ("rows read", "on held-out rows"),
+    ),
+    "kernel_evidence": (
+        lambda s, ax: rs.plot.kernel_evidence(s.kernels, ax),
+        ("length-scale", "Matern 3/2", "highest: "),
     ),
     "residuals": (
         lambda s, ax: rs.plot.residuals(s.plane, s.folds, ax),

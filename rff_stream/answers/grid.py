@@ -19,6 +19,9 @@ from rff_stream.moments.grid import GridMoments, import_finufft
 
 __all__ = ["GridPosterior", "evaluate", "leaf_errors", "solve_grid"]
 
+FEWEST_ROWS = 64
+"""Rows from which a product of axes is looked for."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridPosterior:
@@ -84,13 +87,68 @@ def leaf_errors(moments: GridMoments, posterior: GridPosterior) -> Float64:
 
 
 def evaluate(features: GridFeatures, coef: Array, angles: Float64) -> Float64:
-    """Σ_j c_j e^{ij·θ} (s, n) of coefficients (s, half shape): type-2 transforms."""
+    """Σ_j c_j e^{ij·θ} (s, n) of coefficients (s, half shape) at angles (d, n).
+
+    Rows that are all combinations of values of each input, as in a cube, are products of small
+    Fourier matrices; others are type-2 non-uniform transforms.
+    """
+    product = axes_of_product(angles)
+    if product is not None:
+        return _evaluate_product(features, coef, *product)
     finufft = import_finufft()
     sides = tuple(2 * m + 1 for m in features.modes)
     full = full_spectrum(features, coef)
     plan = finufft.Plan(2, sides, n_trans=len(coef), eps=1e-10, isign=1, nthreads=1, modeord=1)
     plan.setpts(*angles)
     return np.asarray(plan.execute(full).real.reshape(len(coef), -1))
+
+
+def axes_of_product(columns: Float64) -> tuple[list[Float64], list[int]] | None:
+    """Values of each column and the axes from slowest to fastest, where rows are a product.
+
+    Parameters
+    ----------
+    columns : (d, n) array
+
+    Returns
+    -------
+    (values, order) or None
+        Row i holds ``values[a][…]`` of the i-th combination, the last axis of ``order`` first
+        to change. None where rows are no such product, or too few for it to matter.
+    """
+    n = columns.shape[1]
+    if n < FEWEST_ROWS:
+        return None
+    changed = [np.flatnonzero(column != column[0]) for column in columns[:, : n // 2 + 1]]
+    strides = [int(each[0]) if len(each) else n for each in changed]
+    order = sorted(range(len(columns)), key=lambda a: -strides[a])
+    values: list[Float64] = [np.empty(0)] * len(columns)
+    outer = n
+    for a in order:
+        if outer % strides[a] or (strides[a] == outer and strides[a] != n):
+            return None
+        values[a] = columns[a, : outer : strides[a]]
+        blocks = columns[a].reshape(n // outer, outer // strides[a], strides[a])
+        if not (blocks == values[a][:, None]).all():
+            return None
+        outer = strides[a]
+    return (values, order) if outer == 1 else None
+
+
+def _evaluate_product(
+    features: GridFeatures, coef: Array, values: list[Float64], order: list[int]
+) -> Float64:
+    """The sum one axis after the other; the last one, of the half shape, in real numbers."""
+    *others, last = features.indices()
+    found = coef
+    for axis, (j, at) in enumerate(zip(others, values[:-1], strict=True)):
+        wave = np.exp(1j * at[:, None] * j)
+        found = np.moveaxis(np.tensordot(found, wave, ((1 + axis,), (1,))), -1, 1 + axis)
+    phase = values[-1][:, None] * last
+    twice = np.where(last > 0, 2.0, 1.0)
+    half = np.concatenate([twice * np.cos(phase), -twice * np.sin(phase)], axis=1)  # (n_d, 2m+2)
+    real = np.concatenate([found.real, found.imag], axis=-1) @ half.T
+    return np.ascontiguousarray(real.transpose(0, *(1 + a for a in order)).reshape(len(coef), -1))
 
 
 def full_spectrum(features: GridFeatures, coef: Array) -> Array:

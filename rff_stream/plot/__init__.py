@@ -13,7 +13,13 @@ from rff_stream.plot.fits import curve, observed, surface
 from rff_stream.plot.groups import drift, residuals
 from rff_stream.plot.kernels import approximation_error, kernel_matrix
 from rff_stream.plot.plans import plan_memory, plan_time
-from rff_stream.plot.selection import learning_curve, path, row_curve, selection
+from rff_stream.plot.selection import (
+    kernel_evidence,
+    learning_curve,
+    path,
+    row_curve,
+    selection,
+)
 
 __all__ = [
     "approximation_error",
@@ -27,6 +33,7 @@ __all__ = [
     "drift",
     "error_map",
     "histogram",
+    "kernel_evidence",
     "kernel_matrix",
     "learning_curve",
     "novelty",

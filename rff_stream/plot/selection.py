@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from rff_stream.answers.choice import Selection
+    from rff_stream.answers.grid_comparison import KernelComparison
     from rff_stream.answers.learning import RowCurve
     from rff_stream.answers.selection import RidgePath
+    from rff_stream.kernels import Kernel
 
-__all__ = ["learning_curve", "path", "row_curve", "selection"]
+__all__ = ["kernel_evidence", "learning_curve", "path", "row_curve", "selection"]
+
+FLOOR = 1.0
+"""Of differences of log evidence on a logarithmic axis: less is not worth a look."""
 
 MOST_CURVES = 5
 WIDE = 10.0
@@ -50,6 +55,45 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     lines = [*ax.get_lines(), *right.get_lines()]
     legend(right, handles=lines, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return ax
+
+
+def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
+    """Evidence of each family against the length-scale, below that of the best, and the best.
+
+    Parameters
+    ----------
+    found : KernelComparison
+        From :func:`~rff_stream.answers.grid_comparison.compare_kernels`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax, (k, at) = axes(ax), found.best
+    below = found.log_evidence.max() - found.log_evidence
+    from matplotlib import colormaps
+
+    shades = colormaps["cividis"](np.linspace(0.0, 0.92, len(found.kernels)))
+    for family, (values, errors, shade) in enumerate(zip(below, found.error, shades, strict=True)):
+        ax.errorbar(
+            found.length_scales, np.maximum(values, FLOOR), errors, color=shade, marker="o", ms=3,
+            lw=1.2, capsize=1.5, elinewidth=0.7, label=kernel_label(found.kernels[family]),
+        )  # fmt: skip
+    label = f"highest: {kernel_label(found.kernels[k])}, length {found.length_scales[at]:.3g}"
+    ax.plot(found.length_scales[at], FLOOR, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
+    ax.set(xscale="log", yscale="log", xlabel="length-scale", ylabel="log p below the highest")
+    ax.invert_yaxis()
+    legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    return ax
+
+
+def kernel_label(kernel: Kernel) -> str:
+    """ "Matern 3/2", "Gaussian"."""
+    name, nu = type(kernel).__name__, getattr(kernel, "nu", None)
+    if nu is None:
+        return name
+    return f"{name} {round(2 * nu)}/2" if nu * 2 == round(2 * nu) else f"{name} {nu:g}"
 
 
 def selection(found: Selection, ax: Axes | None = None) -> Axes:
