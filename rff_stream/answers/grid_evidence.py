@@ -27,6 +27,9 @@ MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 6
 STEP = 1e-3
 """Of log ℓ, for slopes of the spectral density by central differences."""
 
+ROUNDING = 1e-11
+"""Of Σw: a smaller α is below the error of the sums, and changes nothing that they resolve."""
+
 PROBES = 8
 PROBE_TOLERANCE = 1e-2
 """Of the solves of random vectors; their error is far below the spread between them."""
@@ -299,7 +302,8 @@ class _Search:
         elif self.scales == "one":
             bounds.append([ends[0].max(), ends[1].min()])
         if self.alpha is None:
-            bounds.append(np.log([1e-8, max(self.moments.weight, 1.0)]).tolist())
+            total = max(self.moments.weight, 1.0)
+            bounds.append(np.log([max(1e-8, ROUNDING * total), total]).tolist())
         if not bounds:
             return (about, alpha), 0
         first = np.zeros(len(bounds))

@@ -99,7 +99,15 @@ class Elimination:
         zero = len(modes)
         block[zero], block[:, zero] = 0, 0
         block[np.diag_indices(len(block))] += self.alpha
-        return np.asarray(linalg.cholesky(block, lower=True, overwrite_a=True, check_finite=False))
+        try:
+            factor = linalg.cholesky(block, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError as error:
+            raise ValueError(
+                f"alpha={self.alpha:.3g} is below the rounding in sums of weight "
+                f"{system.moments.weight:.3g} on this grid: its equations are not positive "
+                "definite. Give a larger alpha, or leave it to be found."
+            ) from error
+        return np.asarray(factor)
 
     @cached_property
     def diagonal(self) -> Float64:
@@ -136,8 +144,8 @@ class Elimination:
     def inverse_diagonal(self) -> Float64:
         """Diagonal of E⁻¹, and of G's inverse diagonal elsewhere (half shape)."""
         found = 1 / self.diagonal
-        inverse, _ = linalg.lapack.dpotri(self.factor, lower=1)
-        values, k = np.diag(inverse), len(self.chosen)
+        inverse, _ = linalg.lapack.dtrtri(self.factor, lower=1)
+        values, k = (inverse**2).sum(axis=0), len(self.chosen)
         picked = (values[:k] + values[k:]) / 2
         picked[0] = values[0]
         found[self.places] = picked

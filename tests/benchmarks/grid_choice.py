@@ -35,7 +35,7 @@ FAMILIES = (
     rs.Matern(nu=3.5),
     rs.Gaussian(),
 )
-LENGTH_SCALES = np.geomspace(0.02, 0.4, 8)
+LENGTH_SCALES = np.geomspace(0.1, 0.8, 8)
 
 
 def sums(n: int, noise: float) -> GridMoments:
@@ -78,7 +78,7 @@ def steps() -> None:
 
 def kernels(n: int) -> None:
     """One read and 40 evidences, beside 40 fits of the same kernels."""
-    features = GridFeatures.over(np.zeros(2), np.ones(2), modes=(40, 40))
+    features = GridFeatures.over(np.zeros(2), np.ones(2), modes=(14, 14))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rows.zarr"
         write(path, n)
