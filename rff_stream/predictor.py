@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import probabilities
+from rff_stream.answers.laplace import average_log_odds
 from rff_stream.answers.local import LocalPosterior
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
@@ -18,6 +19,7 @@ from rff_stream.features.sums import linear_form, sweep_of
 
 __all__ = [
     "AnswerPredictor",
+    "AveragedPredictor",
     "ClassPredictor",
     "FunctionPredictor",
     "LinearPredictor",
@@ -75,6 +77,35 @@ class LinearPredictor:
             exact[:m] = self.features(x[start : start + m], out=Z[:m])
             np.matmul(exact[:m], self.coef, out=found[start : start + m])
         return found + self.intercept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AveragedPredictor:
+    """x ↦ log-odds of probabilities averaged over S drawn scores.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    functions : Functions
+        Coefficients (S, R, K).
+    """
+
+    features: FeatureMap
+    functions: Functions
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return int(self.functions.intercept.shape[1])
+
+    def __call__(self, x: Array) -> Float64:
+        """Log-odds (n, K) of rows (n, d): n·S·R·K work, in blocks."""
+        found = np.empty((len(x), self.width))
+        for start in range(0, len(x), BATCH_ROWS):
+            rows = slice(start, start + BATCH_ROWS)
+            Z = self.features(x[rows]).astype(np.float64)
+            found[rows] = average_log_odds(self.functions(Z))
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -97,3 +97,18 @@ def mean_discrepancy(a: Array, b: Array, length_scale: float) -> float:
     """MMD of a Gaussian kernel: √(mean K_aa + mean K_bb − 2 mean K_ab)."""
     means = [gaussian(x, y, length_scale).mean() for x, y in ((a, a), (b, b), (a, b))]
     return float(np.sqrt(means[0] + means[1] - 2 * means[2]))
+
+
+def softmax_hessian(phi: Float64, theta: Float64, alpha: float) -> Float64:
+    """Hessian of −Σ log softmax(φθ) + (α/2)‖γ‖² at θ (p, C), class by class.
+
+    Row by row: (diag p − ppᵀ) ⊗ φφᵀ. The last coefficient of each class is not penalised.
+    """
+    p, n_classes = theta.shape
+    found = np.zeros((n_classes * p, n_classes * p))
+    for row in phi:
+        scores = np.exp(row @ theta - (row @ theta).max())
+        share = scores / scores.sum()
+        found += np.kron(np.diag(share) - np.outer(share, share), np.outer(row, row))
+    penalised = np.append(np.full(p - 1, alpha), 0.0)
+    return found + np.diag(np.tile(penalised, n_classes))

@@ -15,9 +15,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import rff_stream as rs
+from rff_stream.answers.dependence import Dependence
 from rff_stream.answers.grid_comparison import KernelComparison
 from rff_stream.answers.learning import row_curve
 from rff_stream.answers.selection import cross_validate, gcv, ridge_path
+from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
 from rff_stream.answers.twosample import drift
 
 ROWS = 600
@@ -45,6 +47,9 @@ class Shelf:
         means = rs.collect(self.plane.features_, self.x, folds=9, order=1)
         self.drift = drift({f"2020-0{k + 1}": each for k, each in means.items()})
         self.cv, self.gcv = cross_validate(self.folds), gcv(self.plane.moments_)
+        self.sobol = sobol_indices(lambda x: rs.plot.canvas.mean_of(self.plane, x), self.x)
+        self.relevance = ard_relevance([0.5, 50.0], self.x, ["x0", "x1"])
+        self.hsic = [Dependence(0.3, 0.01, 1e-9, ROWS), Dependence(0.012, 0.01, 0.3, ROWS)]
         kinds = np.where(self.x[:, 0] > 0, "right", "left")
         sorter = rs.KernelClassifier(**choices).fit(self.x, kinds)
         self.scores = sorter.scores(self.x, kinds)
@@ -134,6 +139,15 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "components of a model": (lambda s, ax: rs.plot.components(s.pca, ax), ("component",)),
     "confusion": (lambda s, ax: rs.plot.confusion(s.scores, ax), ("answered", "left", "right")),
     "calibration": (lambda s, ax: rs.plot.calibration(s.scores, ax), ("mean gap", "as often")),
+    "sensitivity": (
+        lambda s, ax: rs.plot.sensitivity(s.sobol, ["x0", "x1"], ax),
+        ("alone", "with interactions", "x1"),
+    ),
+    "relevance": (lambda s, ax: rs.plot.relevance(s.relevance, ax), ("length-scale", "x1")),
+    "dependence": (
+        lambda s, ax: rs.plot.dependence({"x0, y": s.hsic[0], "x1, y": s.hsic[1]}, ax),
+        ("dependent: p < 0.05/2", "explained by chance", "x1, y", "p = "),
+    ),
     "plan_memory": (lambda s, ax: rs.plot.plan_memory(s.plane.plan_, ax), ("promised", "leaves")),
     "plan_time": (lambda s, ax: rs.plot.plan_time(s.plane.plan_, ax), ("reading", "solve")),
 }
@@ -196,6 +210,10 @@ def test_what_cannot_be_drawn_says_why(shelf: Shelf, monkeypatch: pytest.MonkeyP
         rs.plot.surface(shelf.map.expand_dims("time"))
     with pytest.raises(ValueError, match=r"4,001 rows.*at most 4,000"):
         rs.plot.kernel_matrix(rs.Gaussian(1.0), np.zeros((4001, 1)))
+    with pytest.raises(ValueError, match="1 names were given for 2 inputs"):
+        rs.plot.sensitivity(shelf.sobol, ["a"])
+    with pytest.raises(ValueError, match="no pairs to draw"):
+        rs.plot.dependence({})
     with pytest.raises(ValueError, match="no groups to draw"):
         rs.plot.drift({})
     bare = rs.KernelRidge(n_components=8, sample_rows=0, progress=False).fit(shelf.x, shelf.y)

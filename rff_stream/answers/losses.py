@@ -21,6 +21,7 @@ __all__ = [
     "Hinge",
     "Logistic",
     "Loss",
+    "MultinomialPairs",
     "RowLoss",
     "SquaredHinge",
     "loss_for",
@@ -161,6 +162,17 @@ class Multinomial(_Smooth):
         """p(1 − p) (m, C): the diagonal of diag(p) − ppᵀ."""
         p = softmax(F, axis=1)
         return np.asarray(p * (1 - p))
+
+
+@dataclass(frozen=True, slots=True)
+class MultinomialPairs(Multinomial):
+    """The same, whose curvatures are those of pairs of classes: p_k p_l for k < l."""
+
+    def curvatures(self, F: Float64, codes: Array) -> Float64:
+        """p_k p_l (m, C(C − 1)/2): all of diag(p) − ppᵀ, for its rows sum to 0."""
+        p = softmax(F, axis=1)
+        first, second = np.triu_indices(self.n_classes, 1)
+        return np.asarray(p[:, first] * p[:, second])
 
 
 @dataclass(frozen=True, slots=True)

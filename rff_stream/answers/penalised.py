@@ -67,14 +67,28 @@ class Penalised:
         """The inverse Hessian of one score; where no row curves, that of least squares."""
         if not moments.n:
             return self.bound(1.0)
-        system, row = self.system, moments.row
+        matrix, border = self._scaled(moments)
+        return _inverse(matrix, self.alpha, border)
+
+    def curvature(self, moments: Moments) -> Float64:
+        """Σ w φφᵀ (R + 1, R + 1) of φ = [z̃, 1], from moments of rows weighted by w."""
+        r = self.system.n_features
+        whole = np.zeros((r + 1, r + 1))
+        if moments.n:
+            whole[:r, :r], whole[-1] = self._scaled(moments)
+            mirror_lower(whole)
+        return whole
+
+    def _scaled(self, moments: Moments) -> tuple[Float64, Float64]:
+        """Lower triangle of Σ w z̃z̃ᵀ, and the border Σ w [z̃, 1]."""
+        system = self.system
         matrix, _, _ = scatter_about(moments, system.feature_mean, np.empty(0))
         matrix *= system.root_prior
         matrix *= system.root_prior[:, None]
         means = moments.feature_mean() - system.feature_mean
-        border = np.empty(row.n_features + 1)
+        border = np.empty(system.n_features + 1)
         border[:-1], border[-1] = moments.weight * means * system.root_prior, moments.weight
-        return _inverse(matrix, self.alpha, border)
+        return matrix, border
 
     def linear(self, theta: Float64) -> tuple[Float64, Float64]:
         """Raw coefficients β (R, K) and intercepts (K,) of θ = [γ; m]."""

@@ -5,7 +5,7 @@ Of a function of rows alone (a predictor) and a sample of rows; nothing is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["length_scale_relevance", "partial_dependence", "sobol_indices"]
+__all__ = ["ard_relevance", "length_scale_relevance", "partial_dependence", "sobol_indices"]
 
 Function = Callable[[Array], Float64]
 """(m, d) -> (m, T)."""
@@ -42,6 +42,22 @@ class SobolIndices:
     first_error: Float64
     total_error: Float64
     variance: Float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relevance:
+    """How many length-scales each input spans in a sample.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+    spans : (d,) float64
+        std(x_j)/ℓ_j. The function changes along inputs of 1 and more, and hardly along those
+        far below 1; 0 for an input that the fit left out.
+    """
+
+    inputs: tuple[str, ...]
+    spans: Float64
 
 
 def sobol_indices(
@@ -162,3 +178,31 @@ def length_scale_relevance(length_scale: Array | float, spread: Array) -> Float6
         Standard deviations of the inputs.
     """
     return np.asarray(np.asarray(spread, np.float64) / np.asarray(length_scale, np.float64))
+
+
+def ard_relevance(length_scale: Array | float, rows: Array, inputs: Sequence[str]) -> Relevance:
+    """Relevance of the inputs of a fit with one length-scale for each (ARD).
+
+    Parameters
+    ----------
+    length_scale : float or (d,) array
+        ``model.length_scale_`` of a fit with ``length_scale="ard"``.
+    rows : (m, d) array
+        A sample: ``model.moments_.sample.rows[:, :d]``.
+    inputs : sequence of str
+        ``model.columns_.inputs``.
+
+    References
+    ----------
+    Neal 1996, section 1.2.4 (automatic relevance determination). Rasmussen & Williams 2006, 5.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> ard_relevance([0.5, 100.0], rows, ["a", "b"]).spans.round(1).tolist()
+    [2.0, 0.0]
+    """
+    spread = np.asarray(rows, np.float64).std(axis=0)
+    scale = np.broadcast_to(np.asarray(length_scale, np.float64), spread.shape)
+    return Relevance(tuple(inputs), length_scale_relevance(scale, spread))

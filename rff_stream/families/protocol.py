@@ -228,6 +228,8 @@ class LossRequest:
     tol : float
     max_passes : int
     progress : bool
+    laplace : float, "sample" or None
+        Spread of the Laplace posterior that probabilities are averaged over, by one more pass.
     """
 
     features: Any
@@ -245,6 +247,7 @@ class LossRequest:
     tol: float
     max_passes: int
     progress: bool
+    laplace: float | str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

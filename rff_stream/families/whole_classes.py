@@ -23,8 +23,10 @@ from rff_stream.answers.classify import (
     squared_by_folds,
 )
 from rff_stream.answers.descent import Descent
+from rff_stream.answers.laplace import check_width, laplace_functions
 from rff_stream.answers.losses import Hinge, SquaredHinge
 from rff_stream.answers.penalised import Penalised, penalise
+from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features
@@ -33,16 +35,34 @@ from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictor import LinearPredictor
+from rff_stream.predictor import AveragedPredictor, LinearPredictor
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic, descents, follow_corners
-from rff_stream.statistics.loss_penalty import choose_alpha
+from rff_stream.statistics.loss_penalty import choose_alpha, choose_spread, with_curvatures
 from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")
 
 MARGIN = 0.25
 """Rounding of the hinge for scores without a row: the hinge itself curves at the margin only."""
+
+DRAWS = 200
+"""Drawn in pairs θ̂ ± δ: a probability is then within about .01 of the average over all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laplace:
+    """A posterior of coefficients, as scores that were drawn from it.
+
+    Parameters
+    ----------
+    draws : Functions
+    spread : float
+        τ; 1 is the posterior.
+    """
+
+    draws: Functions
+    spread: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +76,18 @@ class LinearLogOdds:
     support : (3, K) float64 or None
         For the hinge: the share of the sampled rows on or short of their margin, and the
         log-odds of its margins −1 and 1.
+    laplace : Laplace or None
+        Probabilities are averaged over it.
     """
 
     features: FeatureMap
     linear: Linear
     support: Float64 | None = None
+    laplace: Laplace | None = None
 
-    def predictor(self) -> LinearPredictor:
+    def predictor(self) -> LinearPredictor | AveragedPredictor:
+        if self.laplace is not None:
+            return AveragedPredictor(self.features, self.laplace.draws)
         return LinearPredictor(self.features, self.linear.coef, self.linear.intercept)
 
     def attributes(self) -> dict[str, Any]:
@@ -79,16 +104,25 @@ class LinearLogOdds:
             share, margins = self.support[0], self.support[1:]
             found["support_share_"] = float(share[0]) if one else share
             found["margins_"] = margins[:, 0] if one else margins
+        if self.laplace is not None:
+            found["laplace_"] = self.laplace.spread
         return found if linear.selection is None else found | {"selection_": linear.selection}
 
     def arrays(self) -> dict[str, Array]:
         """The same without the scores."""
-        return {
+        found: dict[str, Array] = {
             "coef": self.linear.coef,
             "intercept": np.asarray(self.linear.intercept, np.float64),
             "alpha": np.array([self.linear.alpha]),
             "df": np.array([self.linear.df]),
-        } | ({} if self.support is None else {"support": self.support})
+        }
+        if self.support is not None:
+            found["support"] = self.support
+        if self.laplace is not None:
+            draws = self.laplace.draws
+            found |= {"draws": draws.coef, "draw_intercepts": draws.intercept}
+            found["laplace"] = np.array([self.laplace.spread])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +176,15 @@ class WholeClasses:
 
     def least_loss(self, request: LossRequest) -> Descended:
         """Passes over the rows until the loss is least."""
+        if request.laplace is not None:
+            count = len(request.classes.labels)
+            check_width(request.features.n_components, 1 if count == 2 else count)
         alpha, selection = _penalty(request)
         problem = penalise(request.classes, request.loss, alpha)
         state = _descent(request, problem)
         coef, intercept = problem.linear(state.point.theta)
         linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
+        laplace = _laplace(request, problem, state.point.theta)
         if isinstance(request.loss, SquaredHinge | Hinge):
             sample = sample_classes(request.classes, request.features, request.class_weight)
             raw = linear
@@ -159,8 +197,8 @@ class WholeClasses:
             supports = _supports(request, sample, raw, linear)
         _warn_of_slow(request, state, problem)
         return Descended(
-            LinearLogOdds(request.features, linear, supports),
-            passes=state.passes,
+            LinearLogOdds(request.features, linear, supports, laplace),
+            passes=state.passes + (laplace is not None and laplace.spread > 0),
             converged=state.converged,
             objective=tuple(value / problem.system.weight for value in state.history),
             last=(coef, intercept),
@@ -169,30 +207,64 @@ class WholeClasses:
     def restore(self, features: Any, arrays: Mapping[str, Array]) -> LinearLogOdds:
         alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
         linear = Linear(arrays["coef"], arrays["intercept"], alpha, df)
-        return LinearLogOdds(features, linear, arrays.get("support"))
+        laplace = None
+        if "draws" in arrays:
+            draws = Functions(arrays["draws"], arrays["draw_intercepts"])
+            laplace = Laplace(draws, float(arrays["laplace"][0]))
+        return LinearLogOdds(features, linear, arrays.get("support"), laplace)
 
 
 def _penalty(request: LossRequest) -> tuple[float, Selection | None]:
     """The penalty given, or the best on pilot rows."""
     if request.penalty is not None:
         return request.penalty, None
-    labels = request.classes.labels
-    weights = {i: request.class_weight.get(label, 1.0) for i, label in enumerate(labels)}
+    weights = _numbered_weights(request)
     found = choose_alpha(request.features, request.row, request.pilot, request.loss, weights)
     return found.best.alpha, found
 
 
-def _descent(request: LossRequest, problem: Penalised) -> Descent:
-    """The last state of the descent."""
+def _numbered_weights(request: LossRequest) -> dict[int, float]:
+    """Weights of classes by their number."""
+    labels = request.classes.labels
+    return {i: request.class_weight.get(label, 1.0) for i, label in enumerate(labels)}
+
+
+def _statistic(request: LossRequest) -> LossStatistic:
+    """What sums the loss; its coefficients are not set."""
     features, loss = request.features, request.loss
     nothing = np.empty((features.n_components, 0))
     newton = request.row if loss.n_classes == 2 or loss.cornered else None
     weights = dict(request.written_weight)
-    statistic = LossStatistic(
+    return LossStatistic(
         features, loss, request.written, nothing, np.empty(0), (), weights, newton, request.sums
     )
+
+
+def _laplace(request: LossRequest, problem: Penalised, theta: Float64) -> Laplace | None:
+    """Scores drawn from the Laplace posterior: one pass sums the curvatures at θ̂."""
+    if request.laplace is None:
+        return None
+    spread = request.laplace
+    if isinstance(spread, str):
+        spread = choose_spread(
+            request.features, request.row, request.pilot, request.loss, _numbered_weights(request),
+            problem.alpha, DRAWS,
+        )  # fmt: skip
+    if spread == 0:  # the fit itself
+        coef, intercept = problem.linear(theta)
+        return Laplace(Functions(coef[None], intercept[None]), 0.0)
+    statistic = with_curvatures(_statistic(request), request.row, *problem.linear(theta))
+    curvatures = request.passes(statistic).curvatures
+    draws = laplace_functions(
+        problem, theta, curvatures, n_draws=DRAWS, rng=np.random.default_rng(0), spread=spread
+    )
+    return Laplace(draws, spread)
+
+
+def _descent(request: LossRequest, problem: Penalised) -> Descent:
+    """The last state of the descent."""
     state: Descent | None = None
-    for state in _states(request, statistic, problem):
+    for state in _states(request, _statistic(request), problem):
         if request.progress:
             weight = problem.system.weight
             logger.info(

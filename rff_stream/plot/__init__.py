@@ -11,6 +11,7 @@ from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.coastlines import coastlines
 from rff_stream.plot.fits import curve, observed, surface
 from rff_stream.plot.groups import drift, residuals
+from rff_stream.plot.inputs import dependence, relevance, sensitivity
 from rff_stream.plot.kernels import approximation_error, kernel_matrix
 from rff_stream.plot.plans import plan_memory, plan_time
 from rff_stream.plot.selection import (
@@ -30,6 +31,7 @@ __all__ = [
     "coverage",
     "curve",
     "density",
+    "dependence",
     "drift",
     "error_map",
     "histogram",
@@ -41,8 +43,10 @@ __all__ = [
     "path",
     "plan_memory",
     "plan_time",
+    "relevance",
     "residuals",
     "row_curve",
     "selection",
+    "sensitivity",
     "surface",
 ]

@@ -53,8 +53,8 @@ class LossSums:
     values : (S,) float64
     cross : (S, R + 1, K) float64
     curvatures : tuple of Moments
-        Of rows weighted by w ℓ″ at the first point, one for each score; empty where no
-        Hessian was asked for.
+        Of rows weighted by w ℓ″ at the first point, one for each score or pair of scores; empty
+        where no Hessian was asked for.
     """
 
     values: Float64
@@ -104,6 +104,12 @@ class LossStatistic:
     sums: Literal["float32", "float64"] = "float64"
     products: Literal["float32", "float64"] = "float64"
 
+    @property
+    def n_curvatures(self) -> int:
+        """Second derivatives of a row's loss: one for each score, or for each pair of them."""
+        one = np.zeros((1, len(self.intercept) // 2))
+        return int(self.loss.curvatures(one, np.zeros(1, np.int64)).shape[1])
+
     def start(self) -> Sink:
         return weigh_classes(_LossSink(self), self.class_weight)
 
@@ -132,7 +138,7 @@ class LossStatistic:
         return Packed(None, arrays)
 
     def unpack(self, packed: Packed) -> LossSums:
-        row, count = self.row, 0 if self.row is None else len(self.intercept) // 2
+        row, count = self.row, 0 if self.row is None else self.n_curvatures
         parts = (Packed(None, arrays_of(packed, f"curvature/{i}/")) for i in range(count))
         curvatures = tuple(unpack_moments(part, row) for part in parts if row is not None)
         arrays: Any = packed.arrays
@@ -148,7 +154,7 @@ class _LossSink:
         self._cross = np.zeros((r + 1, len(of.steps) * self._k))
         self._z = np.ones((BATCH_ROWS, r + 1), of.products)
         self._linear = np.vstack([of.coef, of.intercept]).astype(of.products)
-        count = 0 if of.row is None else self._k
+        count = 0 if of.row is None else of.n_curvatures
         self._hessians = [Accumulator(of.features, of.row, sums=of.sums) for _ in range(count)]  # type: ignore[arg-type]
 
     def add(self, rows: Rows, places: Array) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.copies import group_copies
-from rff_stream.answers.losses import Loss
-from rff_stream.answers.penalised import Penalised, penalise
+from rff_stream.answers.laplace import average_log_odds, laplace_functions
+from rff_stream.answers.losses import Loss, MultinomialPairs
+from rff_stream.answers.penalised import Penalised, PenalisedClasses, penalise
 from rff_stream.answers.regression_losses import RegressionLoss
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.system import ridge_system
@@ -25,11 +26,18 @@ from rff_stream.pilot import Pilot
 from rff_stream.predictor import LinearPredictor
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_moments import ClassStatistic
-from rff_stream.statistics.class_weights import weigh_classes
+from rff_stream.statistics.class_weights import codes_of, weigh_classes
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.loss import LossStatistic, descents, follow_corners, minimisers
 
-__all__ = ["choose_alpha", "choose_regression", "regression_start", "unit_of"]
+__all__ = [
+    "choose_alpha",
+    "choose_regression",
+    "choose_spread",
+    "regression_start",
+    "unit_of",
+    "with_curvatures",
+]
 
 Linear = tuple[Float64, Float64]
 """Raw coefficients (R, K) and intercepts (K,)."""
@@ -39,6 +47,9 @@ ALPHAS = np.geomspace(10.0, 1e-5, 13)
 
 START = 4
 """Number of the penalty that is tried first: 0.1, where scores of ±3 are likely."""
+
+SPREADS = np.array([0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
+"""Of the Laplace posterior, from the fit alone to the whole posterior."""
 
 MOST_ROWS = 6000
 FEW_ROWS = 2000
@@ -276,19 +287,7 @@ def _path(
     if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
         train, held = (_take_leading(features, size, rows) for rows in (train, held))
         features, row = _Mapped(size), row.leading(size)
-    labels = tuple(range(loss.n_classes))
-    sums: Any = "float64"
-    places = np.arange(len(train.x))
-    counted = ClassStatistic(features, row, sums, 0, 1, labels)
-    sink = weigh_classes(counted.start(), class_weight)
-    sink.add(train, places)
-    classes = sink.result()
-    problem = penalise(classes, loss, float(ALPHAS[0]))
-    nothing = np.empty((features.n_components, 0))
-    newton = row if loss.cornered else None
-    statistic = LossStatistic(
-        features, loss, labels, nothing, np.empty(0), (), class_weight, newton
-    )
+    problem, statistic = _problem_of(features, row, train, loss, class_weight, float(ALPHAS[0]))
     losses, sums_of = np.full(len(ALPHAS), np.nan), _sums_over(train)
 
     def descend(alpha: float, start: Linear | None) -> Linear:
@@ -319,6 +318,92 @@ def _path(
     if np.nanargmin(losses) == START:
         walk(range(START - 1, -1, -1), middle)
     return losses
+
+
+def _problem_of(
+    features: FeatureMap,
+    row: AugmentedRow,
+    rows: Rows,
+    loss: Loss,
+    class_weight: Mapping[Any, float] | None,
+    alpha: float,
+) -> tuple[PenalisedClasses, LossStatistic]:
+    """The objective of rows in memory, and what sums it."""
+    labels = tuple(range(loss.n_classes))
+    sums: Any = "float64"
+    counted = ClassStatistic(features, row, sums, 0, 1, labels)
+    sink = weigh_classes(counted.start(), class_weight)
+    sink.add(rows, np.arange(len(rows.x)))
+    nothing = np.empty((features.n_components, 0))
+    newton = row if loss.cornered else None
+    statistic = LossStatistic(
+        features, loss, labels, nothing, np.empty(0), (), class_weight, newton
+    )
+    return penalise(sink.result(), loss, alpha), statistic
+
+
+def choose_spread(
+    features: FeatureMap,
+    row: AugmentedRow,
+    pilot: Pilot,
+    loss: Loss,
+    class_weight: Mapping[Any, float] | None,
+    alpha: float,
+    n_draws: int,
+) -> float:
+    """The spread τ of the Laplace posterior of least held-out loss on pilot rows, 0 to 1.
+
+    0 is the fit itself. Classes that are told apart without error ask for a narrow posterior,
+    classes that overlap for that of the textbook, 1.
+
+    Notes
+    -----
+    Looks at leading features whose H has at most 2,048 columns, as :func:`choose_alpha` at rows.
+    """
+    step = -(-len(pilot.x) // MOST_ROWS)
+    x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
+    n_scores = 1 if loss.n_classes == 2 else loss.n_classes
+    labels = tuple(range(loss.n_classes))
+    size = features.n_components
+    if features.nesting != "none":
+        size = min(size, max(MOST_COMPONENTS // n_scores, 2))
+    mapped, leading = _Mapped(size), row.leading(size)
+    losses = np.zeros(len(SPREADS))
+    for turn in _turns(len(x)):
+        train, held = (
+            _take_leading(features, size, _rows(x[part], codes[part], w[part])) for part in turn
+        )
+        problem, statistic = _problem_of(mapped, leading, train, loss, class_weight, alpha)
+        *_, last = descents(_sums_over(train), statistic, problem, tol=TOL, max_passes=PASSES)
+        theta = last.point.theta
+        found = _sums_over(train)(with_curvatures(statistic, leading, *problem.linear(theta)))
+        functions = laplace_functions(
+            problem, theta, found.curvatures, n_draws=n_draws, rng=np.random.default_rng(0)
+        )
+        scores = functions(held.x)
+        mean = scores.mean(axis=0)
+        assert held.w is not None
+        for i, spread in enumerate(SPREADS):
+            odds = average_log_odds(mean + spread * (scores - mean))
+            losses[i] += float(held.w @ loss.value(odds, codes_of(held, labels)))
+    return float(SPREADS[np.argmin(losses)])
+
+
+def with_curvatures(
+    statistic: LossStatistic, row: AugmentedRow, coef: Float64, intercept: Float64
+) -> LossStatistic:
+    """What sums the curvatures of all pairs of classes at these coefficients."""
+    loss: Any = statistic.loss
+    if loss.n_classes > 2:
+        loss = MultinomialPairs(loss.n_classes)
+    return replace(
+        statistic,
+        loss=loss,
+        coef=np.hstack([coef, np.zeros_like(coef)]),
+        intercept=np.concatenate([intercept, np.zeros_like(intercept)]),
+        steps=(0.0,),
+        row=row,
+    )
 
 
 def _mean_loss(statistic: LossStatistic, linear: Linear, rows: Rows) -> float:
