@@ -194,6 +194,7 @@ def calibration_error(p, y):
 
 @pytest.mark.accuracy
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
 @pytest.mark.parametrize("data", ["digits", "clouds"])
 def test_calibration_beside_scikit_learn_on_the_same_features(data):
     """Log-loss and calibration error on held-out rows, means of three splits."""

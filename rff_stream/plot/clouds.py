@@ -43,7 +43,7 @@ def density(
     *,
     box: Array | None = None,
     data: bool = True,
-    levels: int = 10,
+    levels: int | Array = 10,
 ) -> Axes:
     """The density of one input with its error, or contours over two, with rows of the data.
 
@@ -56,8 +56,9 @@ def density(
         Lowest and highest values; the range of the row sample where absent.
     data : bool
         Show the row sample.
-    levels : int
-        Contours, of equal steps of density. What is below two standard errors is blank.
+    levels : int or (k,) array
+        How many contours, of equal steps of density, or the densities themselves: the same for
+        pictures that are compared. What is below two standard errors is blank.
 
     Returns
     -------
@@ -78,7 +79,14 @@ def density(
     found = dict(zip(DensityEstimate._fields, estimate(places).T, strict=True))
     unsure = found["density"] < SURE * found["se"]
     field = np.ma.masked_where(unsure, found["density"]).reshape(len(y), len(x))
-    drawn = ax.contourf(x, y, field, levels=levels, cmap="cividis")
+    drawn = ax.contourf(
+        x,
+        y,
+        field,
+        levels=levels,
+        cmap="cividis",
+        extend="neither" if isinstance(levels, int) else "max",
+    )
     if data and len(rows):
         ax.plot(*rows.T, ".", color="white", mec="black", mew=0.3, ms=3, alpha=0.6, label="rows")
         legend(ax, loc="upper right")
