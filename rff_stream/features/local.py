@@ -37,6 +37,9 @@ ROWS_A_COLUMN = 1.5
 MOST_CELLS = 4096
 """Cells of a tree where their number is not given: sums of one tree then take 1.1 GB at R = 256."""
 
+MOST_VALUE = 1e150
+"""The square of a larger input is no float64."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cells:
@@ -410,6 +413,14 @@ class LocalFeatures:
                 f"X has dtype {X.dtype} but a map takes numbers. "
                 "Encode the columns as floats, or leave them out."
             )
+        if X.dtype.kind == "f" and len(X):
+            largest = np.abs(X).max(axis=0)
+            for j in np.flatnonzero(largest > MOST_VALUE):  # not of NaN
+                raise DataError(
+                    f"Column {j} of X holds values of {largest[j]:.3g}, and the square of a "
+                    "distance to it leaves the range of float64. Mask such values, or multiply "
+                    "the column by a constant."
+                )
         return X
 
 
