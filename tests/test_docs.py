@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import re
 from pathlib import Path
@@ -16,7 +17,7 @@ from rff_stream.cli import main
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
-LARGEST_PICTURE = 150_000  # bytes, all colours kept: 256 of them falsify a colour bar
+LARGEST_PICTURE = 150_000  # bytes
 WITHOUT_EXAMPLE = {"__version__", "NumericalWarning", "plot"}
 
 
@@ -82,3 +83,46 @@ def test_links_and_pictures_of_the_site_are_there(page: Path) -> None:
         if place.parent == DOCS / "notebooks":  # copied there when the site is built
             place = (ROOT / "notebooks" / place.name).with_suffix(".py")
         assert place.exists(), f"{page.name}: {target}"
+
+
+IDEAS = (DOCS / "ideas.md").read_text(encoding="utf-8")
+FIELDS = {"below_error"}
+ROOMS = ("answers", "features", "kernels", "moments", "plot")
+
+
+def named_in_package(text: str) -> Any:
+    """What `answers.ridge.ridge`, `FourierFeatures.sample(paired=…)` or `collect` stands for."""
+    head, *parts = text.partition("(")[0].split(".")
+    if head in ROOMS and parts:
+        found: Any = importlib.import_module(f"rff_stream.{head}")
+        for i, part in enumerate(parts):
+            if not hasattr(found, part):
+                found = importlib.import_module(f"rff_stream.{head}.{'.'.join(parts[: i + 1])}")
+            else:
+                found = getattr(found, part)
+        return found
+    found = getattr(rs, head, None) or getattr(rs.KernelRidge, head, None)
+    for part in parts:
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize(
+    "cells", [line.split("|")[1:-1] for line in IDEAS.splitlines() if line.startswith("| ")]
+)
+def test_every_idea_has_its_function_test_and_picture(cells: list[str]) -> None:
+    if len(cells) != 4 or cells[0].strip() in ("idea",) or set(cells[0].strip()) <= {"-"}:
+        return
+    _, functions, tests, pictures = (cell.strip() for cell in cells)
+    for text in re.findall(r"`([A-Za-z_.]+)(?:\([^`]*)?`", functions):
+        if not text.endswith("_") and text not in FIELDS:
+            assert named_in_package(text) is not None, text
+    for name, words in re.findall(r"`(?:tests/)?([\w/]+\.py)(?: -k (\w+))?", tests):
+        path = ROOT / "tests" / name
+        assert path.exists(), name
+        assert words in path.read_text("utf-8"), words  # of a test, or of its parameters
+    for number in re.findall(r"^(\d\d)\b", pictures):
+        assert list((ROOT / "notebooks").glob(f"{number}_*.ipynb")), number
+    for number, section in re.findall(r"(\d\d) §(\d)", pictures):
+        (source,) = (ROOT / "notebooks").glob(f"{number}_*.py")
+        assert f"# ## {section} ·" in source.read_text("utf-8"), pictures

@@ -96,7 +96,7 @@ def relevance(found: Relevance, ax: Axes | None = None) -> Axes:
     ax = axes(ax)
     ax.bar(np.arange(len(order)), found.spans[order], 0.7, color=COLOURS[5])
     fold_labels(ax, [found.inputs[j] for j in order])
-    ax.set(ylabel="relevance: deviation / length-scale")
+    ax.set(ylabel="deviation / length-scale")
     return ax
 
 
@@ -137,7 +137,7 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     ax.axhline(1, color=GREY, lw=1)
     for place, height, p in zip(places, ratio, values, strict=True):
         ax.annotate(
-            f"p = {p:.2g}", (place, height), (0, 2), textcoords="offset points", ha="center",
+            f"p = {p:.1g}", (place, height), (0, 2), textcoords="offset points", ha="center",
             fontsize="x-small",
         )  # fmt: skip
     fold_labels(ax, [str(label) for label in found])
