@@ -90,6 +90,8 @@ class Plan:
         Leaves at a time in a process; computing processes.
     largest : BoxCost
         Rows and bytes of the largest leaf.
+    search_seconds : float
+        CPU seconds of the search for length-scales before the pass, at most about; 0 for none.
     """
 
     layout: Layout
@@ -109,6 +111,7 @@ class Plan:
     n_cells: int = 0
     modes: tuple[int, ...] = ()
     members: tuple[Plan, ...] = ()
+    search_seconds: float = 0.0
 
     @property
     def all_cells(self) -> int:
@@ -244,10 +247,15 @@ class Plan:
         }
         # A scheduler of its own works while workers do.
         hidden = sum(parallel.values()) if self.workers > 1 else 0.0
-        return parallel | {
-            "tasks": max(self._scheduling - hidden, 0.0),
-            "solve": self._solve_seconds,
-        }
+        searched = {"length-scales": self.search_seconds} if self.search_seconds else {}
+        return (
+            parallel
+            | searched
+            | {
+                "tasks": max(self._scheduling - hidden, 0.0),
+                "solve": self._solve_seconds,
+            }
+        )
 
     def memory_parts(self) -> dict[str, dict[str, int]]:
         """Bytes of one process while it reads and while it solves, by what takes them."""
@@ -361,6 +369,7 @@ class Plan:
             ("task", format_bytes(self.task_bytes)),
             ("process", f"{format_bytes(self.process_bytes)} with {self.threads} threads"),
             ("solve", f"{format_bytes(self.solve_bytes)} on the driver"),
+            *self._search_lines(),
             ("time", f"about {format_seconds(self.seconds)} on {self.workers} process(es)"),
             *(self._cluster_lines() if self.workers > 1 else ()),
             ("assumes", self._assumptions()),
@@ -376,6 +385,13 @@ class Plan:
         if self.modes:
             return [("grid", f"{' × '.join(str(2 * m + 1) for m in self.modes)} frequencies")]
         return []
+
+    def _search_lines(self) -> list[tuple[str, str]]:
+        """What length-scales cost before the pass."""
+        if not self.search_seconds:
+            return []
+        longest = format_seconds(self.search_seconds)
+        return [("search", f"at most about {longest} for length-scales, on rows of the pilot")]
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
         """What many processes add."""
@@ -425,6 +441,7 @@ class PlanRequest:
     n_cells: int = 0
     modes: tuple[int, ...] = ()
     members: tuple[PlanRequest, ...] = ()
+    search_seconds: float = 0.0
 
 
 def plan(
@@ -525,6 +542,7 @@ def plan_for(
         n_cells=request.n_cells,
         modes=request.modes,
         members=tuple(replace(each, layout=layout, largest=largest) for each in members),
+        search_seconds=request.search_seconds,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,12 @@ def test_plan_counts_processes(cli: Cli, data: Path) -> None:
     failed(cli("plan", data, *SMALL, "--workers", "8", "--memory", "1MiB"), 3, "1.0 MiB")
     folds = report(cli("plan", data, *SMALL, "--json", "--alpha", "cv"))
     assert folds["n_groups"] == 5
+
+
+def test_plan_says_what_a_search_for_length_scales_takes(cli: Cli, data: Path) -> None:
+    assert "for length-scales" not in cli("plan", data, *SMALL).stdout
+    text = cli("plan", data, *SMALL, "--length-scale", "ard").stdout
+    assert re.search(r"^search +at most about .* for length-scales", text, re.MULTILINE)
 
 
 def test_fit_gives_the_model_of_the_api(cli: Cli, data: Path, tmp_path: Path) -> None:

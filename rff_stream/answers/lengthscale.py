@@ -16,7 +16,10 @@ from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.pilot import Pilot
 
-__all__ = ["fit_length_scales"]
+__all__ = ["ITERATIONS", "MOST_ROWS", "fit_length_scales"]
+
+MOST_ROWS, ITERATIONS = 6000, 60
+"""Rows and L-BFGS iterations of the last search, at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +66,8 @@ def fit_length_scales(
     *,
     ard: bool = False,
     n_components: int = 1024,
-    max_rows: int = 6000,
-    max_iterations: int = 60,
+    max_rows: int = MOST_ROWS,
+    max_iterations: int = ITERATIONS,
     max_seconds: float = 600.0,
     rng: Generator | int | None = None,
     weights: Array | None = None,

@@ -17,7 +17,7 @@ from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 
-__all__ = ["End", "Progress", "Rows"]
+__all__ = ["End", "Progress", "Rows", "Size", "search_seconds"]
 
 Progress = Callable[[str], None]
 """Takes a line of text after each search."""
@@ -58,6 +58,23 @@ SCREEN = Size(1500, 256, 15)
 
 MIDDLE = Size(3000, 512, 30)
 """The second, at every kernel's best start."""
+
+STEP_FLOPS = 60e9
+"""Useful flops a second of one step, of the slower of two machines."""
+
+
+def search_seconds(size: Size, n_kernels: int = 1, *, ard: bool = False) -> float:
+    """CPU seconds of a search whose rounds all use their iterations up: it may end earlier.
+
+    A step is 4nR² flops: the products of a map's R columns, and their gradient.
+    """
+    screen, middle = _at_most(SCREEN, size), _at_most(MIDDLE, size)
+    rounds = [(screen, len(STARTS) * (1 + ard) * n_kernels)]
+    if ard or n_kernels > 1:
+        rounds.append((middle, n_kernels))
+    rounds.append((size, min(n_kernels, FINALISTS)))
+    flops = (4.0 * each.n_rows * each.n_components**2 * each.iterations * k for each, k in rounds)
+    return sum(flops) / STEP_FLOPS
 
 
 @dataclass(frozen=True, slots=True)

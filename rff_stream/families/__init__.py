@@ -12,6 +12,7 @@ from typing import Any
 
 from rff_stream.families import choice
 from rff_stream.families.choice import ChoiceSpace
+from rff_stream.families.maps import seconds_of_search
 from rff_stream.families.protocol import Draft, Family, MapParameters, StoredAnswer, Totals
 from rff_stream.families.whole import LinearAnswer, WholeSpace
 
@@ -24,6 +25,7 @@ __all__ = [
     "Totals",
     "check_whole_space",
     "family_of",
+    "search_before",
 ]
 
 FAMILIES: tuple[Family, ...] = (ChoiceSpace(), *choice.FAMILIES)
@@ -33,6 +35,16 @@ FAMILIES: tuple[Family, ...] = (ChoiceSpace(), *choice.FAMILIES)
 def family_of(features: Any) -> Family:
     """The family of a map, or of the name or the request that one is to be made by."""
     return next(family for family in FAMILIES if family.takes(features))
+
+
+def search_before(features: Any, kernel: Any, length_scale: Any, n_rows: int) -> float:
+    """CPU seconds, at most about, of a search for length-scales before the pass; 0 for none.
+
+    Cells and grids have searches of their own, and a map that is given has none.
+    """
+    if not isinstance(features, str) or family_of(features) != WholeSpace():
+        return 0.0
+    return seconds_of_search(kernel, length_scale, n_rows)
 
 
 def check_whole_space(features: Any, name: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.lengthscale import fit_length_scales
+from rff_stream.answers.lengthscale import ITERATIONS, MOST_ROWS, fit_length_scales
+from rff_stream.answers.lengthsearch import Size, search_seconds
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.progress import Progress
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
@@ -34,6 +35,7 @@ __all__ = [
     "n_entries",
     "named_kernels",
     "scale_of_map",
+    "seconds_of_search",
     "seed_of",
 ]
 
@@ -99,6 +101,15 @@ def find_kernel(
 
 def _searches(length_scale: LengthScale) -> bool:
     return isinstance(length_scale, str) and length_scale in ("evidence", "ard")
+
+
+def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
+    """CPU seconds, at most about, of the search for length-scales on the pilot; 0 for none."""
+    if not _searches(length_scale):
+        return 0.0
+    several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
+    size = Size(min(n_rows, MOST_ROWS), PILOT_COMPONENTS, ITERATIONS)
+    return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
 
 
 def _searched(

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
-from rff_stream.families import Draft, family_of
+from rff_stream.families import Draft, family_of, search_before
 from rff_stream.families.maps import chosen_map
 from rff_stream.features import FeatureMap
+from rff_stream.layout import rows_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import draft_in, draft_of
@@ -145,8 +146,14 @@ class Recipe(ABC):
             sums=self.sums,
             dtype=self.asked.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
+            search_seconds=self.search_seconds(chosen, int(rows_of(reading.source))),
         )
         return reading.plan(request, memory=self.asked.memory)
+
+    def search_seconds(self, features: Any, n_rows: int) -> float:
+        """CPU seconds of the search for length-scales, at most about."""
+        kernel, scale = (getattr(self.asked, name, None) for name in ("kernel", "length_scale"))
+        return search_before(features, kernel, scale, n_rows)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
