@@ -272,6 +272,95 @@ def choices(n: int, components: int, sums: str, targets: int, repeats: int) -> R
     return {"single": [one for one, _ in found], "every": [several for _, several in found]}
 
 
+def start_up(store: str) -> Result:
+    """CPU seconds until a first row is summed: imports, then a fit of a small Zarr store."""
+    stages = {"the interpreter": time.process_time()}
+
+    def lap(name: str) -> None:
+        stages[name] = time.process_time() - sum(stages.values())
+
+    import numpy  # noqa: F401
+
+    lap("`import numpy`")
+    import sklearn.base  # noqa: F401
+
+    lap("`import sklearn.base`")
+    import dask.threaded  # noqa: F401
+
+    lap("`import dask.threaded`")
+    import rff_stream as rs
+
+    model = rs.KernelRidge(progress=False, random_state=0)
+    lap("`from rff_stream import KernelRidge`")
+    import zarr  # noqa: F401
+
+    lap("`import zarr`")
+    from rff_stream.execution.reading import Reading
+    from rff_stream.statistics.moments import MomentStatistic
+
+    first = functools.partial(setattr, MomentStatistic, "start")
+    original, pilot = MomentStatistic.start, Reading.pilot
+
+    def started(self: MomentStatistic) -> Any:
+        if "map, plan and graph" not in stages:
+            lap("map, plan and graph")
+        return original(self)
+
+    def looked(self: Reading, seed: int) -> Any:
+        lap("opening and checking the store")
+        found = pilot(self, seed)
+        lap("pilot rows")
+        return found
+
+    first(started)
+    Reading.pilot = looked  # type: ignore[method-assign]
+    model.fit(store, "y", inputs=INPUTS)
+    return {"stages": stages}
+
+
+def predictions(n: int, components: int, pairs: int) -> Result:
+    """CPU seconds a row of predict in memory and from Zarr to Zarr, and of the bare operations."""
+    import dask.array as da
+    import zarr
+
+    import rff_stream as rs
+
+    x, y = rows(n, seed=0)
+    model = rs.KernelRidge(length_scale=1.0, n_components=components, alpha=ALPHA, progress=False)
+    model.fit(x[:20_000], y[:20_000])
+    omega = np.ascontiguousarray(model.features_.frequencies.T, np.float32)  # (d, R/2)
+    coef = np.asarray(model.coef_, np.float32)
+
+    def bare() -> None:
+        for lo in range(0, n, BATCH):
+            angles = x[lo : lo + BATCH] @ omega
+            np.cos(angles) @ coef[0::2] + np.sin(angles) @ coef[1::2]
+
+    def in_memory() -> None:
+        model.predict(x)
+
+    def files() -> None:
+        with tempfile.TemporaryDirectory(prefix="rff-stream-bench-") as folder:
+            source = zarr.create_array(
+                f"{folder}/x.zarr", shape=x.shape, chunks=(CHUNK, D), dtype=x.dtype
+            )
+            source[:] = x
+            start = time.process_time()
+            lazy = model.predict(da.from_zarr(f"{folder}/x.zarr"))
+            lazy.to_zarr(f"{folder}/y.zarr")
+            spent.append(time.process_time() - start)
+
+    spent: list[float] = []
+    bare(), in_memory(), files()  # code loaded
+    spent.clear()
+    found = list(turns(time.process_time, [bare, in_memory, files], pairs))
+    return {
+        "bare": [a / n for a, _, _ in found],
+        "memory": [b / n for _, b, _ in found],
+        "files": [each / n for each in spent],
+    }
+
+
 def turns(
     clock: Callable[[], float], works: list[Callable[[], None]], repeats: int
 ) -> Iterator[list[float]]:
@@ -297,7 +386,7 @@ def peak_bytes() -> int:
 
 CHILDREN: dict[str, Callable[..., Result]] = {
     function.__name__: function
-    for function in (write_zarr, whole_fit, whole_syrk, hot_loop, choices)
+    for function in (write_zarr, whole_fit, whole_syrk, hot_loop, choices, start_up, predictions)
 }
 
 
@@ -420,7 +509,21 @@ def section_choices(options: argparse.Namespace) -> None:
     print_table(["sums", "targets", "fit, CPU s", "every choice, CPU s", "ratio"], table)
 
 
-def section_import(options: argparse.Namespace) -> None:
+def section_predict(options: argparse.Namespace) -> None:
+    n, components = options.rows, options.components[0]
+    print(f"\n### Prediction: n={n:,}, d={D}, R={components}\n")
+    print("Beside the bare operations: a projection, cosines, sines and a product, 512 rows at a")
+    print("time in float32; in turn, one BLAS thread.\n")
+    found = child("predictions", n, components, options.repeats)
+    titles = {"bare": "bare operations", "memory": "in memory", "files": "from Zarr to Zarr"}
+    table = []
+    for name, title in titles.items():
+        over = [a / b for a, b in zip(found[name], found["bare"], strict=True)]
+        table.append([title, f"{statistics.median(found[name]) * 1e6:.2f}", spread(over)])
+    print_table(["", "CPU µs a row", "over bare"], table)
+
+
+def section_import(options: argparse.Namespace, folder: Path) -> None:
     print("\n### Import\n\nA fresh interpreter from start to end.\n")
     codes = ["pass", "import numpy", "import rff_stream"]
     codes.append("import dask.array, distributed, xarray, zarr")
@@ -429,6 +532,14 @@ def section_import(options: argparse.Namespace) -> None:
     cpu = [statistics.median(column) for column in zip(*found, strict=True)]
     table = [[f"`{code}`", f"{seconds:.2f}"] for code, seconds in zip(codes, cpu, strict=True)]
     print_table(["", "CPU s"], table)
+
+    print("\n### Before the first row\n")
+    print("A process that fits 20,000 rows from Zarr, until the first row is summed.\n")
+    store = stored(folder, 20_000)
+    stages = [child("start_up", store)["stages"] for _ in range(options.repeats + 1)][1:]
+    table = [[name, f"{statistics.median(s[name] for s in stages):.3f}"] for name in stages[0]]
+    whole = statistics.median(sum(each.values()) for each in stages)
+    print_table(["", "CPU s"], [*table, ["together", f"{whole:.2f}"]])
 
 
 SMALL_ROWS = (20, 100, 1000, 10_000)
@@ -504,7 +615,8 @@ def section_search(options: argparse.Namespace) -> None:
 
     import rff_stream as rs
 
-    print("\n### Searches\n\n9 penalties × 5 folds and the fit, n=1,000; length-scales, CPU s.\n")
+    print("\n### Searches\n\n9 penalties, or length-scales with a penalty by evidence for each,")
+    print("× 5 folds and the fit, n=1,000, CPU s.\n")
     x, y = rows(1000, 0)
     quiet = {"progress": False, "random_state": 0}
     models = {
@@ -515,6 +627,8 @@ def section_search(options: argparse.Namespace) -> None:
         name: GridSearchCV(model, {"alpha": np.geomspace(1e-3, 10, 9)})
         for name, model in models.items()
     }
+    scales = {"length_scale": list(np.geomspace(0.3, 3, 9))}
+    searches["the same over 9 length-scales"] = GridSearchCV(models[next(iter(models))], scales)
     process = rs.GaussianProcessRegressor(length_scale="ard", **quiet)
     table = [[name, f"{fit_and_ask(lambda s=s: s, x, y):.2f}"] for name, s in searches.items()]
     for n, d in [(400, 8)] if options.quick else [(400, 8), (15_000, 26)]:
@@ -600,7 +714,9 @@ def stored(folder: Path, n: int, dtype: str = "float32") -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sections", default="small,search,hot,fit,growth,choices,import,features")
+    parser.add_argument(
+        "--sections", default="small,search,hot,fit,predict,growth,choices,import,features"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
@@ -640,7 +756,9 @@ def main() -> None:
         if "choices" in sections:
             section_choices(options)
         if "import" in sections:
-            section_import(options)
+            section_import(options, folder)
+        if "predict" in sections:
+            section_predict(options)
         if "features" in sections:
             section_features(options)
     finally:
