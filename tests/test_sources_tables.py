@@ -251,6 +251,27 @@ def test_without_pyarrow_a_table_says_what_to_install(monkeypatch, tmp_path):
             open_source(X, "t", inputs=["a"])
 
 
+@pytest.mark.optional
+@pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")  # t is noise
+def test_frames_of_modin(monkeypatch):
+    """Modin 0.37 wants pandas below 2.4, so it is not among what `test` installs."""
+    monkeypatch.setenv("MODIN_ENGINE", "python")
+    modin = pytest.importorskip("modin.pandas")
+    plain = table().to_pandas().drop(columns=["name", "b"]).astype({"t": "f8"})
+    frame = modin.DataFrame(plain)
+
+    def ridge():
+        return rff_stream.KernelRidge(n_components=16, random_state=0, progress=False)
+
+    model, same = ridge().fit(frame, "t"), ridge().fit(plain, "t")
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    np.testing.assert_array_equal(model.predict(frame), same.predict(plain))
+    inputs = frame.drop(columns="t")
+    given = ridge().fit(inputs, frame["t"], frame["a"].abs())
+    assert given.n_rows_ == N
+    assert ridge().fit(frame[:400], "t").partial_fit(frame[400:], "t").n_rows_ == N
+
+
 def test_arrays_need_none_of_it():
     code = (
         "import sys, numpy as np\n"

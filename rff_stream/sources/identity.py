@@ -175,7 +175,13 @@ async def sizes_of(store: Any, path: str) -> dict[str, str]:
     from zarr.abc.store import Store
 
     prefix, cheap = f"{path}/" if path else "", type(store).getsize is not Store.getsize
-    names = [name async for name in store.list_prefix(prefix)]
+    try:
+        names = [name async for name in store.list_prefix(prefix)]
+    except NotImplementedError as cause:  # a store of VirtualiZarr
+        raise DataError(
+            f"A {type(store).__name__} does not list its chunks, so a change of the data could not "
+            f"be seen. Write its references to a file or to icechunk, and give that path."
+        ) from cause
     return {
         name.removeprefix(prefix): str(await store.getsize(name)) if cheap else "" for name in names
     }

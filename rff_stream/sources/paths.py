@@ -1,7 +1,8 @@
-"""Paths and URLs, opened by what they hold: Zarr, icechunk, NetCDF, Parquet, Arrow and CSV."""
+"""Paths and URLs, opened by what they hold: Zarr, icechunk, NetCDF, tables, references."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from rff_stream.sources import zarr
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.values import is_from, missing_extra, needed_package
-from rff_stream.words import redact
+from rff_stream.words import cause_words, redact
 
 __all__ = ["netcdf", "open_container"]
 
@@ -27,6 +28,7 @@ FORMATS = {
     ".csv.gz": "csv",
     ".csv.zst": "csv",
     ".orc": "orc",
+    ".json": "references",
 }
 """Ends of names, and what pyarrow calls their format."""
 
@@ -37,6 +39,7 @@ FIRST_BYTES = {
     b"\x89HDF": "netcdf",
     b"PK\x03\x04": "zarr",
     b"ORC": "orc",
+    b"{": "references",
 }
 
 ICECHUNK = ("refs", "repo")
@@ -57,6 +60,9 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         return labelled.open_container(netcdf(path), y, request)
     if kind == "icechunk":
         return zarr.open_container(session_store(repository(path)), y, request)
+    if kind == "references":
+        store = references(path, request.storage_options)
+        return zarr.open_container(store, y, request)
     if kind == "zarr":
         return zarr.open_container(path, y, request)
     from rff_stream.sources import arrow
@@ -65,7 +71,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
 
 
 def format_of(path: str) -> str:
-    """What a path holds: "zarr", "icechunk", "netcdf", or a format of pyarrow's datasets."""
+    """What a path holds: "zarr", "references", "icechunk", "netcdf", or a format of pyarrow's."""
     ends = FORMATS | dict.fromkeys(NETCDF, "netcdf")
     by_name = next((kind for end, kind in ends.items() if path.lower().endswith(end)), "zarr")
     local = None if is_remote(path) else Path(path.removeprefix("file://"))
@@ -82,7 +88,7 @@ def format_of(path: str) -> str:
 def format_of_folder(folder: Path) -> str:
     """What a folder holds: the metadata of a store, or files of one format."""
     if any((folder / name).exists() for name in ZARR_FILES):
-        return "zarr"
+        return "references" if has_reference_tables(folder / ".zmetadata") else "zarr"
     if (folder / "snapshots").is_dir() and any((folder / name).exists() for name in ICECHUNK):
         return "icechunk"
     for name in (each.name.lower() for each in folder.rglob("*") if each.is_file()):
@@ -90,6 +96,14 @@ def format_of_folder(folder: Path) -> str:
         if kind is not None:
             return kind
     return "zarr"
+
+
+def has_reference_tables(metadata: Path) -> bool:
+    """Whether consolidated metadata are those of references in Parquet, as kerchunk writes them."""
+    try:
+        return "record_size" in json.loads(metadata.read_bytes())
+    except (OSError, ValueError):
+        return False
 
 
 def is_remote(path: str) -> bool:
@@ -118,6 +132,51 @@ def netcdf(path: str) -> Any:
             f"{path} cannot be opened as netCDF: {type(cause).__name__}: {cause}. It must be "
             f"whole, and a package that reads it installed: pip install 'rff_stream[netcdf]'."
         ) from cause
+
+
+def references(path: str, storage_options: Mapping[str, Any] | None) -> Any:
+    """The Zarr store of references (kerchunk, VirtualiZarr): where chunks are in other files.
+
+    Options are those of fsspec's "reference" file system: ``remote_protocol``,
+    ``remote_options`` for the files that are named, ``target_options`` for the references.
+    """
+    from zarr.storage import FsspecStore
+
+    local = not is_remote(path)
+    place = str(Path(path.removeprefix("file://")).absolute()) if local else path
+    if local and not Path(place).exists():
+        raise DataError(f"{path} does not exist. Look at the path; it counts from {Path.cwd()}.")
+    choices: dict[str, Any] = {"fo": place, **(storage_options or {})}
+    try:
+        if choices.get("remote_protocol") is None:
+            choices["remote_protocol"] = protocol_in(place, choices.get("target_options") or {})
+        if choices["remote_protocol"] != "file":
+            known = choices.get("remote_options") or {}
+            choices["remote_options"] = {**known, "asynchronous": True}
+        return FsspecStore.from_url("reference://", storage_options=choices, read_only=True)
+    except ImportError as cause:
+        raise missing_extra(path, cause) from cause
+    except Exception as cause:
+        raise DataError(
+            f"{redact(path)} cannot be opened as references to chunks: {cause_words(cause)}. It "
+            f"must be whole and within reach, and what kerchunk or VirtualiZarr wrote. Data of "
+            f"another format need a name that tells the format."
+        ) from cause
+
+
+def protocol_in(place: str, options: Mapping[str, Any]) -> str:
+    """Where the files are that references name: the protocol of the first address; "file"."""
+    import fsspec
+
+    if not place.removesuffix("/").endswith(".json"):
+        return "file"
+    with fsspec.open(place, "rb", **options) as file:
+        text = json.load(file)
+    templates = text.get("templates", {}).values()
+    chunks = text.get("refs", text).values()
+    addresses = [*templates, *(each[0] for each in chunks if isinstance(each, list))]
+    remote = (str(each).partition("://")[0] for each in addresses if "://" in str(each))
+    return next(remote, "file")
 
 
 def repository(path: str) -> Any:
@@ -152,8 +211,15 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
 
         files, inside, system = fsspec.filesystem("file"), str(Path(path).absolute()), None
     pattern = any(letter in inside for letter in "*?[")
-    places: Any = sorted(files.glob(inside)) if pattern else inside
-    if not places or (not pattern and not files.exists(inside)):
+    try:
+        places: Any = sorted(files.glob(inside)) if pattern else inside
+        absent = not places or (not pattern and not files.exists(inside))
+    except Exception as cause:
+        raise DataError(
+            f"{redact(path)} cannot be reached: {cause_words(cause)}. Look at the address, the "
+            f"network and the credentials (storage_options=, or the settings of the provider)."
+        ) from cause
+    if absent:
         raise DataError(
             f"{redact(path)} does not exist. X is an array, a table, or the path of data. "
             f"Look at the path; it counts from {Path.cwd()}."

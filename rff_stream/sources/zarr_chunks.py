@@ -380,7 +380,8 @@ def store_name(store: Store) -> str:
     root = local_root(store)
     if root is not None:
         return str(root)
-    return redact(str(store))
+    references = getattr(getattr(store, "fs", None), "storage_options", {}).get("fo")
+    return redact(references if isinstance(references, str) else str(store))
 
 
 def check_array(array: Any, name: str) -> None:
