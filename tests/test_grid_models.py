@@ -316,5 +316,5 @@ def test_the_plan_is_that_of_a_grid(xyw: Rows) -> None:
     x, y, _ = xyw
     model = gp().fit(x, y)
     plan = model.plan_
-    assert plan.modes == (16, 14) and "33 × 29 frequencies" in str(plan)
+    assert plan.cost.modes == (16, 14) and "33 × 29 frequencies" in str(plan)
     assert plan.state_bytes >= model.moments_.sums.nbytes

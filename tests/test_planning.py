@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 import rff_stream as rs
 from rff_stream import layout as layouts
+from rff_stream.costs import row_seconds
 from rff_stream.errors import PlanError
 from rff_stream.execution import leaves_of
 from rff_stream.layout import Layout, lay_out, pilot_boxes
 from rff_stream.moments import entries as entrysums
 from rff_stream.moments.entries import entries_of, pays
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
-from rff_stream.planning import check_memory, fits, row_seconds
+from rff_stream.planning import check_memory, fits
 from rff_stream.sources import Box, BoxCost, Columns
 from rff_stream.words import format_bytes, format_seconds
 
@@ -490,14 +491,15 @@ def test_a_map_that_bins_is_planned_by_its_entries() -> None:
     source = grid((regular(1_000_000, 10_000),))
     narrow, wide = (rs.plan(source, n_features=r, n_entries=256) for r in (4096, 16_384))
     dense = rs.plan(source, n_features=4096)
-    assert narrow.counted and wide.counted and not dense.counted
+    assert all(p.cost.counted(p.sizes) for p in (narrow, wide))
+    assert not dense.cost.counted(dense.sizes)
     assert narrow.flops == wide.flops == 1e6 * 258**2
     assert dense.flops == 1e6 * 4098**2
     seconds = [p.time_parts()["features and sums"] for p in (narrow, wide, dense)]
     assert seconds[1] < 1.1 * seconds[0]
     assert seconds[0] == pytest.approx(1e6 * 180e-6, rel=0.2)  # as measured
     assert narrow.task_bytes < dense.task_bytes
-    assert "R = 4096 of which 256 are counted" in str(narrow)
+    assert "256 of 4,096 columns in a row" in str(narrow)
 
 
 def test_what_is_not_worth_counting_is_planned_as_any_map() -> None:
@@ -505,11 +507,12 @@ def test_what_is_not_worth_counting_is_planned_as_any_map() -> None:
     dense = rs.plan(source, n_features=2048)
     for choices in ({"n_entries": 256}, {"n_entries": 2048}):
         found = rs.plan(source, n_features=2048, **choices)
-        assert not found.counted
+        assert not found.cost.counted(found.sizes)
         assert (found.flops, found.seconds, found.process_bytes) == (
             dense.flops, dense.seconds, dense.process_bytes,
         )  # fmt: skip
-    assert not rs.plan(source, n_features=8192, n_entries=256, order=1).counted
+    mean = rs.plan(source, n_features=8192, n_entries=256, order=1)
+    assert not mean.cost.counted(mean.sizes)
 
 
 KINDS: dict[str, Any] = {
@@ -538,8 +541,9 @@ def test_the_plan_of_a_fit_is_that_of_its_accumulator(
         kernel="laplacian", features=features, random_state=0, progress=False, **choices
     )
     model.fit(x, y)
-    assert model.plan_.n_entries == entries_of(model.features_)
-    assert model.plan_.counted == pays(model.features_, np.dtype(model.plan_.sums))
+    assert model.plan_.cost.entries == entries_of(model.features_)
+    counted = model.plan_.cost.counted(model.plan_.sizes)
+    assert counted == pays(model.features_, np.dtype(model.plan_.sums))
     assert model.plan_.counted
 
 

@@ -35,6 +35,7 @@ ROOMS = [
     {"predictor"},
     {"sources.protocol"},
     {"statistics"},
+    {"costs"},
     {"layout"},
     {"planning"},
     {"sources"},

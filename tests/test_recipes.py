@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 import rff_stream as rs
 from rff_stream.cli import main
+from rff_stream.costs import WholeCost
 from rff_stream.execution.reading import Reading
 from rff_stream.features import map_from_spec
 from rff_stream.features.base import MAPS
@@ -107,7 +108,7 @@ def test_a_statistic(follow: Any, rows: Any) -> None:
     X, y = rows
     for data, targets in ((X, y), (da.from_array(X, chunks=(90, 2)), da.from_array(y, chunks=90))):
         reading = Reading(open_source(data, targets), progress=False)
-        layout = reading.plan(PlanRequest(16)).layout
+        layout = reading.plan(PlanRequest(WholeCost(16))).layout
         tally = reading.sums(toy.ExtremesStatistic(), layout)
         assert tally.value == toy.Extremes(y.min(), y.max())
         folds = reading.sums(ByFold(toy.ExtremesStatistic(), 3, 400), layout).value

@@ -20,6 +20,7 @@ from extents import ExtentStatistic
 from processes import Processes, connected
 from recording import table
 from rff_stream.answers.losses import loss_for
+from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import facts_of, nodes_of
 from rff_stream.execution.leaves import places_of
@@ -114,7 +115,7 @@ def reading_of(path: Path) -> Reading:
 
 
 def summed(reading: Reading, wrap: str, checkpoint: Path | None = None) -> Any:
-    plan = reading.plan(PlanRequest(1, order=1))
+    plan = reading.plan(PlanRequest(WholeCost(1), order=1))
     statistic = WRAPS[wrap](ExtentStatistic(3), places_of(reading.source, plan.layout))
     kept = None
     if checkpoint is not None:

@@ -222,6 +222,7 @@ def collect_moments(
     machine: Machine, seed: int,
 ) -> dict[Any, Moments]:  # fmt: skip
     """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
+    from rff_stream.costs import WholeCost
     from rff_stream.execution import Reading
     from rff_stream.execution.blas_threads import single_threaded_blas
     from rff_stream.families import family_of
@@ -238,7 +239,7 @@ def collect_moments(
         storage_options=selection.storage_options,
     )  # fmt: skip
     reading, columns = Reading(source), source.columns
-    request = PlanRequest(n_components, order=1, n_groups=buckets)
+    request = PlanRequest(WholeCost(n_components), order=1, n_groups=buckets)
     plan = reading.plan(request, memory=machine.memory)
     pilot = reading.pilot(seed)
     kernel = Gaussian(tuple(pilot.median_length_scale().tolist()))

@@ -97,7 +97,7 @@ class RegressionRecipe(Recipe):
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"
-        return replace(plan, sums="float64") if wanted else plan
+        return plan.in_precision("float64") if wanted else plan
 
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
         return {"length_scale": scale_of_map(features)}

@@ -23,7 +23,13 @@ from rff_stream.answers.local import (
     local_posterior,
     local_spectrum,
 )
-from rff_stream.answers.windows import Window, compact_windows, neighbour_scale, search_windows
+from rff_stream.answers.windows import (
+    CellSize,
+    Window,
+    compact_windows,
+    neighbour_scale,
+    search_windows,
+)
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import known_kernel, length_scale_of, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
@@ -118,6 +124,7 @@ class CellClasses:
         self, pilot: Pilot, asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
+        cost: Any = plan.cost
         if not isinstance(features, LocalFeatures):
             encoding = getattr(features, "encode", None)
             kernel = known_kernel(asked.kernel, asked.length_scale)
@@ -127,9 +134,9 @@ class CellClasses:
                 features = LocalFeatures.sample(
                     kernel,
                     pilot.x,
-                    n_cells=plan.n_cells,
-                    n_trees=plan.n_trees,
-                    n_components=plan.n_features,
+                    n_cells=cost.n_cells,
+                    n_trees=cost.n_trees,
+                    n_components=cost.n_features,
                     rng=asked.seed,
                     dtype=asked.dtype,
                     encoding=encoding,
@@ -227,13 +234,13 @@ def _search(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> An
         count=WINDOWS,
         rng=rng,
     )
-    share = plan.n_features * plan.n_cells / max(plan.n_rows, 1)
+    cost: Any = plan.cost
     found = search_windows(
         near,
         rows,
         named_kernels(asked.kernel),
         ard=asked.length_scale != "evidence",
         rng=rng,
-        share=share,
+        cell=CellSize(plan.n_rows // cost.n_cells, cost.n_features, in_rows=True),
     )
     return found.kernel

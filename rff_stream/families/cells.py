@@ -28,6 +28,7 @@ from rff_stream.answers.windows import (
     neighbour_scale,
     search_windows,
 )
+from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
@@ -43,7 +44,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
-from rff_stream.features.local import encoded, pilot_rows
+from rff_stream.features.local import encoded
 from rff_stream.layout import pilot_boxes, rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import cell_row
@@ -173,12 +174,7 @@ class CellSpace:
         raise _drawn_for_a_kernel()
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        if isinstance(features, LocalFeatures):
-            cells = features.n_cells
-        else:
-            features = Cells() if isinstance(features, str) else features
-            cells = features.cells_of(rows_of(source))
-        return PlanRequest(features.n_components, n_trees=features.n_trees, n_cells=cells)
+        return PlanRequest(cell_cost(features, source))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
         """The map, drawn for pilot rows, and what a row of one of its cells means.
@@ -189,8 +185,8 @@ class CellSpace:
         """
         features: Any = asked.features
         seed, n_rows = asked.seed, rows_of(reading.source)
-        sizes = self.request(features, asked.n_components, reading.source)
-        wanted = pilot_rows(sizes.n_cells, sizes.n_features)
+        sizes = cell_cost(features, reading.source)
+        wanted = sizes.pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         if not isinstance(asked.features, LocalFeatures):
             encoding = chosen_map(getattr(features, "encode", None), columns.inputs)
@@ -268,6 +264,14 @@ class CellSpace:
 
     def classes(self) -> ClassFamily:
         return CellClasses()
+
+
+def cell_cost(features: Any, source: Source) -> CellCost:
+    """Of cells that are drawn, or that are asked for with a source of so many rows."""
+    if isinstance(features, LocalFeatures):
+        return CellCost(features.n_components, features.n_trees, features.n_cells)
+    asked = Cells() if isinstance(features, str) else features
+    return CellCost(asked.n_components, asked.n_trees, asked.cells_of(rows_of(source)))
 
 
 def _drawn_for_a_kernel() -> ValueError:

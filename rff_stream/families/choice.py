@@ -26,6 +26,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import State
 from rff_stream.answers.stack import Choice, choose_models, noise_factor
+from rff_stream.costs import SeveralCosts
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.cells import CellSpace
@@ -216,8 +217,7 @@ class ChoiceSpace:
             _family_of(each).request(each, n_components, source)
             for each in _members(features, n_components, source)
         ]
-        size = sum(each.n_features for each in several)
-        return PlanRequest(size, members=tuple(several))
+        return PlanRequest(SeveralCosts(tuple(each.cost for each in several)))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
         """Every candidate draws its map; "median" is a search for those of the whole space, too."""
@@ -241,10 +241,8 @@ class ChoiceSpace:
                 "sample_rows=0 but candidates are compared on the row sample. Use "
                 "sample_rows=2000, or choose one map."
             )
-        plans = [
-            replace(each, sums=plan.sums) if not (each.n_cells or each.modes) else each
-            for each in plan.members
-        ]
+        costs: Any = plan.cost
+        plans = [replace(plan, cost=each) for each in costs.members]
         several = zip(features.maps, _own_rows(features, row), plans, strict=True)
         return CandidateStatistic(
             row,

@@ -27,6 +27,7 @@ from rff_stream.answers.grid_variance import (
     draw_deviations,
     posterior_covariance,
 )
+from rff_stream.costs import GridCost
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.families.maps import check_inputs, number_or_array
@@ -221,7 +222,7 @@ class GridSpace:
         else:
             modes = _request(features).modes_of(len(source.columns.inputs))
         size = int(np.prod([2 * m + 1 for m in modes]))
-        return PlanRequest(size, modes=modes)
+        return PlanRequest(GridCost(size, modes))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
         """The grid for the extent of pilot rows.

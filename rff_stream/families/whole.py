@@ -21,6 +21,7 @@ from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
 from rff_stream.answers.spectrum import FEW_ROWS, spectrum
+from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
@@ -213,7 +214,7 @@ class WholeSpace:
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         size = n_columns(features, n_components)
-        return PlanRequest(size, n_entries=n_entries(features, size))
+        return PlanRequest(WholeCost(size, n_entries(features, size)))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
         pilot = reading.pilot(asked.seed)
@@ -241,7 +242,7 @@ class WholeSpace:
             and (plan.order, plan.sums) == (2, "float64")
             and n_places <= FEW_ROWS * row.n_features
             and row.n_features > FEW_FEATURES
-            and plan.n_entries == row.n_features
+            and n_entries(features, row.n_features) == row.n_features
         )
         return MomentStatistic(
             features, row, plan.order, plan.sums, sample_rows, n_places, plan.n_groups,

@@ -10,6 +10,7 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from rff_stream._array import Array, Float64
+from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.prediction import map_rows
@@ -122,7 +123,7 @@ def score_rows(model: Any, data: Data, statistic: Statistic, *, labels: bool = F
     """Sum of a statistic over rows; for each group where groups are asked for."""
     source = scored_source(model, data, labels=labels)
     reading = Reading(source, progress=model.progress)
-    layout = reading.plan(PlanRequest(1, order=1), memory=model.memory).layout
+    layout = reading.plan(PlanRequest(WholeCost(1), order=1), memory=model.memory).layout
     if data.by is not None:
         return dict(reading.sums(ByGroup(statistic), layout, "scoring").value.by_label)
     found = reading.sums(statistic, layout, "scoring").value

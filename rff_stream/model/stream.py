@@ -163,7 +163,8 @@ def sum_of(
             "or compute the lengths first: compute_chunk_sizes()."
         )
     assert fitted.plan is not None
-    plan = replace(fitted.plan, n_groups=1, sums="float64" if apart else fitted.plan.sums)
+    plan = replace(fitted.plan, n_groups=1)
+    plan = plan.in_precision("float64") if apart else plan
     statistic = fitted.family.statistic(
         fitted.features, row, plan, sample_rows=recipe.asked.sample_rows, n_places=places
     )

@@ -283,7 +283,8 @@ def _moments_of(like: GridMoments, x: Array, y: Array, w: Array, places: Array) 
     others = _transform(angles, weighted, sides)
     columns = np.column_stack([np.ones(len(x)), trend.T, y])
     border = columns.T @ (columns * w[:, None])
-    t, zero = row.n_targets, (0,) * len(angles)
+    t = row.n_targets
+    zero: Any = (0,) * len(angles)
     # Sums of frequency 0 are known without the error of a transform, which grows with n: what a
     # constant explains must cancel exactly.
     density[zero] = w.sum()

@@ -369,7 +369,7 @@ def choose_spread(
         size = min(size, max(MOST_COMPONENTS // n_scores, 2))
     mapped, leading = _Mapped(size), row.leading(size)
     losses = np.zeros(len(SPREADS))
-    for turn in _turns(len(x)):
+    for turn in _turns(x):
         train, held = (
             _take_leading(features, size, _rows(x[part], codes[part], w[part])) for part in turn
         )

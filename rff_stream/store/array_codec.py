@@ -149,7 +149,8 @@ def _chunk(array: Array) -> bytes:
     data = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
     data.flags.writeable = False
     checksum: int = google_crc32c.value(data)
-    return b"".join((data, checksum.to_bytes(CHECKSUM, "little")))
+    parts: Any = (data, checksum.to_bytes(CHECKSUM, "little"))
+    return b"".join(parts)
 
 
 def _metadata_file(

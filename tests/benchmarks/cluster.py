@@ -32,6 +32,7 @@ from bench import INPUTS, write_zarr
 
 import rff_stream as rs
 from rff_stream import layout as layouts
+from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
 from rff_stream.families import family_of
 from rff_stream.planning import PlanRequest
@@ -165,7 +166,7 @@ def measure_leaves(counts: list[int]) -> None:
                 source: Any = Leaves(count)
                 reading = Reading(source, progress=False)
                 row = family_of(features).row(features, reading.pilot(), source.columns)
-                found = reading.plan(PlanRequest(2, sums="float64"))
+                found = reading.plan(PlanRequest(WholeCost(2), sums="float64"))
                 assert found.layout.n_leaves == count
                 before, begun = (time.process_time(), cpu_seconds(pid)), time.perf_counter()
                 statistic = MomentStatistic(features, row, 2, "float64", 0, reading.places(found))
