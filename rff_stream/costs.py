@@ -87,6 +87,11 @@ class Cost(Protocol):
         ...
 
     @property
+    def n_samples(self) -> int:
+        """Row samples that the sums of one label group keep: one for each map."""
+        ...
+
+    @property
     def fewest_rows(self) -> int:
         """Rows below which a leaf is not worth its sums; 0 where any number is."""
         ...
@@ -152,6 +157,10 @@ class WholeCost:
     @property
     def all_cells(self) -> int:
         return 0
+
+    @property
+    def n_samples(self) -> int:
+        return 1
 
     @property
     def fewest_rows(self) -> int:
@@ -234,6 +243,10 @@ class CellCost:
         return self.n_trees * self.n_cells
 
     @property
+    def n_samples(self) -> int:
+        return 1
+
+    @property
     def fewest_rows(self) -> int:
         return LEAF_ROWS_A_CELL * self.n_cells
 
@@ -304,6 +317,10 @@ class GridCost:
         return 0
 
     @property
+    def n_samples(self) -> int:
+        return 1
+
+    @property
     def fewest_rows(self) -> int:
         return GRID_ROWS
 
@@ -371,6 +388,10 @@ class SeveralCosts:
         return sum(each.all_cells for each in self.members)
 
     @property
+    def n_samples(self) -> int:
+        return len(self.members)
+
+    @property
     def fewest_rows(self) -> int:
         return max(each.fewest_rows for each in self.members)
 
@@ -394,7 +415,7 @@ class SeveralCosts:
         return sum(each.accumulator_bytes(sizes, n_groups, threads) for each in self.members)
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:
-        own = [8 * each.numbers(sizes) for each in self.members]
+        own = [each.numbers(sizes) for each in self.members]
         shares = (state_bytes * each / sum(own) for each in own)
         parts = zip(self.members, shares, strict=True)
         return sum(each.solve_bytes(sizes, int(share)) for each, share in parts)

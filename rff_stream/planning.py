@@ -127,7 +127,7 @@ class Plan:
         """One packed set of moments of all groups, row samples included."""
         one = self.cost.numbers(self.sizes)
         sample = min(SAMPLE_ROWS, self.n_rows) * (self.n_inputs + self.n_targets + 2)
-        return 8 * self.n_groups * (one + sample)
+        return 8 * self.n_groups * (one + self.cost.n_samples * sample)
 
     @property
     def pilot_rows(self) -> int:

@@ -321,7 +321,10 @@ def test_held_out_rows_are_exactly_those_left_out(
     where = ["--where", "time>=2014-12-11", "--where", "lat>-20"]
     found = report(cli("fit", data, *SMALL, *held, *where, "--model", path, "--json"))
     assert found["n_rows"] + found["held_out"]["n_rows"] == 50 * 3 * 5
-    scored = report(cli("score", path, data, *held, *where, "--json"))
+    result = cli("score", path, data, *held, *where, "--json")
+    outside = [line for line in lines_of(result) if "lie outside of what the fit has seen" in line]
+    assert lines_of(result) == outside and len(outside) == len(by) // 2, "another month"
+    scored = json.loads(result.stdout)
     assert {name: scored[name] for name in found["held_out"]} == found["held_out"]
     part = HoldOut(0.4, 5, "test", by[1] if by else None)
     conditions = [("time", ">=", "2014-12-11"), ("lat", ">", -20), part]

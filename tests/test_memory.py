@@ -95,7 +95,7 @@ def test_a_map_that_bins_holds_what_was_promised(tmp_path: Path) -> None:
     path = stored(tmp_path / "a.zarr", 6_000, 3, 1_500)
     choices = {"kernel": "laplacian", "features": "binning", "n_components": 2560}
     found = measured(path, sums="float64", **choices)
-    assert "of which 256 are counted" in found["text"]
+    assert "256 of 2,560 columns in a row" in found["text"]
     assert found["peak"] <= found["promised"], found["text"]
 
 

@@ -544,7 +544,7 @@ def test_the_plan_of_a_fit_is_that_of_its_accumulator(
     assert model.plan_.cost.entries == entries_of(model.features_)
     counted = model.plan_.cost.counted(model.plan_.sizes)
     assert counted == pays(model.features_, np.dtype(model.plan_.sums))
-    assert model.plan_.counted
+    assert model.plan_.cost.counted(model.plan_.sizes)
 
 
 def test_the_plan_of_rows_collected_is_that_of_the_map() -> None:

@@ -31,7 +31,7 @@ from rff_stream.answers.windows import (
     search_windows,
 )
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families.maps import known_kernel, length_scale_of, named_kernels
+from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.local import encoded
@@ -126,7 +126,7 @@ class CellClasses:
         features: Any = asked.features
         cost: Any = plan.cost
         if not isinstance(features, LocalFeatures):
-            encoding = getattr(features, "encode", None)
+            encoding = encoding_of(features)
             kernel = known_kernel(asked.kernel, asked.length_scale)
             with single_threaded_blas():
                 if kernel is None:

@@ -37,6 +37,7 @@ from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
     check_cells,
     chosen_map,
+    encoding_of,
     known_kernel,
     length_scale_of,
     named_kernels,
@@ -189,7 +190,7 @@ class CellSpace:
         wanted = sizes.pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         if not isinstance(asked.features, LocalFeatures):
-            encoding = chosen_map(getattr(features, "encode", None), columns.inputs)
+            encoding = chosen_map(encoding_of(features), columns.inputs)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
                 known = _search(

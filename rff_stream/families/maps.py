@@ -186,9 +186,14 @@ def chosen_map(features: Any, inputs: Sequence[str]) -> Any:
     return by_columns(features, inputs) if isinstance(features, Mapping) else features
 
 
+def encoding_of(features: Any) -> Any:
+    """What is applied to rows before they are sent to cells, None for nothing."""
+    return features.encode if isinstance(features, Cells) else None
+
+
 def check_cells(given: Any, kernel: Any, length_scale: LengthScale, d: int) -> None:
     """Refuse cells, an encoding before them, or a kernel, that are not for d inputs."""
-    encoding = getattr(given, "encode", None)
+    encoding = encoding_of(given)
     if isinstance(given, LocalFeatures) or encoding is not None:
         check_inputs((given if encoding is None else encoding).n_inputs, d)
     if encoding is not None:
