@@ -19,6 +19,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from PIL import Image
 
 import rff_stream as rs
 from rff_stream.plot.canvas import COLOURS, GREY
@@ -166,6 +167,71 @@ def map_() -> None:
     exec(compile(code, "notebook 08", "exec"), {"PICTURE": STATIC / "map.png"})
 
 
+def cells() -> None:
+    """Cells of a tree over a satellite image, and the seams of one tree and of six."""
+    data = np.load(data_folder() / "heaton_sim.npz")
+    X, y = data["X"].astype(float), data["y"].astype(float)
+    seen = np.isfinite(y)
+    X, y = X[seen], y[seen]
+    low, high = X.min(axis=0), X.max(axis=0)
+    lon, lat = (np.linspace(a, b, n) for a, b, n in zip(low, high, (500, 300), strict=True))
+    grid = np.stack(np.meshgrid(lon, lat), axis=-1).reshape(-1, 2)
+    extent = (low[0], high[0], low[1], high[1])
+    figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.1), dpi=100, layout="constrained")
+    for ax, trees in zip(axes[1:], (1, 6), strict=True):
+        model = rs.KernelRidge(
+            rs.Matern(nu=1.5, length_scale=0.15), features=rs.Cells(24, trees, 64), alpha=0.1,
+            random_state=0, progress=False,
+        ).fit(X, y)  # fmt: skip
+        image = model.predict(grid).reshape(300, 500)
+        shown = ax.imshow(image, origin="lower", extent=extent, aspect="auto", cmap="turbo",
+                          vmin=np.quantile(y, 0.01), vmax=np.quantile(y, 0.99))  # fmt: skip
+        words = "one tree: seams between cells" if trees == 1 else f"the mean of {trees} trees"
+        ax.set_title(words)
+    figure.colorbar(shown, ax=axes[1:], label="°C")
+    cell = model.features_.route(grid)[0].reshape(300, 500)
+    mixed = np.random.default_rng(1).permutation(64)[cell]
+    axes[0].imshow(mixed, origin="lower", extent=extent, aspect="auto", cmap="tab20")
+    axes[0].set_title("64 cells of one tree, equal in rows")
+    figure.savefig(STATIC / "cells.png")
+    with Image.open(STATIC / "cells.png") as whole:
+        whole.convert("RGB").quantize(128).save(STATIC / "cells.png", optimize=True)
+
+
+def air() -> None:
+    """One hour of the air temperature of North America, fitted with a tenth of all cells apart."""
+    import xarray as xr
+
+    source = xr.open_zarr(data_folder() / "air_temperature.zarr", consolidated=False)
+    truth = source["air"].isel(time=slice(0, 160)).load().astype("float64")
+    hours = 6.0 * np.arange(truth.sizes["time"])
+    axes = np.meshgrid(hours, truth.lat, truth.lon, indexing="ij")
+    X, y = np.stack([axis.ravel() for axis in axes], axis=1), truth.values.ravel()
+    apart = np.random.default_rng(0).random(len(y)) < 0.1
+    figure, panels = plt.subplots(1, 3, figsize=(12.8, 3.0), dpi=85, layout="constrained")
+    truth.attrs = {"units": "K", "long_name": "temperature"}
+    when, limits = 61, (float(truth[61].min()), float(truth[61].max()))
+    rs.plot.surface(truth[when], panels[0], limits=limits)
+    panels[0].set_title("truth")
+    known = {"random_state": 0, "progress": False, "kernel": "matern", "length_scale": "ard"}
+    maps = {"one map": "whole", "cells": rs.Cells(128, 3)}
+    for ax, (title, features) in zip(panels[1:], maps.items(), strict=True):
+        model = rs.KernelRidge(features=features, **known).fit(X[~apart], y[~apart])
+        error = np.sqrt(np.mean((model.predict(X[apart]) - y[apart]) ** 2))
+        own = X.reshape(*truth.shape, 3)[when].reshape(-1, 3)
+        rs.plot.surface(truth[when].copy(data=model.predict(own).reshape(truth[when].shape)), ax,
+                        limits=limits)  # fmt: skip
+        ax.set_title(f"{title}: {error:.2f} K where kept apart")
+    for ax in panels:
+        rs.plot.coastlines(ax)
+    figure.savefig(STATIC / "air.png")
+
+
+def data_folder() -> Path:
+    """Where the data sets of the pictures are."""
+    return Path(os.environ.get("RFF_STREAM_DATA", HERE.parent / "shared" / "data"))
+
+
 def hermite() -> None:
     """Hermite against random features: some minutes."""
     script = HERE.parent / "tests" / "accuracy" / "hermite.py"
@@ -200,7 +266,7 @@ def trim(path: Path) -> None:
 
 PICTURES: dict[str, Callable[[], None]] = {
     "flow": flow, "coverage": coverage, "speed": speed, "living": living, "map": map_,
-    "hermite": hermite, "report": report,
+    "cells": cells, "air": air, "hermite": hermite, "report": report,
 }  # fmt: skip
 
 if __name__ == "__main__":

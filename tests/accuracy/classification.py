@@ -261,6 +261,8 @@ def main() -> None:
         for seed in seeds:
             runs.append(ours(name, split, seed))
             print(f"    seed {seed}: {runs[-1]}", flush=True)
+            if name == "letter":
+                print(f"    in cells, seed {seed}: {in_cells(split, seed)}", flush=True)
         for loss in ("squared", "logistic"):
             table = {key: np.array([run[loss][key] for run in runs]) for key in runs[0][loss]}
             accuracy = table["accuracy"]

@@ -120,6 +120,15 @@ def scattered(name: str, target: str, cells: rs.Cells) -> Callable[[int], Data]:
     return read
 
 
+def smooth(seed: int) -> Data:
+    """20,000 made rows of a function that varies over the range of its eight inputs, noise .1."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (22_000, 8))
+    f = np.sin(X @ rng.normal(size=8)) + np.cos(1.5 * X[:, 0]) * X[:, 1]
+    y = f + 0.1 * rng.normal(size=len(X))
+    return Data(X[:20_000], y[:20_000], X[20_000:], f[20_000:], rs.Cells(256, 4), {})
+
+
 SETS: dict[str, Callable[[int], Data]] = {
     "protein": uci("protein", rs.Cells(256, 4, 128), 0.515),
     "kin40k": uci("kin40k", rs.Cells(512, 4, 32), 0.105, sums="float64", dtype="float64"),
@@ -131,6 +140,7 @@ SETS: dict[str, Callable[[int], Data]] = {
     "argo2016": scattered("argo2016", "y", rs.Cells(256, 4)),
     "baja_bathymetry": scattered("baja_bathymetry", "y", rs.Cells(256, 4)),
     "noaa_tmax": scattered("noaa_tmax_1990_93", "y", rs.Cells(256, 4)),
+    "smooth (made)": smooth,
     "air (730 steps)": air(730, rs.Cells(128, 4, 2048)),
     "air": air(None, rs.Cells(128, 3, 8192)),
     "air, 8 days": air(None, rs.Cells(128, 3, 8192), days=8),
