@@ -55,7 +55,7 @@ SIZES = (
 edges: of ten sets of data two models up to 1.4 were worse than a line in gaps of a 32nd of the
 rows, by 8 and 44 %; good ones had up to 2 there, and up to 6 in gaps of a 16th."""
 
-WORST = 3.3
+WORST = 5.0
 """The same ratio, of the worst set of all, from which gaps are warned of and α is kept."""
 
 NEARLY = 1.03
