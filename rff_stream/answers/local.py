@@ -45,7 +45,7 @@ __all__ = [
     "local_spectrum",
 ]
 
-POWERS = (0.0, 0.5, 1.0, 2.0, 4.0)
+POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""
 
 ALIKE = 1.005

@@ -229,7 +229,9 @@ def _cells(
 def left_out_error(
     kernel: ExactKernel, cells: Sequence[Window], n_components: int, order: Array
 ) -> float:
-    """Root mean square of left-out rows' errors over y's deviation, with few landmarks a cell.
+    """Mean absolute error of left-out rows over y's mean deviation, with few landmarks a cell.
+
+    Absolute errors: a few rows far from all others do not decide.
 
     α is the one of highest evidence for all cells together, as it will be in a tree; with
     residuals r and leverages h of a cell errors are r/(1 − h).
@@ -276,13 +278,14 @@ def left_out_error(
     )
     floor = NUGGET * len(order)
     alpha = float(best_alpha(profile, float(eigenvalues.max()), floor, shared=True)[0])
-    squares = np.zeros(len(total))
+    errors, deviations = np.zeros((2, len(total)))
     for own, Z, y, share in parts:
         inverse = 1 / (own + alpha)
         leverage = (Z**2) @ inverse + share
         residual = y - (Z * inverse) @ (Z.T @ y)
-        squares += ((residual / np.maximum(1 - leverage, LEAST_REST)[:, None]) ** 2).sum(axis=0)
-    return float(np.sqrt((squares[kept] / total[kept]).mean()))
+        errors += abs(residual / np.maximum(1 - leverage, LEAST_REST)[:, None]).sum(axis=0)
+        deviations += abs(y).sum(axis=0)
+    return float((errors[kept] / deviations[kept]).mean())
 
 
 def _centres(blocks: Sequence[Window], scale: Float64, size: int = WINDOW_ROWS) -> list[Window]:
