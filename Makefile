@@ -38,6 +38,7 @@ accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/maps.py
 	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
 	$(BIN)/python tests/accuracy/local.py --rivals
+	$(BIN)/python tests/accuracy/relevance.py
 	$(BIN)/python tests/accuracy/grid.py
 	$(BIN)/python tests/accuracy/hermite.py
 	$(BIN)/python tests/accuracy/hard_data.py
