@@ -284,11 +284,10 @@ def _moments_of(like: GridMoments, x: Array, y: Array, w: Array, places: Array) 
     columns = np.column_stack([np.ones(len(x)), trend.T, y])
     border = columns.T @ (columns * w[:, None])
     t = row.n_targets
-    zero: Any = (0,) * len(angles)
     # Sums of frequency 0 are known without the error of a transform, which grows with n: what a
     # constant explains must cancel exactly.
-    density[zero] = w.sum()
-    others[(..., *zero)] = weighted.sum(axis=1)
+    density.flat[0] = w.sum()
+    others.reshape(len(others), -1)[:, 0] = weighted.sum(axis=1)
     parts = [density, others[:t], others[t:]]
     flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
     sums = np.concatenate([*flat, ((border + border.T) / 2).reshape(-1)])
