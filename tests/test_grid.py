@@ -228,6 +228,13 @@ def test_what_is_no_product_of_axes() -> None:
     assert found is not None and found[1] == [1, 0]
 
 
+def test_an_axis_of_few_modes_takes_part_in_a_search() -> None:
+    """Time in a short record: the coarse grids of a search have no more modes than the grid."""
+    moments = sums(*rows(3, 400), (6, 6, 1))
+    found = choose_grid_kernel(moments, [rs.Gaussian()], evaluations=6)
+    assert np.isfinite(found.evidence.log_evidence).all()
+
+
 def test_what_a_constant_explains_cancels_however_many_the_rows() -> None:
     """Weights of 1e8: an error of 1e-10 of a transform would be ten times α."""
     x, y, w = rows(2, 300)

@@ -253,7 +253,9 @@ def choose_grid_kernel(
 def _levels(grid: GridFeatures) -> list[tuple[int, ...]]:
     """Modes of the grids that a search goes through: as many as the exact block, some, all."""
     shares = [(BLOCK / grid.n_components) ** (1 / grid.n_inputs), 0.36]
-    levels = [tuple(max(4, int(share * m)) for m in grid.modes) for share in shares if share < 0.7]
+    levels = [
+        tuple(min(m, max(4, int(share * m))) for m in grid.modes) for share in shares if share < 0.7
+    ]
     return [*sorted({level for level in levels if min(level) > 1}), grid.modes]
 
 
