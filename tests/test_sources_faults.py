@@ -6,6 +6,8 @@ import asyncio
 import os
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -573,6 +575,42 @@ def test_the_reads_beside_one_that_failed_are_stopped() -> None:
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(read_all()) == set()
+
+
+ENDING = """
+import asyncio
+import numpy as np
+import zarr
+from zarr.storage import MemoryStore, WrapperStore
+from rff_stream.sources.zarr_chunks import CheckedStore
+
+class Slow(WrapperStore):
+    async def get(self, key, *given, **options):
+        if "/c/" in key:
+            await asyncio.sleep(0.05 if key.endswith("/3") else 30)
+            if key.endswith("/3"):
+                raise PermissionError("no")
+        return await self._store.get(key, *given, **options)
+
+zarr.config.set({"async.concurrency": 4})
+memory = MemoryStore()
+group = zarr.open_group(memory, mode="w", zarr_format=3)
+group.create_array("a", data=np.zeros(64), chunks=(1,))
+array = zarr.open_group(CheckedStore(Slow(memory), "slow"), mode="r")["a"]
+try:
+    array[:]
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_process_that_ends_after_a_failed_read_is_silent() -> None:
+    """Reads that wait for their turn begin after those beside the failure were stopped."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "ChunkError\n"
+    assert done.stderr == ""
 
 
 def test_what_a_service_answers_is_told_by_its_code() -> None:

@@ -8,11 +8,14 @@ tries failed reads again, stops reads that hang, and counts chunks and bytes.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import functools
 import os
 import re
 import socket
 import stat
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, MutableMapping, Sequence
@@ -49,6 +52,12 @@ METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 V3_CHUNK = re.compile(r"(?:(.*)/)?c(?:[./]\d+)*")
 
 V2_CHUNK = re.compile(r"(?:(.*?)/)?\d+(?:[./]\d+)*")
+
+ENDING = 2.0
+"""Seconds that reads which nobody waits for have to end when the process ends."""
+
+LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+"""Where chunks were read in this process: the loop of Zarr, which runs in a thread of its own."""
 
 FINAL = (
     FileNotFoundError,
@@ -124,6 +133,28 @@ class ChunkRule:
     fill: str = "the fill value"
     blosc: bool = False
     there: Listing | None = None
+
+
+async def _cancel_all() -> None:
+    """Cancel what still runs on this loop, and wait until it has ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=ENDING)
+
+
+@atexit.register
+def _end_reads() -> None:
+    """Stop reads that nobody waits for any more.
+
+    After a failed read Zarr goes on with chunks that were asked for together with it. The process
+    may end before they do, and asyncio then prints a message for each of them.
+    """
+    for loop in LOOPS:
+        if loop.is_running():
+            with contextlib.suppress(Exception):
+                asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(2 * ENDING)
 
 
 class CheckedStore(WrapperStore[Store]):
@@ -219,6 +250,7 @@ class CheckedStore(WrapperStore[Store]):
         task = asyncio.current_task()
         assert task is not None
         self._reads.add(task)
+        LOOPS.add(asyncio.get_running_loop())
         try:
             read = self._try_again(key, prototype, part)
             return await asyncio.wait_for(read, self._limit(key))
