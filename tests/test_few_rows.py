@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.answers.components import components
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.row_space import RowSpace, ridge_of_rows
@@ -105,6 +106,27 @@ def test_evidence_is_the_same_from_either_system(n, weighted, fit_intercept):
     np.testing.assert_allclose(*fitted, rtol=1e-9)
     spread = [each.posterior().variance(z) for each in (at, other)]
     np.testing.assert_allclose(*spread, rtol=1e-8)
+    means = [each.posterior().mean(z) for each in (at, other)]
+    np.testing.assert_allclose(*means, rtol=1e-9)
+    np.testing.assert_allclose(ridge_at(mine.spectrum, alpha).predict(z), means[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("n", "weighted"), [(5, False), (200, True)])
+def test_components_are_the_same_from_either_system(n, weighted):
+    few, whole = both(n, weighted, cut=1)
+    mine, theirs = components(few, 3), components(whole, 3)
+    for name in ("rotation", "feature_mean", "variance", "total_variance", "weight"):
+        np.testing.assert_allclose(
+            getattr(mine, name), getattr(theirs, name), rtol=1e-7, atol=1e-10
+        )
+
+
+def test_rows_that_are_all_the_same_are_their_mean():
+    model = rs.GaussianProcessRegressor(n_components=512, progress=False, random_state=0)
+    y = np.random.default_rng(0).normal(size=30)
+    with pytest.warns(rs.NumericalWarning):
+        model.fit(np.ones((30, 2)), y)
+    np.testing.assert_allclose(model.predict(np.ones((3, 2))), y.mean())
 
 
 def test_no_penalty_and_one_at_rounding_are_left_to_all_columns():

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.row_space import leading_of_rows
 from rff_stream.answers.spectrum import span_of_few_rows
 from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments
@@ -91,8 +92,27 @@ def components(moments: Moments, n_components: int) -> Components:
             f"n_components={n_components} but the map has {r} columns: there are 1 to {r} "
             "components. Ask for fewer, or raise n_map_components."
         )
-    mean, root = moments.feature_mean(), np.sqrt(row.prior)
-    matrix, _, _ = scatter_about(moments, mean, moments.target_mean())
+    root, few = np.sqrt(row.prior), leading_of_rows(moments, n_components)
+    if few is not None:
+        eigenvalues, vectors, trace, system = few
+        mean, weight = system.feature_mean, system.weight
+        found, total = (eigenvalues / weight, vectors), trace / weight
+    else:
+        mean, weight = moments.feature_mean(), moments.weight
+        found, total = _leading(moments, n_components)
+    values, vectors = (each[..., ::-1][..., :n_components] for each in found)
+    largest = np.abs(vectors).argmax(axis=0)
+    vectors = vectors * np.where(vectors[largest, np.arange(n_components)] < 0, -1.0, 1.0)
+    floor = r * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
+    variance = np.where(values > floor, values, 0.0)
+    return Components(root[:, None] * vectors, mean, variance, total, weight)
+
+
+def _leading(moments: Moments, n_components: int) -> tuple[tuple[Float64, Float64], float]:
+    """λ and U of the largest, increasing, of G/Σw, and its trace."""
+    row, r = moments.row, moments.row.n_features
+    root = np.sqrt(row.prior)
+    matrix, _, _ = scatter_about(moments, moments.feature_mean(), moments.target_mean())
     matrix *= root
     matrix *= root[:, None]
     matrix /= moments.weight
@@ -100,9 +120,4 @@ def components(moments: Moments, n_components: int) -> Components:
     found = span_of_few_rows(matrix.copy(), moments.n) if moments.n < r else None
     if found is None or len(found[0]) < n_components:
         found = linalg.eigh(matrix, subset_by_index=(r - n_components, r - 1), check_finite=False)
-    values, vectors = (each[..., ::-1][..., :n_components] for each in found)
-    largest = np.abs(vectors).argmax(axis=0)
-    vectors = vectors * np.where(vectors[largest, np.arange(n_components)] < 0, -1.0, 1.0)
-    floor = r * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
-    variance = np.where(values > floor, values, 0.0)
-    return Components(root[:, None] * vectors, mean, variance, total, moments.weight)
+    return found, total

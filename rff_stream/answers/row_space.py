@@ -9,17 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.floor import Floor, alpha_of_targets
 from rff_stream.answers.ridge import Ridge, ridge, ridge_of
-from rff_stream.answers.spectrum import Decomposition, Spectrum, spectrum
+from rff_stream.answers.spectrum import Decomposition, Spectrum, range_of, with_rest
 from rff_stream.answers.system import CONSTANT, System
 from rff_stream.answers.tridiagonal import Tridiagonal, tridiagonal
 from rff_stream.moments import Moments
 from rff_stream.moments.few_rows import kept_rows
 
-__all__ = ["RowSpace", "ridge_of_rows", "row_space"]
+__all__ = ["RowSpace", "leading_of_rows", "ridge_of_rows", "row_space"]
+
+
+EXACT_DIRECTION = 1e-8
+"""λ/λ_max from which Bᵀv/√λ has lost no more than half of the digits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,15 +37,15 @@ class RowSpace(Decomposition):
         Of K and W^½ỹ.
     rows : (n, R) float64
         B.
-    moments : Moments
-        Of the same rows, for eigenvectors of G.
+    targets : (n, T) float64
+        W^½ỹ.
     kernel : (n, n) float64
         K.
     """
 
     form: Tridiagonal
     rows: Float64
-    moments: Moments
+    targets: Float64
     kernel: Float64
 
     def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
@@ -51,7 +56,12 @@ class RowSpace(Decomposition):
         return _coef(self.system, self.rows, self.form.coef(alpha))
 
     def directions(self) -> Spectrum:
-        return spectrum(self.moments, fit_intercept=self.system.fit_intercept)
+        eigenvalues, vectors = range_of(self.rows.T.copy(order="F"))
+        kept = eigenvalues > len(eigenvalues) * np.finfo(np.float64).eps * eigenvalues[-1]
+        rhs = self.rows.T @ self.targets  # C
+        eigenvalues, vectors = with_rest(eigenvalues[kept], vectors[:, kept], rhs)
+        rotation = vectors * self.system.root_prior[:, None]
+        return Spectrum(eigenvalues, self.system, rotation, vectors.T @ rhs)
 
 
 def row_space(moments: Moments, *, fit_intercept: bool = True) -> RowSpace | None:
@@ -65,9 +75,30 @@ def row_space(moments: Moments, *, fit_intercept: bool = True) -> RowSpace | Non
     if found is None:
         return None
     system, rows, kernel = found
+    exact = system.n * np.finfo(np.float64).eps
+    if not np.trace(kernel.matrix) > exact**2 * system.weight * (system.root_prior**2).sum():
+        return None  # rows that are all the same: what is left of them is rounding
     matrix = kernel.matrix.copy()
     form = tridiagonal(kernel)
-    return RowSpace(form.eigenvalues, system, form, rows, moments, matrix)
+    return RowSpace(form.eigenvalues, system, form, rows, kernel.rhs, matrix)
+
+
+def leading_of_rows(moments: Moments, count: int) -> tuple[Float64, Float64, float, System] | None:
+    """The ``count`` largest λ of G, increasing, their U (R, count), the trace, and the means.
+
+    None where moments keep no rows, or their rank is too small for exact directions.
+    """
+    found = _systems(moments, True)
+    if found is None or count >= found[0].n:
+        return None
+    system, rows, kernel = found
+    n, trace = kernel.n, float(np.trace(kernel.matrix))
+    eigenvalues, vectors = linalg.eigh(
+        kernel.matrix, subset_by_index=(n - count, n - 1), overwrite_a=True, check_finite=False
+    )
+    if not eigenvalues[0] > EXACT_DIRECTION * eigenvalues[-1]:
+        return None
+    return eigenvalues, (rows.T @ vectors) / np.sqrt(eigenvalues), trace, system
 
 
 def ridge_of_rows(

@@ -14,7 +14,7 @@ from rff_stream.answers.floor import rounding_floor
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
-__all__ = ["Spectrum", "spectrum"]
+__all__ = ["Spectrum", "range_of", "spectrum", "with_rest"]
 
 FEW_ROWS = 0.6
 """n/R up to which work goes with the rank: at more, one decomposition of R×R is as cheap."""
@@ -146,7 +146,7 @@ def decompose(system: System) -> Spectrum:
             system.matrix.T, overwrite_a=True, check_finite=False, driver="evd"
         )
     else:
-        eigenvalues, vectors = _with_rest(*found, system.rhs)
+        eigenvalues, vectors = with_rest(*found, system.rhs)
     rhs = vectors.T @ system.rhs
     vectors *= system.root_prior[:, None]
     return Spectrum(eigenvalues, replace(system, matrix=np.empty((0, 0))), vectors, rhs)
@@ -158,7 +158,7 @@ def span_of_few_rows(matrix: Float64, n: int) -> tuple[Float64, Float64] | None:
     None, and G as it was, for more rows and where n rows have no such rank.
     """
     factor = _low_rank_factor(matrix, n) if n <= FEW_ROWS * len(matrix) else None
-    return None if factor is None else _range(factor)
+    return None if factor is None else range_of(factor)
 
 
 def _low_rank_factor(matrix: Float64, n: int) -> Float64 | None:
@@ -180,7 +180,7 @@ def _low_rank_factor(matrix: Float64, n: int) -> Float64 | None:
     return None
 
 
-def _range(factor: Float64) -> tuple[Float64, Float64]:
+def range_of(factor: Float64) -> tuple[Float64, Float64]:
     """λ (r,) > 0 and U (R, r) of LLᵀ: by QR, so that small λ have exact directions, too."""
     (reflectors, tau), upper = linalg.qr(factor, mode="raw", overwrite_a=True, check_finite=False)
     eigenvalues, small = linalg.eigh(upper @ upper.T, overwrite_a=True, driver="evd")
@@ -191,7 +191,7 @@ def _range(factor: Float64) -> tuple[Float64, Float64]:
     return eigenvalues, vectors
 
 
-def _with_rest(eigenvalues: Float64, vectors: Float64, rhs: Float64) -> tuple[Float64, Float64]:
+def with_rest(eigenvalues: Float64, vectors: Float64, rhs: Float64) -> tuple[Float64, Float64]:
     """λ and U with what is left of C (R, T) outside of U's span, as directions of λ = 0.
 
     λ = 1e-15 λ_max was left out, but C has its square root there: 3e-8 of its size.
