@@ -31,8 +31,8 @@ class Tridiagonal(Decomposition):
     ----------
     diagonal, beside : (R,), (R − 1,) float64
         T.
-    reflectors, scales : (R − 1, R − 1), (R − 1,) float64
-        Q, as LAPACK keeps it.
+    reflectors, scales : (R, R − 1), (R − 1,) float64
+        Q, as LAPACK keeps it; its last row is not looked at.
     rotated : (R, T) float64
         QᵀC.
     """
@@ -104,7 +104,7 @@ def tridiagonal(system: System) -> Tridiagonal:
     Notes
     -----
     4R³/3 flops, half of them bound by memory: 0.4 CPU s at R=2048, against 1.4 for a
-    spectrum. Two R×R float64 at its end.
+    spectrum. One R×R float64 beside the system.
     """
     packed, diagonal, beside, scales, _ = lapack.dsytrd(
         system.matrix.T, lower=1, lwork=BLOCK * system.n_features, overwrite_a=1
@@ -113,6 +113,9 @@ def tridiagonal(system: System) -> Tridiagonal:
     if failed:
         raise np.linalg.LinAlgError(NOT_CONVERGED)
     bare = replace(system, matrix=np.empty((0, 0)), rhs=np.empty((0, system.n_targets)))
-    reflectors = np.asfortranarray(packed[1:, :-1])
+    # Columns from the second row on, without a copy: their leading dimension stays R.
+    reflectors = packed.ravel("F")[1 : 1 + packed[:, 1:].size].reshape(
+        packed[:, 1:].shape, order="F"
+    )
     found = Tridiagonal(eigenvalues, bare, diagonal, beside, reflectors, scales, system.rhs)
     return replace(found, rotated=found.turned(system.rhs.copy(), back=True))
