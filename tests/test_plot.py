@@ -251,3 +251,12 @@ def test_coastlines_are_where_the_coast_is() -> None:
     lines = np.concatenate(ax.collections[0].get_segments())
     lands_end = np.hypot((lines[:, 0] + 5.716) * np.cos(np.radians(50)), lines[:, 1] - 50.066)
     assert lands_end.min() < 0.05  # degrees
+
+
+def test_a_curve_of_errors_shows_what_a_model_misses(rng: np.random.Generator) -> None:
+    """Means of bins of equally many rows; rows without a value are left out."""
+    at = np.append(rng.uniform(-1, 1, 1200), np.nan)
+    ax = rs.plot.error_curve(at, at**2 - 1 / 3)
+    points = ax.containers[0].lines[0].get_xydata()
+    assert points.shape == (12, 2)
+    np.testing.assert_allclose(points[:, 1], points[:, 0] ** 2 - 1 / 3, atol=0.01)

@@ -116,6 +116,22 @@ def test_a_report_says_what_how_good_how_sure_and_at_what_cost(
     assert len(page.alts) >= 5 and all(page.alts)
 
 
+def test_blocks_fill_their_rows_where_there_is_no_map(rng: np.random.Generator) -> None:
+    """Two stand side by side on a wide screen: an odd number would leave half a row empty."""
+    x = rng.uniform(-2, 2, (400, 3))
+    y = np.sin(x[:, 0]) + 0.1 * rng.standard_normal(400)
+    for estimator in (rs.KernelRidge, rs.GaussianProcessRegressor):
+        model = estimator(n_components=64, random_state=0, progress=False).fit(x, y)
+        html = report(model, test=assess(model, x, target=y, place="rows"))
+        sections = html.split("<section>")[1:]
+        blocks = {part.split("</h2>")[0]: part.count('<div class="wide">') for part in sections}
+        wide = {part.split("</h2>")[0]: part.count('<div class="wide"><p>') for part in sections}
+        for title in blocks:
+            alone = "What it costs" in title
+            assert alone or (blocks[title] - wide[title]) % 2 == 0, title
+        assert "Errors along the predictions." in read(html).alts
+
+
 def test_a_model_alone_says_what_is_not_known(process: Any, tmp_path: Path) -> None:
     process.save(tmp_path / "bare.zarr")
     page = read(report(rs.load(tmp_path / "bare.zarr"), place=tmp_path / "bare.zarr"))

@@ -5,7 +5,7 @@ made with pyplot, so that notebooks show it; with one, nothing but that ``ax`` i
 are those of Okabe & Ito and cividis: they are told apart with any colour vision and in grey.
 """
 
-from rff_stream.plot.checks import coverage, error_map, histogram
+from rff_stream.plot.checks import coverage, error_curve, error_map, histogram
 from rff_stream.plot.classes import calibration, confusion
 from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.coastlines import coastlines
@@ -33,6 +33,7 @@ __all__ = [
     "density",
     "dependence",
     "drift",
+    "error_curve",
     "error_map",
     "histogram",
     "kernel_evidence",

@@ -1,4 +1,4 @@
-"""Pictures of residuals: their histogram, the coverage of intervals, and a map of errors."""
+"""Pictures of residuals: histogram, coverage of intervals, along predictions, and on a map."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["coverage", "error_map", "histogram"]
+__all__ = ["coverage", "error_curve", "error_map", "histogram"]
 
 LEVELS = np.linspace(0.02, 0.98, 49)
 """Stated coverage at which the curve is drawn."""
+
+BINS = 12
+"""Bins of a curve of residuals: a hundred rows of a small test set in each."""
 
 EXTREME = 0.99
 """Share of the errors inside the limits of the colours of a map."""
@@ -96,6 +99,57 @@ def coverage(residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None) -> Ax
     inside = float((scaled <= ndtri(0.975)).mean())
     ax.plot(LEVELS, found, color=COLOURS[0], label=f"{len(scaled):,} rows; {inside:.1%} in 95 %")
     ax.set(xlabel="stated coverage", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
+    legend(ax, loc="upper left")
+    return ax
+
+
+def error_curve(
+    predicted: ArrayLike,
+    residuals: ArrayLike,
+    ax: Axes | None = None,
+    *,
+    label: str = "predicted",
+    unit: str = "residual",
+) -> Axes:
+    """Residuals (n,) against predictions (n,), with their mean in bins of equally many rows.
+
+    A mean away from 0 is what the model misses; dots that spread more on one side are noise that
+    is not the same everywhere.
+
+    Parameters
+    ----------
+    predicted, residuals : (n,) arrays
+        ŷ and y − ŷ of rows that the fit did not see.
+    ax : Axes, optional
+    label, unit : str
+        Names and units of both.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> rows = np.random.default_rng(0).normal(size=(2, 500))
+    >>> error_curve(*rows, Figure().subplots()).get_xlabel()
+    'predicted'
+    """
+    at, errors = (np.asarray(each, np.float64).ravel() for each in (predicted, residuals))
+    there = np.isfinite(at) & np.isfinite(errors)
+    order = np.flatnonzero(there)[np.argsort(at[there])]
+    bins = [part for part in np.array_split(order, BINS) if len(part) > 1]
+    ax = axes(ax)
+    ax.scatter(at, errors, s=6, color=COLOURS[5], alpha=0.5, lw=0, label="a row")
+    ax.axhline(0, color=GREY, lw=1)
+    if bins:
+        middle = [at[part].mean() for part in bins]
+        mean = [errors[part].mean() for part in bins]
+        spread = [2 * errors[part].std(ddof=1) / np.sqrt(len(part)) for part in bins]
+        words = "mean of a bin, two standard errors"
+        ax.errorbar(middle, mean, spread, color=COLOURS[1], fmt="o-", ms=4, lw=1, label=words)
+    ax.set(xlabel=label, ylabel=unit)
     legend(ax, loc="upper left")
     return ax
 

@@ -108,13 +108,20 @@ def sure(model: Any, test: Assessment | None) -> Section:
             "KernelRidge gives no standard deviations; GaussianProcessRegressor does, from the "
             "same moments and with the same parameters."
         )
-        return Section("How sure it is", (paragraph(enough, words), *_path(model)))
+        return Section("How sure it is", _beside_words(paragraph(enough, words), _path(model)))
     noise = f"Noise has a standard deviation of {numbers(np.sqrt(model.noise_variance_))}."
     words = "Far from the data the standard deviation of f is too small: use predict_interval."
     covered = "" if test is None else _coverage(model, test)
     drawn = [] if test is None else _covered(model, test)
-    blocks = (paragraph(enough, noise, covered, words), *drawn, *_path(model))
-    return Section("How sure it is", blocks)
+    pictures = [*drawn, *_path(model)]
+    return Section(
+        "How sure it is", _beside_words(paragraph(enough, noise, covered, words), pictures)
+    )
+
+
+def _beside_words(words: str, pictures: Sequence[str]) -> tuple[str, ...]:
+    """Words above several pictures; beside a single one, which would leave half a row empty."""
+    return (f"<div>{words}</div>" if len(pictures) == 1 else words, *pictures)
 
 
 def cost_section(model: Any, test: Assessment | None, notes: Sequence[tuple[str, str]]) -> Section:
@@ -131,8 +138,9 @@ def cost_section(model: Any, test: Assessment | None, notes: Sequence[tuple[str,
     blocks = [Card("Cost", tuple(rows)).html()]
     planned = getattr(model, "plan_", None)
     if planned is not None:
-        blocks.append(picture(lambda ax: plot.plan_memory(planned, ax), "Planned memory.", 2.6))
-        blocks.append(picture(lambda ax: plot.plan_time(planned, ax), "Planned time.", 2.6))
+        memory = picture(lambda ax: plot.plan_memory(planned, ax), "Planned memory.", 2.6)
+        time = picture(lambda ax: plot.plan_time(planned, ax), "Planned time.", 2.6)
+        blocks.append(memory + time)
     return Section("What it costs", tuple(blocks))
 
 
@@ -243,6 +251,10 @@ def _errors(model: Any, test: Assessment) -> list[str]:
     errors, label = (test.y - mean_of(model, test.x))[:, 0], f"residual of {target_label(model)}"
     drawn = [picture(lambda ax: plot.histogram(errors, ax, label=label), "Errors on these rows.")]
     place = _places(model.columns_.inputs)
+    if place is None and len(model.columns_.inputs) > 2:  # else the fit itself stands there
+        predicted, words = mean_of(model, test.x)[:, 0], f"predicted {target_label(model)}"
+        along = partial(plot.error_curve, predicted, errors, label=words, unit=label)
+        drawn.append(picture(lambda ax: along(ax), "Errors along the predictions."))
     if place is not None:
         east, north = test.x[:, place[0]], test.x[:, place[1]]
         draw = partial(plot.error_map, east, north, errors, label=label, coasts=False)
