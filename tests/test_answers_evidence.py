@@ -13,6 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 import reference_answers as reference
+import rff_stream as rs
 from rff_stream.answers.dual import dual
 from rff_stream.answers.evidence import evidence, evidence_at, log_evidence
 from rff_stream.answers.posterior import conformal_quantile, posterior
@@ -315,3 +316,22 @@ def test_dual_keeps_a_constant_target_and_refuses_zero_alpha():
     assert np.allclose(found.predict(z), 2.5, rtol=1e-14)
     with pytest.raises(np.linalg.LinAlgError, match="rank 29"):
         dual(z, Y[:30], 0.0, prior)
+
+
+@pytest.mark.parametrize("rough", [False, True])
+def test_what_the_columns_cannot_follow_is_in_the_variance_of_f(rough):
+    """A length-scale that is far too long: residuals of neighbours agree, and are no noise."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (1200, 1))
+    f = np.sin(x[:, 0]) + (0.3 * np.sin(40 * x[:, 0]) if rough else 0.0)
+    y = f + 0.3 * rng.normal(size=len(x))
+    model = rs.GaussianProcessRegressor(
+        features="orthogonal", length_scale=2.0, n_components=32, random_state=0, progress=False
+    ).fit(x[:1000], y[:1000])
+    assert model.misfit_variance_ == (pytest.approx(0.045, rel=0.4) if rough else 0)
+    mean, std = model.predict(x[1000:], return_std=True)
+    assert not rough or np.mean(np.abs(f[1000:] - mean) < 1.96 * std) > 0.9
+    _, cov = model.predict(x[1000:], return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-6)
+    _, with_noise = model.predict(x[1000:], return_std=True, noise=True)
+    assert np.mean(np.abs(y[1000:] - mean) < 1.96 * with_noise) > 0.92

@@ -7,7 +7,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.copies import group_copies
 
-__all__ = ["worse_than_neighbours"]
+__all__ = ["nearest", "worse_than_neighbours"]
 
 NEIGHBOURS = 10
 
@@ -53,7 +53,7 @@ def worse_than_neighbours(
         return None
     x, y, fitted, w = x[first], y[first], fitted[first], w[first] / w[first].sum()
     own = ((y - fitted) ** 2).sum(axis=1)
-    theirs = ((y - _means_of_neighbours(x, y)) ** 2).sum(axis=1)
+    theirs = ((y - y[nearest(x, NEIGHBOURS)].mean(axis=1)) ** 2).sum(axis=1)
     error, rival, gain = float(w @ own), float(w @ theirs), own - theirs
     spread = float(np.sqrt(w**2 @ (gain - w @ gain) ** 2))
     total = float((w @ (y - w @ y) ** 2).sum())
@@ -61,13 +61,12 @@ def worse_than_neighbours(
     return (error, rival) if matters and error - rival > SURE * spread else None
 
 
-def _means_of_neighbours(x: Array, y: Float64) -> Float64:
-    """Mean y (m, T) of the nearest other rows of each."""
-    squares, found = (x**2).sum(axis=1), np.empty_like(y)
+def nearest(x: Array, count: int) -> Array:
+    """Places (m, count) of the nearest other rows of each of x (m, d)."""
+    squares, found = (x**2).sum(axis=1), np.empty((len(x), count), np.intp)
     for start in range(0, len(x), BLOCK):
         rows = slice(start, start + BLOCK)
         distances = squares - 2 * x[rows] @ x.T
         distances[np.arange(len(distances)), np.arange(len(x))[rows]] = np.inf
-        nearest = np.argpartition(distances, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
-        found[rows] = y[nearest].mean(axis=1)
+        found[rows] = np.argpartition(distances, count, axis=1)[:, :count]
     return found

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.copies import group_copies
+from rff_stream.answers.neighbours import nearest
 from rff_stream.answers.spectrum import Spectrum
 from rff_stream.errors import NumericalWarning
 
@@ -22,6 +24,9 @@ __all__ = ["Functions", "Posterior", "conformal_quantile", "posterior"]
 
 BLOCK_ROWS = 1024
 """Rows rotated at a time."""
+
+NEAREST, FEWEST_NEIGHBOURS, SURE = 3, 100, 2.0
+"""Neighbours whose residuals are compared, rows from which, and standard errors above 0."""
 
 STARVED = 0.8
 """Share of R above which the map has too few features for the variance."""
@@ -61,6 +66,8 @@ class Posterior:
         z̄.
     weight : float
         Σw; infinite without an intercept, which then adds no variance.
+    misfit : (T,) float64 or None
+        Variance of f that the columns cannot follow, a part of ``noise_variance``; None is 0.
     """
 
     coef: Float64
@@ -71,15 +78,21 @@ class Posterior:
     eigenvalues: Float64
     feature_mean: Float64
     weight: float
+    misfit: Float64 | None = None
 
     def mean(self, Z: Array) -> Float64:
         """E f (n, T) at feature rows Z (n, R)."""
         return np.asarray(Z @ self.coef + self.intercept)
 
     def variance(self, Z: Array, *, noise: bool = False, weights: Array | None = None) -> Float64:
-        """Var f (n, T), or Var y = Var f + σₙ²/w with noise; 2R² flops a row."""
+        """Var f (n, T), or Var y with noise; 2R² flops a row.
+
+        σₙ²[(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw] and the misfit, or σₙ²/w, which has it.
+        """
         spread = self._spread(Z) * self.noise_variance
-        return spread + self._noise(len(spread), weights) if noise else spread
+        if noise:
+            return spread + self._noise(len(spread), weights)
+        return spread if self.misfit is None else spread + self.misfit
 
     def std(self, Z: Array, *, noise: bool = False, weights: Array | None = None) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
@@ -127,7 +140,47 @@ class Posterior:
             intercept=nothing(self.intercept),
             feature_mean=nothing(self.feature_mean),
             weight=np.inf,
+            misfit=None,
         )
+
+    def find_misfit(self, Z: Array, x: Array, y: Array, w: Array) -> Float64:
+        """Variance (T,) of f that the columns cannot follow, from residuals of neighbours.
+
+        Where the model holds, residuals r of rows under the fit without each of them have
+        E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 − hⱼ)), with c the form of :meth:`variance` for two rows. What
+        three nearest neighbours have in common beyond it is no noise: the mean excess, where it
+        is above 2 standard errors, and at most σₙ².
+
+        Parameters
+        ----------
+        Z, x, y, w : (m, R), (m, d), (m, T), (m,) arrays
+            Training rows; their inputs over length-scales or scales.
+
+        Notes
+        -----
+        2mR² flops. Neighbours of a sample are further away than those of all rows: it is a lower
+        bound of the misfit.
+        """
+        t, number = len(self.alpha), group_copies(x)
+        if number is None:
+            return np.zeros(t)
+        first = np.flatnonzero(number == np.arange(len(x)))
+        if len(first) < FEWEST_NEIGHBOURS:
+            return np.zeros(t)
+        Z, x, y, w = Z[first], x[first], np.asarray(y)[first], w[first]
+        rotated, found = (Z - self.feature_mean) @ self.rotation, np.zeros(t)
+        residual, near = y - self.mean(Z), nearest(x, NEAREST)
+        for k in range(t):
+            inverse = 1 / (self.eigenvalues + self.alpha[k])
+            left = np.maximum(1 - w * (rotated**2 @ inverse + 1 / self.weight), 1e-6)
+            r, excess = residual[:, k] / left, np.zeros(len(x))
+            for j in near.T:
+                common = (rotated * rotated[j]) @ inverse + 1 / self.weight
+                excess += r * r[j] + self.noise_variance[k] * common / (left * left[j])
+            excess /= NEAREST
+            mean, error = float(excess.mean()), float(excess.std() / np.sqrt(len(x)))
+            found[k] = min(mean, float(self.noise_variance[k])) if mean > SURE * error else 0.0
+        return found
 
     def leave_one_out(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
         """Residuals (n, T) of training rows under the fit without each of them: r/(1 − h).

@@ -123,6 +123,10 @@ class CellProcess(CellAnswer):
     def std(self, noise: bool) -> RowFunction:
         return LocalStdPredictor(self.posterior, noise)
 
+    @property
+    def misfit_variance(self) -> Float64 | float:
+        return 0.0
+
     def covariance(self, x: Array) -> Float64:
         raise ValueError(
             "A covariance is that of one process, but features='local' is a mean of several "

@@ -122,6 +122,10 @@ class ChoiceAnswer:
         with_noise = tuple(each.std(True) for each in self.processes.values()) if noise else ()
         return StackedStd(own, with_noise, self._weights(), self._reaches(), self.noise_factor)
 
+    @property
+    def misfit_variance(self) -> Float64 | float:
+        return self._one_process("A misfit is that of").misfit_variance
+
     def covariance(self, x: Array) -> Float64:
         return self._one_process("A covariance is that of").covariance(x)
 

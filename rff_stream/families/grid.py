@@ -153,6 +153,10 @@ class GridProcess(GridAnswer):
     def std(self, noise: bool) -> RowFunction:
         return GridStd(self.system, self.posterior, self.deviations, noise)
 
+    @property
+    def misfit_variance(self) -> Float64 | float:
+        return 0.0
+
     def covariance(self, x: Array) -> Float64:
         posterior = self.posterior
         pairs = zip(posterior.alpha.tolist(), posterior.noise_variance.tolist(), strict=True)

@@ -169,6 +169,11 @@ class RidgeAnswer(Protocol):
 class Process(RidgeAnswer, Protocol):
     """A Gaussian process given its data: also an uncertainty, and functions drawn from it."""
 
+    @property
+    def misfit_variance(self) -> Float64 | float:
+        """Variance of f (T,) that its columns cannot follow: alike at all rows, shared by none."""
+        ...
+
     def std(self, noise: bool) -> RowFunction:
         """x ↦ standard deviation (T) of f, or of a new y with its noise."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,10 @@ class ProcessAnswer:
     def std(self, noise: bool) -> RowFunction:
         return PosteriorPredictor(self.linear.features, self.posterior, noise)
 
+    @property
+    def misfit_variance(self) -> Float64 | float:
+        return 0.0 if self.posterior.misfit is None else self.posterior.misfit
+
     def covariance(self, x: Array) -> Float64:
         return self.posterior.covariance(self.linear.features(x).astype(np.float64))
 
@@ -174,20 +178,27 @@ class ProcessAnswer:
             "noise_variance_": number_or_array(self.noise_variance, flat),
             "signal_variance_": number_or_array(self.signal_variance, flat),
             "log_marginal_likelihood_": number_or_array(self.log_marginal_likelihood, flat),
+            "misfit_variance_": number_or_array(
+                np.broadcast_to(self.misfit_variance, self.noise_variance.shape), flat
+            ),
         }
 
     def arrays(self) -> dict[str, Array]:
         """The same; the posterior by its eigenvectors."""
         posterior = self.posterior
-        return self.linear.arrays() | {
-            "noise_variance": self.noise_variance,
-            "signal_variance": self.signal_variance,
-            "log_marginal_likelihood": self.log_marginal_likelihood,
-            "rotation": posterior.rotation,
-            "eigenvalues": posterior.eigenvalues,
-            "feature_mean": posterior.feature_mean,
-            "inverse_weight": np.array([1 / posterior.weight]),
-        }
+        return (
+            self.linear.arrays()
+            | {
+                "noise_variance": self.noise_variance,
+                "signal_variance": self.signal_variance,
+                "log_marginal_likelihood": self.log_marginal_likelihood,
+                "rotation": posterior.rotation,
+                "eigenvalues": posterior.eigenvalues,
+                "feature_mean": posterior.feature_mean,
+                "inverse_weight": np.array([1 / posterior.weight]),
+            }
+            | ({} if posterior.misfit is None else {"misfit_variance": posterior.misfit})
+        )
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -310,7 +321,7 @@ class WholeSpace:
             found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
         else:
             found = evidence_at(moments, noise, fit_intercept=fit_intercept)
-        posterior = found.posterior()
+        posterior = _with_misfit(found.posterior(), totals.features, moments)
         linear = LinearAnswer(
             totals.features, posterior.coef, posterior.intercept, found.alpha, found.df,
             moments.row.target_origin,
@@ -342,6 +353,7 @@ class WholeSpace:
             eigenvalues=arrays["eigenvalues"],
             feature_mean=arrays["feature_mean"],
             weight=1 / inverse if inverse else np.inf,
+            misfit=arrays.get("misfit_variance"),
         )
         names = ("noise_variance", "signal_variance", "log_marginal_likelihood")
         linear = self.ridge_in(stored)
@@ -349,6 +361,17 @@ class WholeSpace:
 
     def classes(self) -> ClassFamily:
         return WholeClasses()
+
+
+def _with_misfit(posterior: Posterior, features: FeatureMap, moments: Moments) -> Posterior:
+    """The posterior with the variance of f that its columns cannot follow, where there is some."""
+    rows, d = moments.sample.rows, len(moments.row.inputs)
+    if not len(rows) or not (posterior.noise_variance > 0).all():
+        return posterior
+    pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs)
+    x = (pilot.x - pilot.origin) / pilot.scale
+    found = posterior.find_misfit(features(pilot.x).astype(np.float64), x, pilot.y, pilot.w)
+    return replace(posterior, misfit=found) if found.any() else posterior
 
 
 def _penalty(
