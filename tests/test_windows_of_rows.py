@@ -153,6 +153,17 @@ def test_left_out_errors_are_those_of_fits_without_the_row(rng):
     assert found == pytest.approx(errors / deviations, rel=1e-3)
 
 
+def test_the_inputs_that_matter_are_looked_for_first():
+    """Two of 16 inputs in 300 rows: one length-scale for all sees noise, and stayed there."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, (300, 16))
+    y = np.sin(4 * x[:, 3:4]) * x[:, 11:12] + 0.05 * rng.normal(size=(300, 1))
+    rows = Window(x, y, np.ones(300))
+    found = search_windows([rows], rows, [rs.Gaussian()], ard=True, rng=rng)
+    scales = np.array(found.kernel.length_scale)
+    assert scales[[3, 11]].max() < 5 < np.delete(scales, [3, 11]).min()
+
+
 def test_few_landmarks_ask_for_a_longer_length_scale(rng):
     """Rough rows, 150 a cell: between 6 landmarks only a longer scale says anything."""
     x = rng.uniform(size=(800, 1)) * 8

@@ -24,6 +24,7 @@ from scipy.spatial.distance import cdist
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
+from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.answers.system import mirror_lower
 from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, RadialKernel
@@ -58,6 +59,12 @@ FLAT = 1e-6
 
 FAILED = 1e300
 
+
+RELEVANT_ROWS = 3000
+"""Rows on which relevance is looked for."""
+
+UNUSED = 30.0
+"""Length-scale of inputs that seem to say nothing, over the typical distance of rows."""
 
 CELLS_COMPARED = 16
 """Cells in which candidates are compared by the errors they leave at left-out rows."""
@@ -183,6 +190,12 @@ def search_windows(
     scale = np.median([neighbour_scale(block.x) for block in blocks], axis=0)
     windows, unit = [*_centres(blocks, scale), *scattered], _deviation(rows.x)
     ends = [fit_windows(windows, [kernel], scale=unit, ard=ard) for kernel in kernels]
+    start = _relevant_start(rows, unit) if ard else None
+    if start is not None:
+        others = [fit_windows(windows, [each], scale=unit, start=start) for each in kernels]
+        ends = [
+            max(pair, key=lambda end: end.log_evidence) for pair in zip(ends, others, strict=True)
+        ]
     first = max(ends, key=lambda end: end.log_evidence)
     learnt = np.asarray(first.kernel.length_scale, np.float64)
     windows = [*_centres(blocks, learnt), *scattered]
@@ -203,6 +216,20 @@ def search_windows(
     if least >= (1 - SAME) * held:
         least, best = held, second
     return replace(best, left_out_error=least)
+
+
+def _relevant_start(rows: Window, unit: Float64) -> Float64 | None:
+    """Length-scales (d,) from the inputs that matter alone; None where all do, or none is seen.
+
+    Among many inputs one length-scale for all sees noise, and a search from there goes nowhere.
+    """
+    few = np.random.default_rng(0).permutation(len(rows.x))[:RELEVANT_ROWS]
+    x = (rows.x[few] - rows.x[few].mean(axis=0)) / unit
+    y = rows.y[few] - rows.y[few].mean(axis=0)
+    matter = relevant_inputs(x, y / _deviation(y), rows.w[few])
+    if matter.all() or not matter.any():
+        return None
+    return unit * np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(unit)))
 
 
 def _stretch(end: WindowFit, factor: float) -> WindowFit:
