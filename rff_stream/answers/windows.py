@@ -229,7 +229,8 @@ def _relevant_start(rows: Window, unit: Float64) -> Float64 | None:
     matter = relevant_inputs(x, y / _deviation(y), rows.w[few])
     if matter.all() or not matter.any():
         return None
-    return unit * np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(unit)))
+    steps = np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(unit)))
+    return np.asarray(unit * steps)
 
 
 def _stretch(end: WindowFit, factor: float) -> WindowFit:
