@@ -22,7 +22,7 @@ from sklearn.svm import SVC
 import rff_stream as rs
 from rff_stream.answers.dual import dual
 from rff_stream.answers.ridge import ridge
-from rff_stream.kernels.error import approximation_error
+from rff_stream.kernels.approximation_error import approximation_error
 
 
 def figure(rows=1, columns=1, width=3.0, height=2.6):

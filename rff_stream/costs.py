@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.features.local import cell_bytes, pilot_rows
+from rff_stream.features.cells import cell_bytes, pilot_rows
 from rff_stream.moments import packed_size
 from rff_stream.moments.accumulate_cells import waiting_rows
-from rff_stream.moments.entries import counting_bytes, counting_seconds, counts
+from rff_stream.moments.counted_entries import counting_bytes, counting_seconds, counts
 
 __all__ = [
     "MACHINE",

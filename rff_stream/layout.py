@@ -35,7 +35,7 @@ SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the 
 BIG_LEAVES = 8  # at least, where the sums of a leaf are big: as many threads have work
 FEWEST_LEAVES = 64  # so many leaves before they grow beyond LEAF_ROWS
 DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
-TASK_SECONDS = 16.0  # of work in a task of a cluster, at most: what is lost when a worker dies
+MOST_TASK_SECONDS = 16.0  # of work in a task of a cluster, at most: what is lost when a worker dies
 TASK_LEAVES = 64  # at most, however short
 TASKS_A_THREAD = 16  # at least, before a task takes several leaves: all threads end at one time
 AMPLIFICATION = 8  # most bytes decoded per byte needed
@@ -156,7 +156,7 @@ def lay_out(
     leaf = largest_leaf(source, found)
     reading = leaf.decoded_bytes / DECODE_RATE + leaf.chunks * CHUNK_SECONDS
     together = int(
-        TASK_SECONDS / max(leaf.rows * row_seconds + reading, TASK_SECONDS / TASK_LEAVES)
+        MOST_TASK_SECONDS / max(leaf.rows * row_seconds + reading, MOST_TASK_SECONDS / TASK_LEAVES)
     )
     return replace(found, task_leaves=max(together, 1))
 

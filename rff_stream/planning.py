@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from rff_stream.cards import plan_card
 from rff_stream.costs import (
     MACHINE,
     SYRK_FLOPS,
@@ -20,7 +21,6 @@ from rff_stream.costs import (
     Sizes,
     WholeCost,
 )
-from rff_stream.describe import plan_card
 from rff_stream.errors import PlanError
 from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
 from rff_stream.moments.accumulate import Sums, resolve_sums
@@ -45,7 +45,7 @@ __all__ = [
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
-TASK_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
+SCHEDULING_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
 TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
 
@@ -241,7 +241,7 @@ class Plan:
     @property
     def _scheduling(self) -> float:
         """CPU seconds of driver and scheduler: tasks of a cluster, leaves in threads."""
-        return TASK_SECONDS * (self.n_tasks if self.workers > 1 else self.layout.n_leaves)
+        return SCHEDULING_SECONDS * (self.n_tasks if self.workers > 1 else self.layout.n_leaves)
 
     @property
     def _leaves_worth(self) -> float:
@@ -297,7 +297,7 @@ class Plan:
             return words
         return (
             f"{words}; {NETWORK_RATE / 1e9:.0f} GB/s of network a process; "
-            f"{1000 * TASK_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a task"
+            f"{1000 * SCHEDULING_SECONDS} ms and {TASK_BYTES / 1000} kB of the scheduler a task"
         )
 
     def __repr__(self) -> str:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import reference_answers as reference
-from rff_stream.answers import lengthsearch
 from rff_stream.answers.evidence import evidence_at
-from rff_stream.answers.lengthscale import fit_length_scales
-from rff_stream.answers.mapevidence import FAILED, MapEvidence
-from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
+from rff_stream.length_scales import search as lengthsearch
+from rff_stream.length_scales.map_evidence import FAILED, MapEvidence
+from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.length_scales.selection import fit_length_scales
 
 N, D, M = 260, 3, 14
 RNG = np.random.default_rng(31)

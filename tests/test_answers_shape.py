@@ -20,7 +20,7 @@ from rff_stream.answers.sensitivity import (
     sobol_indices,
 )
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.predictor import LinearPredictor
+from rff_stream.row_functions import LinearPredictor
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
 from rff_stream.answers.calibration import calibrate, probabilities
+from rff_stream.answers.classification_losses import SquaredHinge, loss_for, value_and_slope
 from rff_stream.answers.classify import (
     almost_left_out,
     least_squares,
@@ -27,7 +28,6 @@ from rff_stream.answers.classify import (
     squared_by_folds,
 )
 from rff_stream.answers.descent import Descent, Point, minimise
-from rff_stream.answers.losses import SquaredHinge, loss_for, value_and_slope
 from rff_stream.answers.penalised import penalise
 from rff_stream.errors import NumericalWarning
 from rff_stream.families import whole_classes

@@ -20,7 +20,7 @@ from rff_stream.answers.density import DensityEstimate
 from rff_stream.errors import NumericalWarning
 from rff_stream.kernels import ArcCosine, RationalQuadratic
 from rff_stream.kernels.spectral import log_integral
-from rff_stream.predictor import AnswerPredictor
+from rff_stream.row_functions import AnswerPredictor
 
 
 def model_of(**choices: Any) -> rs.KernelDensity:

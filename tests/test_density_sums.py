@@ -14,7 +14,7 @@ from rff_stream.kernels import Gaussian
 from rff_stream.model.collection import collect
 from rff_stream.moments import N_PARTS
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row, resolve_sums
-from rff_stream.predictor import LinearPredictor, ScorePredictor
+from rff_stream.row_functions import LinearPredictor, ScorePredictor
 
 DTYPES: list[Any] = ["float32", "float64"]
 SIZES = [(1, 2), (300, 34), (700, 1500), (513, 1025)]

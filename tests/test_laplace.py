@@ -16,18 +16,18 @@ from sklearn.svm import LinearSVC
 
 import reference
 import rff_stream as rs
+from rff_stream.answers.classification_losses import Logistic, Loss, Multinomial, MultinomialPairs
 from rff_stream.answers.laplace import (
     average_log_odds,
     check_width,
     laplace_functions,
     laplace_precision,
 )
-from rff_stream.answers.losses import Logistic, Loss, Multinomial, MultinomialPairs
 from rff_stream.answers.penalised import PenalisedClasses, penalise
 from rff_stream.errors import PlanError
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.class_moments import ClassMoments, class_row
-from rff_stream.predictor import LinearPredictor
+from rff_stream.row_functions import LinearPredictor
 
 QUIET: dict[str, Any] = {"n_components": 32, "random_state": 0, "progress": False}
 N, R, ALPHA = 60, 6, 0.3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reference_local as reference
 import rff_stream as rs
-from rff_stream.answers.local import (
+from rff_stream.answers.cells import (
     LocalPosterior,
     cross_validate_cells,
     leave_one_out,
@@ -22,7 +22,7 @@ from rff_stream.answers.local import (
 )
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
-from rff_stream.features.local import LocalFeatures
+from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.partition import Partition
 from rff_stream.features.rectangular import (
     add_products,

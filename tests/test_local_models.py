@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.local import leave_one_out
+from rff_stream.answers.cells import leave_one_out
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.moments.cells import CellMoments

@@ -12,7 +12,7 @@ from sklearn.linear_model import HuberRegressor, PoissonRegressor, QuantileRegre
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.answers.losses import Hinge
+from rff_stream.answers.classification_losses import Hinge
 from rff_stream.answers.penalised import Penalised
 from rff_stream.answers.regression_losses import (
     EpsilonInsensitive,

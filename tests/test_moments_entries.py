@@ -11,9 +11,9 @@ import pytest
 
 from rff_stream.features import FourierFeatures, RandomBinningFeatures
 from rff_stream.kernels import Gaussian, Laplacian
-from rff_stream.moments import entries as entrysums
+from rff_stream.moments import counted_entries as entrysums
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row
-from rff_stream.moments.entries import counting_bytes, entries_of, pays
+from rff_stream.moments.counted_entries import counting_bytes, entries_of, pays
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 

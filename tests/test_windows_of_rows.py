@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.windows import (
+from rff_stream.errors import NumericalWarning
+from rff_stream.families.cells import warn_of_spacing
+from rff_stream.length_scales.windows import (
     CellSize,
     Window,
     _Targets,
@@ -16,8 +18,6 @@ from rff_stream.answers.windows import (
     scattered_windows,
     search_windows,
 )
-from rff_stream.errors import NumericalWarning
-from rff_stream.families.cells import warn_of_spacing
 
 KERNELS = [
     rs.Gaussian(),

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.describe import Card, table
+from rff_stream.cards import Card, table
 
 __all__ = ["Selection"]
 
@@ -83,7 +83,7 @@ class Selection:
     def __post_init__(self) -> None:
         if self.rule not in ("best", "one_standard_error"):
             raise ValueError(f"rule={self.rule!r} but it is 'best' or 'one_standard_error'.")
-        if not self._allowed().any():
+        if not self._allowed_mask().any():
             raise ValueError(
                 f"No α in the grid has a finite score at or above η={self.eta.min():.3g}, the "
                 'rounding in the sums. Give larger alphas, or collect with sums="float64".'
@@ -110,12 +110,12 @@ class Selection:
     @property
     def best(self) -> Choice:
         """What the rule chooses."""
-        return self._choice(*self._chosen())
+        return self._choice(*self._best_place())
 
     @property
     def learning_curve(self) -> tuple[Choice, ...]:
         """The best α of each R', increasing; sizes where no α reaches η are left out."""
-        masked = self._masked()
+        masked = self._masked_scores()
         rows = [k for k in range(len(self.sizes)) if np.isfinite(masked[k]).any()]
         return tuple(self._choice(k, int(np.argmin(masked[k]))) for k in rows)
 
@@ -146,7 +146,7 @@ class Selection:
 
     def _repr_html_(self) -> str:
         """A table of α × R' with the chosen cell in bold."""
-        (k, a), mean, error = self._chosen(), self.relative, self.relative_error
+        (k, a), mean, error = self._best_place(), self.relative, self.relative_error
         head = ["alpha", *(f"R'={size}" for size in self.sizes)]
         rows = [
             [f"{alpha:.3g}", *_cells(mean[:, i], None if error is None else error[:, i])]
@@ -169,14 +169,14 @@ class Selection:
     def _relative_by_fold(self) -> Float64:
         return np.asarray((self.scores / self.scale).mean(axis=-1))  # (F, K, A)
 
-    def _allowed(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def _allowed_mask(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         return np.asarray((self.alphas >= self.eta[:, None]) & np.isfinite(self.relative))
 
-    def _masked(self) -> Float64:
-        return np.where(self._allowed(), self.relative, np.inf)
+    def _masked_scores(self) -> Float64:
+        return np.where(self._allowed_mask(), self.relative, np.inf)
 
-    def _chosen(self) -> tuple[int, int]:
-        masked, error = self._masked(), self.relative_error
+    def _best_place(self) -> tuple[int, int]:
+        masked, error = self._masked_scores(), self.relative_error
         k, a = np.unravel_index(int(np.argmin(masked)), masked.shape)
         if self.rule == "best" or error is None:
             return int(k), int(a)
@@ -199,8 +199,8 @@ class Selection:
         return share + (f", {len(self.folds)} folds" if self.folds else "")
 
     def _doubts(self) -> str:
-        k, a = self._chosen()
-        allowed = np.flatnonzero(self._allowed()[k])
+        k, a = self._best_place()
+        allowed = np.flatnonzero(self._allowed_mask()[k])
         doubts = []
         if a == allowed[0]:
             doubts.append("It is the smallest alpha that the grid and the rounding allow.")

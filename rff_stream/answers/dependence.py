@@ -127,7 +127,7 @@ def hsic(
     """
     blocks = _Blocks.of(moments, split)
     x, y = linalg.eigvalsh(blocks.xx), linalg.eigvalsh(blocks.yy)
-    return _tested(blocks, blocks.crosses, x, y, n_signs, random_state)
+    return _test_independence(blocks, blocks.crosses, x, y, n_signs, random_state)
 
 
 def canonical_correlations(
@@ -176,7 +176,7 @@ def canonical_correlations(
         y_rotation=blocks.root[split:, None] * (right @ v[keep].T),
         x_mean=blocks.mean[:split],
         y_mean=blocks.mean[split:],
-        dependence=_tested(blocks, crosses, x, y, n_signs, random_state),
+        dependence=_test_independence(blocks, crosses, x, y, n_signs, random_state),
     )
 
 
@@ -235,7 +235,7 @@ def _whitening(matrix: Float64, regularisation: float) -> tuple[Float64, Float64
     return values / shifted, vectors / np.sqrt(shifted)
 
 
-def _tested(
+def _test_independence(
     blocks: _Blocks,
     crosses: Sequence[Float64],
     x: Float64,

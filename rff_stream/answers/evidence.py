@@ -124,7 +124,7 @@ def evidence(
     >>> bool(abs(found.noise_variance[0] ** 0.5 - 0.3) < 0.02)
     True
     """
-    found = _decomposed(moments, fit_intercept)
+    found = _decompose(moments, fit_intercept)
     profile = Profile.of(found)
     _warn_constant(found)
     largest = largest_eigenvalue(found.eigenvalues)
@@ -141,7 +141,7 @@ def evidence_at(
     floor: Floor = "raise_alpha",
 ) -> Evidence:
     """The variances at a given α: σₙ² = (ỹᵀWỹ − cᵀβ)/(n − 1), σ_f² = σₙ²/α."""
-    found = _decomposed(moments, fit_intercept)
+    found = _decompose(moments, fit_intercept)
     asked = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
     if (asked == 0).any():
         raise ValueError("alpha=0 has no signal variance. A Gaussian process needs alpha > 0.")
@@ -156,7 +156,7 @@ def log_evidence(
     fit_intercept: bool = True,
 ) -> Float64:
     """Log p(y) (T,) at any α ≥ η and σₙ²; see :func:`evidence` for the formula."""
-    found = _decomposed(moments, fit_intercept)
+    found = _decompose(moments, fit_intercept)
     wanted = alpha_of_targets(alpha, found.system.n_targets)
     used = raised_to_floor(wanted, found.eta, "raise_alpha")
     return Profile.of(found).log_evidence(used, np.asarray(noise_variance, dtype=np.float64))
@@ -277,7 +277,7 @@ def _evidence(found: Decomposition, profile: Profile, alpha: Float64) -> Evidenc
     return Evidence(alpha, noise, noise / alpha, value, found.df(alpha), found.eta, found)
 
 
-def _decomposed(moments: Moments | Decomposition, fit_intercept: bool) -> Decomposition:
+def _decompose(moments: Moments | Decomposition, fit_intercept: bool) -> Decomposition:
     if isinstance(moments, Decomposition):
         return moments
     few = row_space(moments, fit_intercept=fit_intercept)

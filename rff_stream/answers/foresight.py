@@ -143,7 +143,7 @@ def safe_evidence(
 
     The blocks are of the moments' own sample of rows: nothing is read for them.
     """
-    found, seen = evidence(moments, fit_intercept=fit_intercept), _sampled(moments)
+    found, seen = evidence(moments, fit_intercept=fit_intercept), _take_sample(moments)
     if seen is None:
         return found
     solved, kept = found.spectrum, kept_rows(moments)
@@ -164,14 +164,14 @@ def safe_alpha(
 
     ``largest`` is the largest eigenvalue of G, above which none is tried.
     """
-    seen = _sampled(moments)
+    seen = _take_sample(moments)
     if seen is None:
         return alpha
     targets = moments.row.targets or tuple(f"y{i}" for i in range(moments.row.n_targets))
     return seen.safe_alpha(features, moments.row.prior, alpha, moments.weight, largest, targets)
 
 
-def _sampled(moments: Moments) -> Foresight | None:
+def _take_sample(moments: Moments) -> Foresight | None:
     """The moments' sample of rows, where there are enough for blocks."""
     rows, d = moments.sample.rows, len(moments.row.inputs)
     if len(rows) < FEWEST_ROWS:

@@ -324,9 +324,9 @@ class _Search:
     def point(self, theta: Float64, about: Float64) -> tuple[Float64, float]:
         """Length-scales (d,) and α of a point of the search."""
         alpha = float(np.exp(theta[-1])) if self.alpha is None else self.alpha
-        return about * np.exp(self._moved(theta, len(about))), alpha
+        return about * np.exp(self._log_factors(theta, len(about))), alpha
 
-    def _moved(self, theta: Float64, d: int) -> Float64:
+    def _log_factors(self, theta: Float64, d: int) -> Float64:
         """log of the factor of each length-scale."""
         if self.scales == "each":
             return theta[:d]

@@ -242,17 +242,21 @@ class GridStd:
 
     def __call__(self, x: Array) -> Float64:
         """Standard deviations (n, T) of rows (n, d)."""
-        variance = of_finite(self._solved if len(x) <= SOLVED_ROWS else self._drawn, x, self.width)
+        variance = of_finite(
+            self._variance_by_solves if len(x) <= SOLVED_ROWS else self._variance_by_draws,
+            x,
+            self.width,
+        )
         if self.noise:
             variance = variance + self.posterior.noise_variance
         return np.sqrt(variance)
 
-    def _solved(self, x: Array) -> Float64:
+    def _variance_by_solves(self, x: Array) -> Float64:
         pairs = zip(self.posterior.alpha, self.posterior.noise_variance, strict=True)
         found = [posterior_variance(self.system, float(a), float(s), x) for a, s in pairs]
         return np.stack(found, axis=1)
 
-    def _drawn(self, x: Array) -> Float64:
+    def _variance_by_draws(self, x: Array) -> Float64:
         found = np.empty((len(x), self.width))
         for lo in range(0, len(x), ROWS_AT_ONCE):
             part = slice(lo, lo + ROWS_AT_ONCE)
@@ -280,8 +284,8 @@ class GridDraws:
 
     def __call__(self, x: Array) -> Float64:
         """Values (n, T·S) of rows (n, d)."""
-        return of_finite(self._drawn, x, self.width)
+        return of_finite(self._variance_by_draws, x, self.width)
 
-    def _drawn(self, x: Array) -> Float64:
+    def _variance_by_draws(self, x: Array) -> Float64:
         values = self.posterior.mean(x).T[:, None] + self.deviations(x)
         return values.reshape(self.width, -1).T

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from rff_stream._array import Float64
+from rff_stream.answers.classification_losses import Loss, RowLoss
 from rff_stream.answers.descent import Metric, Point
-from rff_stream.answers.losses import Loss, RowLoss
 from rff_stream.answers.system import System, mirror_lower, ridge_system, scatter_about
 from rff_stream.moments import Moments
 from rff_stream.moments.class_moments import ClassMoments

@@ -89,7 +89,7 @@ class Posterior:
 
         σₙ²[(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw] and the misfit, or σₙ²/w, which has it.
         """
-        spread = self._spread(Z) * self.noise_variance
+        spread = self._quadratic_form(Z) * self.noise_variance
         if noise:
             return spread + self._noise(len(spread), weights)
         return spread if self.misfit is None else spread + self.misfit
@@ -188,11 +188,11 @@ class Posterior:
         Exact: h = w Var f/σₙ² is the row's leverage. Rows that were no part of the data are
         not helped by this: their plain residual is already honest.
         """
-        leverage = self._spread(Z) / self._inverse_weight(len(Z), weights)
+        leverage = self._quadratic_form(Z) / self._inverse_weight(len(Z), weights)
         residual = np.asarray(y).reshape(leverage.shape) - self.mean(Z)
         return np.asarray(residual / np.maximum(1 - leverage, np.finfo(np.float64).eps))
 
-    def _spread(self, Z: Array) -> Float64:
+    def _quadratic_form(self, Z: Array) -> Float64:
         """(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw (n, T), blocks of rows at a time."""
         inverse = 1 / (self.eigenvalues[:, None] + self.alpha)  # (R, T)
         blocks = [Z[i : i + BLOCK_ROWS] for i in range(0, len(Z), BLOCK_ROWS)]

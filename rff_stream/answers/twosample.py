@@ -111,7 +111,7 @@ def mmd(
     True
     """
     _require_same(a, b)
-    held = [_held(moments, name) for moments, name in ((a, "a"), (b, "b"))]
+    held = [_sub_sums_of(moments, name) for moments, name in ((a, "a"), (b, "b"))]
     counts = [each.n_readings for each in held]
     whole = math.comb(sum(counts), counts[0]) >= FEWEST_SPLITS
     parts = [
@@ -195,7 +195,7 @@ def _blocks(count: int) -> list[int]:
     return [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
 
 
-def _held(moments: Moments, name: str) -> SubSums:
+def _sub_sums_of(moments: Moments, name: str) -> SubSums:
     """Sub-sums that hold rows; refuses too few."""
     found = held_sub_sums(moments, name)
     if found is None:

@@ -224,11 +224,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _restored(self, stored: StoredModel, *, chosen: bool) -> Self:
+    def _restore(self, stored: StoredModel, *, chosen: bool) -> Self:
         """With the fit that a store keeps."""
         return self._now(restore(self._recipe(), stored, chosen=chosen))
 
-    def _added(self, store: MomentStore, later: Later) -> Update:
+    def _add_to_store(self, store: MomentStore, later: Later) -> Update:
         """Add new rows to a store, without loading this estimator from it and without an answer."""
         fitted = unsolved(store.header, store.arrays)
         return ingest(self._recipe(), fitted, store, later)

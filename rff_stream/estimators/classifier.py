@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
-from rff_stream.answers.losses import LOSSES, loss_for
+from rff_stream.answers.classification_losses import LOSSES, loss_for
 from rff_stream.answers.neighbours import worse_than_neighbours
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.base import Estimator
@@ -47,7 +47,7 @@ from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictor import ClassPredictor, ProbabilityPredictor, RowFunction
+from rff_stream.row_functions import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows

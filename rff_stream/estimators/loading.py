@@ -68,7 +68,7 @@ def load(
     else:
         stored = load_model(path, storage_options=storage_options)
     try:
-        return estimator_in(stored.header, stored.arrays)._restored(stored, chosen=chosen)
+        return estimator_in(stored.header, stored.arrays)._restore(stored, chosen=chosen)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, ModelError):
             raise

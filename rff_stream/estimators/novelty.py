@@ -34,7 +34,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.model.recipe import Pass
 from rff_stream.pilot import Pilot
-from rff_stream.predictor import AnswerPredictor, RowFunction, ScorePredictor
+from rff_stream.row_functions import AnswerPredictor, RowFunction, ScorePredictor
 from rff_stream.sources import Columns
 from rff_stream.statistics.quantile import HistogramStatistic
 

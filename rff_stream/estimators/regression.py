@@ -38,7 +38,7 @@ from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import Plan
-from rff_stream.predictor import RowFunction
+from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.residuals import Residuals, ResidualStatistic
 

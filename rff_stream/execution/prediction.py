@@ -14,7 +14,7 @@ from rff_stream._array import Float64
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.graph import Graph, ancestors, as_tasks
 from rff_stream.layout import lay_out
-from rff_stream.predictor import RowFunction
+from rff_stream.row_functions import RowFunction
 from rff_stream.sources.protocol import Box, Reader, Source
 
 __all__ = ["map_rows"]

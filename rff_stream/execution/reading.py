@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
 from rff_stream.execution.leaf import Leaf, Tally
-from rff_stream.execution.leaves import UNKNOWN_PLACES, leaves_of, places_of
+from rff_stream.execution.leaf_sequence import UNKNOWN_PLACES, leaves_of, places_of
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
 from rff_stream.layout import Layout, pilot_boxes
 from rff_stream.moments import ended_readings

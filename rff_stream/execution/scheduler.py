@@ -34,7 +34,7 @@ from rff_stream.execution.graph import (
     waist,
 )
 from rff_stream.execution.leaf import Job, Leaf, Tally, versions_question
-from rff_stream.execution.leaves import grid_leaves
+from rff_stream.execution.leaf_sequence import grid_leaves
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.thread_watchdog import WatchedPool
 from rff_stream.moments.tree_sum import TreeSum

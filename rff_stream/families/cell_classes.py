@@ -16,30 +16,30 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
-from rff_stream.answers.local import (
+from rff_stream.answers.cells import (
     LocalEvidence,
     LocalPosterior,
     local_evidence,
     local_posterior,
     local_spectrum,
 )
-from rff_stream.answers.windows import (
+from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
+from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
+from rff_stream.features import FeatureMap, LocalFeatures
+from rff_stream.features.cells import encoded
+from rff_stream.length_scales.windows import (
     CellSize,
     Window,
     compact_windows,
     neighbour_scale,
     search_windows,
 )
-from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
-from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
-from rff_stream.features import FeatureMap, LocalFeatures
-from rff_stream.features.local import encoded
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictor import RowFunction
+from rff_stream.row_functions import RowFunction
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import State
-from rff_stream.answers.local import (
+from rff_stream.answers.cells import (
     LocalPosterior,
     cross_validate_cells,
     leave_one_out,
@@ -20,14 +19,7 @@ from rff_stream.answers.local import (
     local_posterior,
     local_spectrum,
 )
-from rff_stream.answers.windows import (
-    CellSize,
-    Window,
-    WindowFit,
-    compact_windows,
-    neighbour_scale,
-    search_windows,
-)
+from rff_stream.answers.early_stopping import State
 from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
@@ -45,14 +37,22 @@ from rff_stream.families.maps import (
 )
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
-from rff_stream.features.local import encoded
+from rff_stream.features.cells import encoded
 from rff_stream.layout import pilot_boxes, rows_of
+from rff_stream.length_scales.windows import (
+    CellSize,
+    Window,
+    WindowFit,
+    compact_windows,
+    neighbour_scale,
+    search_windows,
+)
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import cell_row
 from rff_stream.moments.cells import CellMoments
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.predictor import LocalPredictor, LocalStdPredictor, RowFunction
+from rff_stream.row_functions import LocalPredictor, LocalStdPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.cells import CellStatistic
@@ -241,7 +241,7 @@ class CellSpace:
             )
         if rule == "cv":
             alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
-        return CellAnswer(*_solved(totals, None if rule == "evidence" else alpha, fit_intercept))
+        return CellAnswer(*_solve(totals, None if rule == "evidence" else alpha, fit_intercept))
 
     def refine(
         self,
@@ -258,14 +258,14 @@ class CellSpace:
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> CellProcess:
         return CellProcess(
-            *_solved(totals, None if isinstance(noise, str) else noise, fit_intercept)
+            *_solve(totals, None if isinstance(noise, str) else noise, fit_intercept)
         )
 
     def ridge_in(self, stored: StoredAnswer) -> CellAnswer:
-        return CellAnswer(*_stored(stored))
+        return CellAnswer(*_restore(stored))
 
     def process_in(self, stored: StoredAnswer) -> CellProcess:
-        return CellProcess(*_stored(stored))
+        return CellProcess(*_restore(stored))
 
     def classes(self) -> ClassFamily:
         return CellClasses()
@@ -293,7 +293,7 @@ def _not_streamed() -> ValueError:
     )
 
 
-def _solved(
+def _solve(
     totals: Totals, alpha: Any, fit_intercept: bool
 ) -> tuple[LocalPosterior, Float64, Float64]:
     """The posterior at a penalty (None: of highest evidence), log p (T,) and the origin of y."""
@@ -304,7 +304,7 @@ def _solved(
     return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
 
 
-def _stored(stored: StoredAnswer) -> tuple[LocalPosterior, Float64, Float64]:
+def _restore(stored: StoredAnswer) -> tuple[LocalPosterior, Float64, Float64]:
     """The same from arrays of the store."""
     features, arrays, targets = stored.features, stored.arrays, stored.targets
     posterior = LocalPosterior.from_arrays(features, arrays, targets)

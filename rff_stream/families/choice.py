@@ -50,7 +50,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest, fits, plan_for
-from rff_stream.predictor import RowFunction, StackedMean, StackedStd
+from rff_stream.row_functions import RowFunction, StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.candidates import CandidateStatistic

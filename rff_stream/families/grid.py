@@ -39,7 +39,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.predictor import RowFunction
+from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.grid import GridStatistic
@@ -260,7 +260,7 @@ class GridSpace:
                 f"alpha={alpha!r} and refine={refine} but the penalty on a grid of frequencies is "
                 "a number, 'evidence' or 'cv', without refine. Choose one of them."
             )
-        return GridAnswer(*_solved(totals, alpha, fit_intercept))
+        return GridAnswer(*_solve(totals, alpha, fit_intercept))
 
     def refine(
         self,
@@ -276,13 +276,13 @@ class GridSpace:
         return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> GridProcess:
-        return GridProcess(*_solved(totals, noise, fit_intercept))
+        return GridProcess(*_solve(totals, noise, fit_intercept))
 
     def ridge_in(self, stored: StoredAnswer) -> GridAnswer:
-        return GridAnswer(*_stored(stored))
+        return GridAnswer(*_restore(stored))
 
     def process_in(self, stored: StoredAnswer) -> GridProcess:
-        return GridProcess(*_stored(stored))
+        return GridProcess(*_restore(stored))
 
     def classes(self) -> ClassFamily:
         raise ValueError(
@@ -294,7 +294,7 @@ class GridSpace:
 Parts = tuple[GridPosterior, Kernel, str, Float64, Float64, float, GridMoments | None]
 
 
-def _solved(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
+def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
     """Kernel and α as they are asked for, and the solution there."""
     moments, asked = totals.whole, totals.asked
     if asked is None:
@@ -331,7 +331,7 @@ def _solved(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
     return posterior, kernel, trend, df, logs, float(errors.max()), moments
 
 
-def _stored(stored: StoredAnswer) -> Parts:
+def _restore(stored: StoredAnswer) -> Parts:
     """The same from what a store keeps."""
     arrays, facts = stored.arrays, stored.facts["grid"]
     mean_df, error, unresolved, steps = arrays["numbers"].tolist()

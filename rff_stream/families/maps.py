@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.lengthscale import ITERATIONS, MOST_ROWS, fit_length_scales
-from rff_stream.answers.lengthsearch import Size, search_seconds
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.progress import Progress
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
-from rff_stream.moments.entries import entries_of
+from rff_stream.length_scales.search import Size, search_seconds
+from rff_stream.length_scales.selection import ITERATIONS, MOST_ROWS, fit_length_scales
+from rff_stream.moments.counted_entries import entries_of
 from rff_stream.pilot import Pilot
 
 __all__ = [
@@ -75,7 +75,7 @@ def find_kernel(
                 f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
                 f"not {length_scale!r}. Give one of the two, or a single kernel."
             )
-        return _searched(kernels, length_scale, pilot, seed, progress)
+        return _search(kernels, length_scale, pilot, seed, progress)
     named: Kernel = as_kernel(kernel)
     own = named.length_scale
     if own is not None:
@@ -86,7 +86,7 @@ def find_kernel(
             )
         return named
     if _searches(length_scale):
-        return _searched([named], length_scale, pilot, seed, progress)
+        return _search([named], length_scale, pilot, seed, progress)
     if isinstance(length_scale, str):
         if length_scale != "median":
             raise ValueError(
@@ -112,7 +112,7 @@ def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
     return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
 
 
-def _searched(
+def _search(
     kernels: list[Kernel], length_scale: LengthScale, pilot: Pilot, seed: int, progress: bool
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.classification_losses import Loss
 from rff_stream.answers.early_stopping import State
-from rff_stream.answers.losses import Loss
 from rff_stream.execution import Reading
 from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.predictor import RowFunction
+from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows

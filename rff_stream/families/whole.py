@@ -42,7 +42,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.predictor import (
+from rff_stream.row_functions import (
     FunctionPredictor,
     LinearPredictor,
     PosteriorPredictor,

@@ -12,6 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
+from rff_stream.answers.classification_losses import Hinge, SquaredHinge
 from rff_stream.answers.classify import (
     Linear,
     Sampled,
@@ -24,7 +25,6 @@ from rff_stream.answers.classify import (
 )
 from rff_stream.answers.descent import Descent
 from rff_stream.answers.laplace import check_width, laplace_functions
-from rff_stream.answers.losses import Hinge, SquaredHinge
 from rff_stream.answers.penalised import Penalised, penalise
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
@@ -35,7 +35,7 @@ from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictor import AveragedPredictor, LinearPredictor
+from rff_stream.row_functions import AveragedPredictor, LinearPredictor
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic, descents, follow_corners
 from rff_stream.statistics.loss_penalty import choose_alpha, choose_spread, with_curvatures

@@ -28,13 +28,13 @@ import pkgutil
 from rff_stream.features.base import FeatureMap, MapRequest, map_choices, map_class, map_from_spec
 from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.features.candidates import CandidateFeatures, Candidates
+from rff_stream.features.cells import Cells, LocalFeatures
 from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
 from rff_stream.features.grid import Grid, GridFeatures
 from rff_stream.features.hermite import HermiteFeatures
-from rff_stream.features.local import Cells, LocalFeatures
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.polynomial import PolynomialFeatures
 from rff_stream.features.positional import Positional

@@ -212,7 +212,7 @@ class RandomBinningFeatures(RowwiseMap):
 
         Columns at or beyond R are cut off from Z. Rows are finite.
         """
-        X = self._checked(X)
+        X = self._check_rows(X)
         parts = [self._cells(X[i : i + MAP_ROWS]) for i in range(0, len(X), MAP_ROWS)]
         empty = np.empty((0, self.n_grids), np.int64)
         columns, signs = zip(*parts, strict=True) if parts else ([empty], [empty])

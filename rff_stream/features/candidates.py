@@ -11,9 +11,9 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.features.base import MAPS, MapRequest, Nesting, map_choices
+from rff_stream.features.cells import Cells
 from rff_stream.features.composed import parts_of
 from rff_stream.features.grid import Grid
-from rff_stream.features.local import Cells
 
 __all__ = ["CandidateFeatures", "Candidates"]
 

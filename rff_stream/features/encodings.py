@@ -51,9 +51,9 @@ class _Encoding(RowwiseMap):
         """Write the features (rows, R) of at most 128 rows."""
         padded = np.zeros((128, self.n_inputs))  # one shape: the same bits in any batch
         padded[: len(x)] = x
-        Z[...] = self._encoded(padded)[: len(x)]
+        Z[...] = self._encode(padded)[: len(x)]
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         """Columns (128, R) of padded rows (128, d)."""
         raise NotImplementedError
 
@@ -101,7 +101,7 @@ class Periodic(_Encoding):
             raise ValueError(f"n_components={count} is odd but cos and sin come in pairs.")
         return np.full(count, 2 / count)
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         turns = np.remainder((x - self.origin) / self.period, 1.0)
         angles = 2 * np.pi * np.remainder(turns * np.arange(1, self.harmonics + 1), 1.0)
         return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)
@@ -143,7 +143,7 @@ class PiecewiseLinear(_Encoding):
     def n_components(self) -> int:
         return len(self.knots) - 1
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         return np.clip((x - self.knots[:-1]) / np.diff(self.knots), 0, 1)
 
 
@@ -172,7 +172,7 @@ class OneHot(_Encoding):
     def n_components(self) -> int:
         return len(self.categories)
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         return np.where(np.isnan(x), np.nan, x == self.categories)
 
 
@@ -197,7 +197,7 @@ class Sphere(_Encoding):
     def n_components(self) -> int:
         return 3
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         latitude = np.radians(np.ascontiguousarray(x[:, 0]))
         longitude = np.radians(np.remainder(x[:, 1], 360.0))
         east, north = np.cos(latitude), np.sin(latitude)
@@ -234,5 +234,5 @@ class Scaled(_Encoding):
     def n_components(self) -> int:
         return len(self.origin)
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         return (x - self.origin) / self.scale

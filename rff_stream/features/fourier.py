@@ -262,7 +262,7 @@ class FourierFeatures(RowwiseMap):
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
-        inputs, step = self._scaled(x), PRODUCT_COLUMNS * (2 if self.paired else 1)
+        inputs, step = self._scale_rows(x), PRODUCT_COLUMNS * (2 if self.paired else 1)
         angles = scratch.take("angles", PRODUCT_COLUMNS + 2 * MARGIN, self.dtype)
         for block, projection in enumerate(self._projections):
             np.matmul(inputs, projection.T, out=angles)
@@ -272,7 +272,7 @@ class FourierFeatures(RowwiseMap):
             write = write_pairs if self.paired else write_cosines
             write(used, columns)
 
-    def _scaled(self, x: Array) -> Array:
+    def _scale_rows(self, x: Array) -> Array:
         """[x̃, 1] of one batch in the dtype of the features, padded to 144 rows."""
         rows, d = x.shape
         exact = scratch.take("exact", d, "float64")[:rows]

@@ -80,6 +80,6 @@ class Positional(_Encoding):
     def _periods(self) -> Float64:
         return np.geomspace(self.longest, self.shortest, self.n_periods)
 
-    def _encoded(self, x: Float64) -> Float64:
+    def _encode(self, x: Float64) -> Float64:
         angles = 2 * np.pi * np.remainder((x - self.origin) / self._periods, 1.0)
         return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)

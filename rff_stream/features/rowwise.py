@@ -156,7 +156,7 @@ class RowwiseMap:
         DataError
             When a finite value is too large for ``dtype`` after shift and scale.
         """
-        X = self._checked(X)
+        X = self._check_rows(X)
         shape = (len(X), self.n_components)
         Z = np.empty(shape, self.dtype) if out is None else out
         if Z.shape != shape:
@@ -186,7 +186,7 @@ class RowwiseMap:
 
         return Then(self, other)
 
-    def _checked(self, X: Array) -> Array:
+    def _check_rows(self, X: Array) -> Array:
         X = np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_inputs:
             found = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"

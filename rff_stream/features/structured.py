@@ -250,7 +250,7 @@ class StructuredFeatures(RowwiseMap):
             for name in ("base", "values", "transformed")
         )
         values[:] = 0
-        values[: len(x), : self.n_inputs] = self._shifted(x)
+        values[: len(x), : self.n_inputs] = self._shift(x)
         values *= first
         self._transform(values, base)
         for block, (outer, inner) in enumerate(signs):
@@ -265,7 +265,7 @@ class StructuredFeatures(RowwiseMap):
                 used += self.phases[lo : lo + self._size].astype(self.dtype)
             yield used
 
-    def _shifted(self, x: Array) -> Float64:
+    def _shift(self, x: Array) -> Float64:
         """x̃ in float64; refuses what would overflow."""
         exact = shifted_rows(x, self.origin, self.scale)[: len(x)]
         if not np.abs(exact).max(initial=0) <= self._largest_input:  # so too when there is a NaN

@@ -64,7 +64,7 @@ class _FourierSweep(ColumnSweep):
         step, end = len(kinds), self._map.n_components
         for start in range(0, len(x), SWEEP_ROWS):
             rows = slice(start, min(start + SWEEP_ROWS, len(x)))
-            inputs = self._scaled(x[rows])
+            inputs = self._scale_rows(x[rows])
             for block, projection in enumerate(self._table):
                 np.matmul(inputs, projection.T, out=self._angles)
                 first = block * step * PRODUCT_COLUMNS
@@ -76,7 +76,7 @@ class _FourierSweep(ColumnSweep):
                     wave(angles, out=waves[: len(angles)])
                     yield rows, slice(first + kind, last, step), waves
 
-    def _scaled(self, x: Array) -> Array:
+    def _scale_rows(self, x: Array) -> Array:
         """[x̃, 1] (144, ·) in the dtype of the features; the map itself refuses what overflows."""
         exact = (np.asarray(x, np.float64) - self._map.origin) / self._map.scale
         if not np.abs(exact).max() <= self._map._largest_input:

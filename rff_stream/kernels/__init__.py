@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from rff_stream.kernels.approximation_error import ApproximationError, approximation_error
 from rff_stream.kernels.arc_cosine import ArcCosine
 from rff_stream.kernels.base import (
     DotProductKernel,
@@ -28,7 +29,6 @@ from rff_stream.kernels.cauchy import Cauchy
 from rff_stream.kernels.chi2 import Chi2
 from rff_stream.kernels.composed import Product, Sum
 from rff_stream.kernels.constant import Constant
-from rff_stream.kernels.error import ApproximationError, approximation_error
 from rff_stream.kernels.from_functions import UserKernel
 from rff_stream.kernels.gaussian import Gaussian
 from rff_stream.kernels.laplacian import Laplacian

@@ -24,8 +24,8 @@ from rff_stream.errors import ModelError
 from rff_stream.registry import Registry, snake_case
 
 if TYPE_CHECKING:
+    from rff_stream.kernels.approximation_error import ApproximationError
     from rff_stream.kernels.composed import Sum
-    from rff_stream.kernels.error import ApproximationError
 
 __all__ = [
     "KERNELS",
@@ -214,7 +214,7 @@ class ExactKernel(ABC):
 
     def approximation_error(self, features: Any, X: Array) -> ApproximationError:
         """Error of a map's kernel on rows X; see :func:`approximation_error`."""
-        from rff_stream.kernels.error import approximation_error
+        from rff_stream.kernels.approximation_error import approximation_error
 
         return approximation_error(features, self, X)
 
@@ -229,12 +229,14 @@ class ExactKernel(ABC):
     def text(self) -> str:
         """The name and the fields of its own: "gaussian", "matern nu=2.5"."""
         shared = {"length_scale", "variance"}
-        own = [name for name in self._stored() if name not in shared]
+        own = [name for name in self._stored_names() if name not in shared]
         return " ".join([self.short_name(), *(f"{n}={_short(getattr(self, n))}" for n in own)])
 
     def spec(self) -> dict[str, Any]:
         """Plain JSON that :func:`kernel_from_spec` reads: the name and every stored field."""
-        return {"kernel": self.short_name()} | {n: _plain(getattr(self, n)) for n in self._stored()}
+        return {"kernel": self.short_name()} | {
+            n: _plain(getattr(self, n)) for n in self._stored_names()
+        }
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
@@ -245,7 +247,7 @@ class ExactKernel(ABC):
         ModelError
             When it has other fields than this kernel.
         """
-        needed = {"kernel", *cls._stored()}
+        needed = {"kernel", *cls._stored_names()}
         if spec.keys() != needed:
             raise ModelError(
                 f"The spec of a {cls.short_name()} kernel has fields {sorted(spec)} but needs "
@@ -254,7 +256,7 @@ class ExactKernel(ABC):
         return cls(**{name: spec[name] for name in needed - {"kernel"}})
 
     @classmethod
-    def _stored(cls) -> list[str]:
+    def _stored_names(cls) -> list[str]:
         own: Any = cls
         return [field.name for field in fields(own) if field.metadata.get("stored", True)]
 

@@ -140,11 +140,11 @@ class Sum(_Composed):
 
     def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d), each from one part."""
-        return self._mixed("sample_frequencies", n, d, rng)
+        return self._mix("sample_frequencies", n, d, rng)
 
     def unit_pitches(self, n: int, d: int, rng: Generator) -> Float64:
         """Widths (n, d) of cells, those of a grid from one part."""
-        return self._mixed("sample_pitches", n, d, rng)
+        return self._mix("sample_pitches", n, d, rng)
 
     def unit_log_spectral_density(self, frequencies: Float64) -> Float64:
         """A mixture with the variances as weights."""
@@ -158,7 +158,7 @@ class Sum(_Composed):
     def _shares(self) -> Float64:
         return np.array([part.variance for part in self.parts]) / self.variance
 
-    def _mixed(self, method: str, n: int, d: int, rng: Generator) -> Float64:
+    def _mix(self, method: str, n: int, d: int, rng: Generator) -> Float64:
         """Draws (n, d) of the parts, chosen with their variances as weights."""
         draws = np.stack([sample(n, d, rng) for sample in self._draws(method)])
         return np.asarray(draws[rng.choice(len(draws), n, p=self._shares()), np.arange(n)])

@@ -96,13 +96,13 @@ class Matern(RadialKernel):
 
     def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d) ~ multivariate t with 2ν degrees of freedom."""
-        return self._mixed(rng.standard_normal((n, d)), rng)
+        return self._mix(rng.standard_normal((n, d)), rng)
 
     def sample_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d); ℓ divides the normals first, so that maps of sums keep their bits."""
-        return self._mixed(rng.standard_normal((n, d)) / length_scale_vector(self, d), rng)
+        return self._mix(rng.standard_normal((n, d)) / length_scale_vector(self, d), rng)
 
-    def _mixed(self, normal: Float64, rng: Generator) -> Float64:
+    def _mix(self, normal: Float64, rng: Generator) -> Float64:
         mixing = rng.chisquare(2 * self.nu, (len(normal), 1)) / (2 * self.nu)
         return normal / np.sqrt(np.maximum(mixing, SMALLEST_MIXING))
 

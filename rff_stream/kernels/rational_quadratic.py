@@ -58,13 +58,13 @@ class RationalQuadratic(RadialKernel):
 
     def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d) ~ N(0, τ), τ ~ Gamma(a, 1/a)."""
-        return self._mixed(rng.standard_normal((n, d)), rng)
+        return self._mix(rng.standard_normal((n, d)), rng)
 
     def sample_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d); ℓ divides the normals first, so that maps of sums keep their bits."""
-        return self._mixed(rng.standard_normal((n, d)) / length_scale_vector(self, d), rng)
+        return self._mix(rng.standard_normal((n, d)) / length_scale_vector(self, d), rng)
 
-    def _mixed(self, normal: Float64, rng: Generator) -> Float64:
+    def _mix(self, normal: Float64, rng: Generator) -> Float64:
         return normal * np.sqrt(rng.gamma(self.mixture, 1 / self.mixture, (len(normal), 1)))
 
     def uniforms(self, d: int) -> int:

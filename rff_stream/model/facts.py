@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.describe import Card, names_with_units, numbers, some
+from rff_stream.cards import Card, names_with_units, numbers, some
 from rff_stream.kernels import as_kernel
 from rff_stream.words import format_bytes
 
@@ -48,8 +48,8 @@ def facts(model: Any) -> tuple[Fact, ...]:
         In the order in which they are shown. Those without a text are left out.
     """
     if not hasattr(model, "features_"):
-        return _asked(model), Fact("state", "not fitted")
-    every = (describe(model) for describe in (_asked, *DESCRIPTIONS))
+        return _parameters(model), Fact("state", "not fitted")
+    every = (describe(model) for describe in (_parameters, *DESCRIPTIONS))
     return tuple(fact for fact in every if fact.text or fact.values)
 
 
@@ -82,7 +82,7 @@ def enough_features(model: Any) -> str:
     return f"{most:.0f} of {columns}: {words}"
 
 
-def _asked(model: Any) -> Fact:
+def _parameters(model: Any) -> Fact:
     """Parameters that are not the defaults of the class."""
     defaults, given = type(model)().get_params(deep=False), model.get_params(deep=False)
     changed = {k: value for k, value in given.items() if repr(value) != repr(defaults[k])}

@@ -19,7 +19,7 @@ from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_sto
 from rff_stream.model.outside import outside_in, warn_where_outside
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
-from rff_stream.predictor import RowFunction
+from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns, Source, open_source
 from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.groups import ByGroup

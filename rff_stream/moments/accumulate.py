@@ -17,7 +17,7 @@ from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
-from rff_stream.moments.entries import Border, EntryMoments, pays
+from rff_stream.moments.counted_entries import Border, EntryMoments, pays
 from rff_stream.moments.rank_update import rank_update
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
@@ -79,7 +79,7 @@ def accumulate(
     -----
     About n·R² useful flops and n·R cosines; one float32 and one float64 P×P are held.
     """
-    X, y, weights = _checked(features, X, y, weights)
+    X, y, weights = _check_arrays(features, X, y, weights)
     row = plain_row(features, y.shape[1]) if row is None else row
     precision = resolve_sums(sums, len(X), order)
     sink = Accumulator(
@@ -89,7 +89,7 @@ def accumulate(
     return ended_readings({None: sink.result()})[None]
 
 
-def _checked(
+def _check_arrays(
     features: FeatureMap, X: Array, y: Array | None, weights: Array | None
 ) -> tuple[Array, Array, Array | None]:
     """X (n, d), y (n, T) and weights (n,) or None; refuses shapes that do not fit."""

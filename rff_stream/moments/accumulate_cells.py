@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.features.local import LocalFeatures
+from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.rectangular import add_products, places, triangle_size
 from rff_stream.moments.accumulate import FLUSH_ROWS, Sums, resolve_sums
 from rff_stream.moments.cells import CellMoments
@@ -186,10 +186,10 @@ class CellAccumulator:
         """The moments of all rows; no more are taken afterwards."""
         if self._value is None:
             self._sort()
-            self._value = self._finished()
+            self._value = self._finish()
         return self._value
 
-    def _finished(self) -> CellMoments:
+    def _finish(self) -> CellMoments:
         cells = np.array(sorted(self._cells), np.int64)
         held = [self._cells[cell] for cell in cells.tolist()]
         for each in held:
@@ -226,7 +226,7 @@ class CellAccumulator:
 
     def _visit(self, tree: int, cell: int, rows: Array) -> None:
         """Add rows (by their place in the buffer) to one cell."""
-        held = self._held(tree, cell)
+        held = self._kept_cell(tree, cell)
         held.count += len(rows)
         if self._weighted:
             w = self._w.take(rows)
@@ -237,7 +237,7 @@ class CellAccumulator:
         waiting = 0
         parts = max(round(len(rows) / BATCH_ROWS), 1)
         for own in np.array_split(rows, parts):  # none of a few rows, which would cost a sweep
-            batch = self._augmented(tree, cell, own, held)
+            batch = self._augment(tree, cell, own, held)
             if exact:
                 add_products(batch, held.total, 1.0)
                 continue
@@ -249,13 +249,13 @@ class CellAccumulator:
         if waiting:
             held.total += self._product
 
-    def _held(self, tree: int, cell: int) -> _Cell:
+    def _kept_cell(self, tree: int, cell: int) -> _Cell:
         key = tree * self._features.n_cells + cell
         if key not in self._cells:
             self._cells[key] = _Cell(self._totals[key])
         return self._cells[key]
 
-    def _augmented(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
+    def _augment(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
         """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 768 rows; a buffer."""
         m, r = len(rows), self._row.n_features
         batch = self._batch[:m]

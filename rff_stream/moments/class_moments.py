@@ -55,7 +55,7 @@ class ClassMoments:
             return self
         places = {label: i for i, label in enumerate(labels)}
         at = np.array([places[label] for label in self.labels], dtype=int)
-        return type(self)(labels, _spread(self.moments, labels, at))
+        return type(self)(labels, _spread_targets(self.moments, labels, at))
 
     def renamed(self, labels: tuple[Any, ...]) -> Self:
         """The same classes under other labels, in the same order."""
@@ -150,7 +150,7 @@ def sorted_labels(labels: Iterable[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def _spread(moments: Any, labels: tuple[Any, ...], at: Array) -> Any:
+def _spread_targets(moments: Any, labels: tuple[Any, ...], at: Array) -> Any:
     """Moments whose target i is now target at[i] of a longer row; the others are zero."""
     old, row = moments.row, class_row(moments.row, labels)
     first = old.n_features + 1

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, digest
-from rff_stream.describe import moments_card
+from rff_stream.cards import moments_card
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments.row_sample import RowSample

@@ -78,12 +78,12 @@ def observed(moments: Moments, row: AugmentedRow, constant: float) -> Moments:
     matrix = moments.matrix()
     shift = np.concatenate([own.feature_origin, [0.0], own.target_origin])
     shift -= constant * np.concatenate([row.feature_origin, [0.0], row.target_origin])
-    sums = _moved(matrix, r, shift, constant)
+    sums = _shift_origin(matrix, r, shift, constant)
     sample = RowSample.empty(moments.sample.size, moments.sample.rows.shape[1])
     return replace(moments, row=row, sums=pack(sums), sample=sample)
 
 
-def _moved(matrix: Float64, r: int, shift: Float64, constant: float) -> Float64:
+def _shift_origin(matrix: Float64, r: int, shift: Float64, constant: float) -> Float64:
     """Σ w a aᵀ of a + shift·a₁, the entry a₁ = 1 of column r then times the constant."""
     ones = matrix[r].copy()
     moved = matrix + np.outer(shift, ones) + np.outer(ones, shift)

@@ -17,7 +17,7 @@ from rff_stream._array import Float64
 from rff_stream.answers.learning import group_errors
 from rff_stream.answers.selection import ridge_path
 from rff_stream.answers.twosample import drift
-from rff_stream.describe import Card, numbers, table
+from rff_stream.cards import Card, numbers, table
 from rff_stream.errors import ModelError
 from rff_stream.model.facts import enough_features, model_card
 from rff_stream.moments import Moments
@@ -83,7 +83,9 @@ def good(model: Any, test: Assessment | None) -> Section:
         words = f"{found.n:,} rows of {test.place}, all of them read once."
         scores = table(["target", "R²", "RMSE"], rows) + paragraph(words)
         blocks.append(scores + _beside(model, test))
-        blocks.append(_observed(model, test.x, test.y, "Some of these rows, spread over the data."))
+        blocks.append(
+            _observed_picture(model, test.x, test.y, "Some of these rows, spread over the data.")
+        )
         blocks += _errors(model, test)
     elif len(sample_of(model)[0]):
         caption = "Rows of the fit itself: give --data for rows that it did not see."
@@ -112,7 +114,7 @@ def sure(model: Any, test: Assessment | None) -> Section:
     noise = f"Noise has a standard deviation of {numbers(np.sqrt(model.noise_variance_))}."
     words = "Far from the data the standard deviation of f is too small: use predict_interval."
     covered = "" if test is None else _coverage(model, test)
-    drawn = [] if test is None else _covered(model, test)
+    drawn = [] if test is None else _coverage_table(model, test)
     pictures = [*drawn, *_path(model)]
     return Section(
         "How sure it is", _beside_words(paragraph(enough, noise, covered, words), pictures)
@@ -284,7 +286,7 @@ def _places(names: Sequence[str]) -> tuple[int, int] | None:
     return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
-def _covered(model: Any, test: Assessment) -> list[str]:
+def _coverage_table(model: Any, test: Assessment) -> list[str]:
     """The share of rows inside their intervals, at every stated share."""
     std = std_of(model, test.x, noise=True)
     if std is None or not len(test.x):
@@ -294,7 +296,7 @@ def _covered(model: Any, test: Assessment) -> list[str]:
     return [picture(lambda ax: plot.coverage(errors, std[:, 0], ax), caption)]
 
 
-def _observed(model: Any, x: Float64, y: Float64, caption: str) -> str:
+def _observed_picture(model: Any, x: Float64, y: Float64, caption: str) -> str:
     return picture(lambda ax: plot.observed(model, ax, X=x, y=y), caption)
 
 

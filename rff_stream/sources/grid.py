@@ -251,7 +251,7 @@ class GridSource:
             return None
         along: list[Array | None] = [None] * len(self.dims)
         for use in uses:
-            met = self._met(use)
+            met = self._holds(use)
             for axis in range(0 if met is None else met.ndim):
                 others = tuple(i for i in range(len(self.dims)) if i != axis)
                 if met is not None and met.shape[axis] == self.shape[axis]:
@@ -259,7 +259,7 @@ class GridSource:
                     along[axis] = here if before is None else before & here
         return tuple(along)
 
-    def _met(self, use: Use) -> Array | None:
+    def _holds(self, use: Use) -> Array | None:
         """Where a condition holds, one axis per dimension; None where that is dear to know."""
         variable, window = self.variables[use.part], self.windows[use.part]
         box = tuple((0, size) for size in self.shape)

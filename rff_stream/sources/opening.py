@@ -49,10 +49,14 @@ OPENERS = (
     Opener(".zarr", "stored", ("zarr",)),
     Opener(".paths", "stored", ("builtins.str", "pathlib", "icechunk")),
     Opener(".labelled", "labelled", ("xarray",)),
-    Opener(".daskframes", "lazy", ("dask.dataframe", "dask_expr")),
-    Opener(".frames", "table", ("pandas", "modin")),
-    Opener(".arrow", "table", ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch")),
-    Opener(".arrow", "lazy", ("polars.lazyframe", "pyarrow._dataset", "duckdb")),
+    Opener(".dask_frames", "lazy", ("dask.dataframe", "dask_expr")),
+    Opener(".pandas_frames", "table", ("pandas", "modin")),
+    Opener(
+        ".arrow_tables",
+        "table",
+        ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch"),
+    ),
+    Opener(".arrow_tables", "lazy", ("polars.lazyframe", "pyarrow._dataset", "duckdb")),
     Opener(".arrays", "lazy", ("dask.array",)),
     Opener(".arrays", "array", ("numpy", "builtins.list", "builtins.tuple", "builtins.range")),
     Opener(".arrays", "array", ("builtins.memoryview", "array.array", "scipy.sparse")),
@@ -62,7 +66,7 @@ OPENERS = (
 """The first that knows a type opens it; what none knows is refused by its name."""
 
 
-STREAM = Opener(".arrow", "lazy", ())
+STREAM = Opener(".arrow_tables", "lazy", ())
 """Opens what gives Arrow batches by the PyCapsule protocol: relations, queries, readers."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.features.local import LocalFeatures
+from rff_stream.features.cells import LocalFeatures
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import CellAccumulator
 from rff_stream.moments.cells import CellMoments

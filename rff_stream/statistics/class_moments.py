@@ -9,7 +9,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.features.base import FeatureMap
-from rff_stream.features.local import LocalFeatures
+from rff_stream.features.cells import LocalFeatures
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.moments.accumulate_cells import CellAccumulator

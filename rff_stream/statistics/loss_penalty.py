@@ -10,9 +10,9 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
+from rff_stream.answers.classification_losses import Loss, MultinomialPairs
 from rff_stream.answers.copies import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
-from rff_stream.answers.losses import Loss, MultinomialPairs
 from rff_stream.answers.penalised import Penalised, PenalisedClasses, penalise
 from rff_stream.answers.regression_losses import RegressionLoss
 from rff_stream.answers.ridge import ridge
@@ -23,7 +23,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot
-from rff_stream.predictor import LinearPredictor
+from rff_stream.row_functions import LinearPredictor
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.class_weights import codes_of, weigh_classes

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.windows import neighbour_scale
+from rff_stream.length_scales.windows import neighbour_scale
 from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink

@@ -22,8 +22,8 @@ from rff_stream.store.batch_ids import Outdated
 from rff_stream.store.cached_answers import answer_name, is_answered
 from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, facts_in
 from rff_stream.store.commit_log import Replaced
-from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.home import Home
+from rff_stream.store.log_entries import Batch, Entry
 from rff_stream.store.model import StoredModel, load_model, save_answer, save_model
 from rff_stream.store.moment_store import MomentStore
 

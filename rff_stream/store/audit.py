@@ -17,8 +17,8 @@ from rff_stream.store.cached_answers import (
 )
 from rff_stream.store.commit_log import Log, entry_name
 from rff_stream.store.contents import read_batch, read_root
-from rff_stream.store.entries import Entry
 from rff_stream.store.files import CLAIMS, Files
+from rff_stream.store.log_entries import Entry
 
 __all__ = ["verify_store"]
 

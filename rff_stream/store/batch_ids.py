@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rff_stream.errors import ModelError
-from rff_stream.store.entries import Batch, Gone, State
+from rff_stream.store.log_entries import Batch, Gone, State
 
 __all__ = ["Outdated"]
 

@@ -15,8 +15,8 @@ from rff_stream._array import digest
 from rff_stream.errors import ModelError
 from rff_stream.store.commit_log import Log, entry_name
 from rff_stream.store.contents import Root, read_root
-from rff_stream.store.entries import Batch, Entry
 from rff_stream.store.local import LocalFiles
+from rff_stream.store.log_entries import Batch, Entry
 
 __all__ = ["ANSWERS", "answer_name", "is_answered"]
 

@@ -21,10 +21,10 @@ from rff_stream.store.atomic import remove_whole
 from rff_stream.store.canonical_json import MAX_JSON
 from rff_stream.store.contents import read_packed
 from rff_stream.store.creation import NewBatch, commit_batch
-from rff_stream.store.entries import Batch, State
 from rff_stream.store.files import damage
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
+from rff_stream.store.log_entries import Batch, State
 from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moment_store import MomentStore
 
@@ -70,7 +70,7 @@ class Checkpoint:
         self._arrays: dict[str, Array] = {}
         self._row: AugmentedRow | None = None
         self._order = 2
-        self._store = self._found()
+        self._store = self._find()
 
     @property
     def path(self) -> str:
@@ -108,7 +108,7 @@ class Checkpoint:
         found: dict[Node, tuple[Any, int]] = {}
         for node, batch in live.items():
             if batch.labels.get(PACKED):
-                found[node] = self._packed(batch), int(batch.labels[SEEN])
+                found[node] = self._pack(batch), int(batch.labels[SEEN])
         plain = {batch.id for node, batch in live.items() if node not in found}
         for batch, groups in self._store.each(lambda batch: batch.id in plain):
             node = node_of(batch.id)
@@ -132,7 +132,7 @@ class Checkpoint:
         """What a whole pass gave that was asked this; None where it was not asked."""
         live = {} if self._store is None else {b.id: b for b in self._store.batches()}
         batch = live.get(f"{PASS}{question}")
-        return None if batch is None else self._packed(batch)
+        return None if batch is None else self._pack(batch)
 
     def keep(self, question: str, value: Packed) -> None:
         """Commit what a whole pass gave; another driver may have been faster with the same.
@@ -155,7 +155,7 @@ class Checkpoint:
         replaces: Callable[[State], list[str] | None],
     ) -> None:
         """One batch in place of those that ``replaces`` names; none where it gives None."""
-        store = self._made()
+        store = self._make()
         if isinstance(value, Packed):
             new = NewBatch(id, {}, {**labels, PACKED: True}, value, labels.get(SEEN, 0))
         elif value:
@@ -170,14 +170,14 @@ class Checkpoint:
 
         commit_batch(store.log, new.checked(store.row, store.order), build)
 
-    def _packed(self, batch: Batch) -> Packed:
+    def _pack(self, batch: Batch) -> Packed:
         assert self._store is not None
         packed = read_packed(self._store.log, batch, MAX_BYTES)
         if packed is None:
             raise damage(self.path, batch.id, "is no packed value, but its commit says so")
         return packed
 
-    def _found(self) -> MomentStore | None:
+    def _find(self) -> MomentStore | None:
         """The store there, if it is of this very pass."""
         files = open_files(self._path, self._options)
         if files.find("zarr.json", MAX_JSON) is None:
@@ -195,7 +195,7 @@ class Checkpoint:
                 raise self._differs(f"{name} was {was} and is {now}")
         return store
 
-    def _made(self) -> MomentStore:
+    def _make(self) -> MomentStore:
         """The store, made with its first node."""
         if self._store is None:
             assert self._row is not None
@@ -209,7 +209,7 @@ class Checkpoint:
                     storage_options=self._options,
                 )
             except ModelError:  # another driver of the same pass may have been faster
-                self._store = self._found()
+                self._store = self._find()
                 if self._store is None:
                     raise
         return self._store

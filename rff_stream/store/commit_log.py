@@ -12,8 +12,8 @@ from typing import Any
 
 from rff_stream.errors import ModelError
 from rff_stream.store.canonical_json import MAX_JSON, dump, parse, parse_loosely
-from rff_stream.store.entries import Batch, Entry, State, check_format, is_root, sha256
 from rff_stream.store.files import Files, damage
+from rff_stream.store.log_entries import Batch, Entry, State, check_format, is_root, sha256
 
 __all__ = ["SNAPSHOT_EVERY", "Log", "Replaced", "now"]
 
@@ -131,7 +131,7 @@ class Log:
         previous = None
         for number in range(self.last + 1):
             data = self._read(number)
-            found.append(self._parsed(number, data, previous))
+            found.append(self._parse(number, data, previous))
             previous = sha256(data)
         if previous != self.head:
             name = entry_name(self.last)
@@ -252,7 +252,7 @@ class Log:
             return
 
     def _take(self, number: int, data: bytes) -> None:
-        entry = self._parsed(number, data, self.head or None)
+        entry = self._parse(number, data, self.head or None)
         commit = sha256(data)
         self.state.apply(entry, commit, f"{self.files.place}/{entry_name(number)}")
         self._recent[number] = entry, commit
@@ -260,7 +260,7 @@ class Log:
             self._recent.pop(number - KEPT, None)
         self.last, self.head = number, commit
 
-    def _parsed(self, number: int, data: bytes, previous: str | None) -> Entry:
+    def _parse(self, number: int, data: bytes, previous: str | None) -> Entry:
         name = entry_name(number)
         entry = Entry.from_bytes(data, self.files.place, name)
         if entry.number != number or (entry.op == "create") != (number == 0):

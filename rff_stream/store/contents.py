@@ -16,8 +16,8 @@ from rff_stream.store.array_codec import decode
 from rff_stream.store.canonical_json import parse
 from rff_stream.store.commit_log import Log
 from rff_stream.store.criteria import ChosenGroups, Weights, group_chooser, weigher
-from rff_stream.store.entries import Batch, Manifest
 from rff_stream.store.files import Files, damage
+from rff_stream.store.log_entries import Batch, Manifest
 from rff_stream.store.manifest import read_vouched
 from rff_stream.store.moments_codec import Label, decode_moments, decode_row, label_key
 from rff_stream.store.packed_codec import decode_packed, is_packed

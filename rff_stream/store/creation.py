@@ -18,10 +18,10 @@ from rff_stream.store.atomic import Kind, exists, replacing
 from rff_stream.store.batch_ids import Outdated
 from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain, parse_loosely
 from rff_stream.store.commit_log import Log, Replaced
-from rff_stream.store.entries import FORMAT, Entry, Manifest, State, is_root, sha256
 from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
+from rff_stream.store.log_entries import FORMAT, Entry, Manifest, State, is_root, sha256
 from rff_stream.store.manifest import write_vouched
 from rff_stream.store.moments_codec import (
     check_moments,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rff_stream.errors import ModelError
 from rff_stream.planning import available_memory
-from rff_stream.store.entries import Manifest, sha256
 from rff_stream.store.files import Files, damage
+from rff_stream.store.log_entries import Manifest, sha256
 from rff_stream.store.posix import memory_limit
 
 MAX_BYTES = 64 * 2**30

@@ -19,10 +19,10 @@ from rff_stream.store.cached_answers import (
 from rff_stream.store.commit_log import Log
 from rff_stream.store.contents import read_batches, read_root, read_whole, sum_by_group
 from rff_stream.store.creation import FIT, NewBatch, NewStore, write_store
-from rff_stream.store.entries import Batch, ever
 from rff_stream.store.files import Files
 from rff_stream.store.home import Home
 from rff_stream.store.location import open_files
+from rff_stream.store.log_entries import Batch, ever
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["StoredModel", "load_model", "save_answer", "save_model"]

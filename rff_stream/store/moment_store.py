@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from rff_stream._array import Array
-from rff_stream.describe import store_card
+from rff_stream.cards import store_card
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.audit import Verified, collect_garbage, verify_store
@@ -34,9 +34,9 @@ from rff_stream.store.contents import (
 )
 from rff_stream.store.creation import NewBatch, NewStore, commit_batch, content_of, write_store
 from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_chooser
-from rff_stream.store.entries import Batch, Entry, State, ever
 from rff_stream.store.files import Files
 from rff_stream.store.location import open_files
+from rff_stream.store.log_entries import Batch, Entry, State, ever
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["MomentStore"]

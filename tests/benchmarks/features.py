@@ -146,7 +146,7 @@ def structured_projection(turns: int) -> Table:
 def project(features: Any, x: np.ndarray) -> None:
     """The products of 128 rows that the dense map makes."""
     angles = np.empty((144, 288), np.float32)
-    inputs = features._scaled(x[:128])
+    inputs = features._scale_rows(x[:128])
     for block in features._projections:
         np.matmul(inputs, block.T, out=angles)
 
@@ -172,7 +172,7 @@ def binning_rows(n: int, sizes: tuple[int, ...]) -> Table:
 def _binning_rows(n: int, r: int) -> list[str]:
     from rff_stream.features import RandomBinningFeatures
     from rff_stream.kernels import Laplacian
-    from rff_stream.moments import entries as entrysums
+    from rff_stream.moments import counted_entries as entrysums
 
     features = RandomBinningFeatures.sample(Laplacian(4.0), 8, r, rng=0)
     own = dict(entrysums.WIDTH_THAT_PAYS)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.lengthsearch import Advance, Clock, End, Progress, Rows, Search, Size, Trial
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
+from rff_stream.length_scales.search import Advance, Clock, End, Progress, Rows, Search, Size, Trial
 from rff_stream.pilot import Pilot
 
 __all__ = ["ITERATIONS", "MOST_ROWS", "fit_length_scales"]
@@ -140,7 +140,12 @@ def fit_length_scales(
         raise ValueError(f"max_seconds={max_seconds} but a limit is > 0. Give e.g. 60.")
     rows, varies = _rows(X, y, weights, max_rows, generator)
     search = Search(
-        rows, int(generator.integers(2**63)), ard, clock, progress or _silent, advance or _uncounted
+        rows,
+        int(generator.integers(2**63)),
+        ard,
+        clock,
+        progress or _silent,
+        advance or _without_bar,
     )
     end = search.run(named, Size(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
@@ -208,5 +213,5 @@ def _silent(line: str) -> None:
     """No progress."""
 
 
-def _uncounted(steps: int) -> None:
+def _without_bar(steps: int) -> None:
     """No bar."""

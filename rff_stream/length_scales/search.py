@@ -12,10 +12,10 @@ from scipy import optimize
 from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.mapevidence import MapEvidence
-from rff_stream.answers.relevance import relevant_inputs
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
+from rff_stream.length_scales.map_evidence import MapEvidence
+from rff_stream.length_scales.relevance import relevant_inputs
 
 __all__ = ["End", "Progress", "Rows", "Size", "search_seconds"]
 
@@ -183,17 +183,17 @@ class Search:
     def run(self, kernels: tuple[Kernel, ...], size: Size) -> End:
         """The best kernel at full size, after rounds that leave fewer kernels each."""
         ends = [
-            self._screened(kernel, size, share)
+            self._screen_starts(kernel, size, share)
             for kernel, share in zip(kernels, _shares(0.0, 0.2, len(kernels)), strict=True)
         ]
         if self.ard:
-            ends = [self._narrowed(end, size) for end in ends]
+            ends = [self._narrow_inputs(end, size) for end in ends]
         if self.ard or len(ends) > 1:
             ends = self._round(ends, _at_most(MIDDLE, size), 0.2, 0.5)
         ends = sorted(ends, key=lambda end: -end.score)[:FINALISTS]
         return max(self._round(ends, size, 0.5, 1.0), key=lambda end: end.score)
 
-    def _screened(self, kernel: Kernel, size: Size, share: float) -> End:
+    def _screen_starts(self, kernel: Kernel, size: Size, share: float) -> End:
         """The better of a few starts with one ℓ, on few rows."""
         target = self._target(kernel, _at_most(SCREEN, size))
         starts = np.log(self.rows.median * np.array(STARTS))[:, None]
@@ -204,7 +204,7 @@ class Search:
         ]
         return max(ends, key=lambda end: end.score)
 
-    def _narrowed(self, end: End, size: Size) -> End:
+    def _narrow_inputs(self, end: End, size: Size) -> End:
         """The end, or a better one from the inputs that matter: found without any kernel.
 
         Among many inputs one ℓ for all sees noise, and a climb from there goes nowhere.
@@ -333,12 +333,12 @@ class _Best:
             raise _OutOfTimeError
         place = parameters.tobytes()
         if place not in self._found:
-            self._found[place] = self._looked(parameters)
+            self._found[place] = self._evaluate(parameters)
             self.advance(1)
         value, slope = self._found[place]
         return value, slope.copy()
 
-    def _looked(self, parameters: Float64) -> tuple[float, Float64]:
+    def _evaluate(self, parameters: Float64) -> tuple[float, Float64]:
         value, to_scale, to_alpha = self.target(parameters[:-1], float(parameters[-1]))
         if value > self.value:
             self.value, self.parameters = value, parameters.copy()

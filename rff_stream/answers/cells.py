@@ -32,8 +32,8 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.answers.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
 from rff_stream.answers.posterior import conformal_quantile
+from rff_stream.features.cells import LocalFeatures, encoded
 from rff_stream.features.landmarks import prior_variance
-from rff_stream.features.local import LocalFeatures, encoded
 from rff_stream.moments.cells import CellMoments
 
 __all__ = [
@@ -359,7 +359,7 @@ class LocalPosterior:
             mean, missing, spread, rest = self._parts(tree, cells, x, w)
             rest = np.maximum(1 - spread * w, rest)  # 1 − h
             mean = y - (y - mean) / rest
-            trees.append(self._scaled(tree, cells, mean, missing, spread / rest))
+            trees.append(self._scale_tree(tree, cells, mean, missing, spread / rest))
         return trees
 
     def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
@@ -368,11 +368,11 @@ class LocalPosterior:
     def _of_trees(self, x: Array) -> list[TreeMoments]:
         """Those of every tree."""
         return [
-            self._scaled(tree, cells, *self._parts(tree, cells, x)[:3])
+            self._scale_tree(tree, cells, *self._parts(tree, cells, x)[:3])
             for tree, cells in enumerate(self._route(x))
         ]
 
-    def _scaled(
+    def _scale_tree(
         self, tree: int, cells: Array, mean: Float64, missing: Float64, spread: Float64
     ) -> TreeMoments:
         """Mean and variance of one tree, and s_c² of each row's cell; 1 for cells without rows."""
@@ -529,11 +529,13 @@ def cross_validate_cells(
             total = total + fold
         spectrum = local_spectrum(features, total, fit_intercept=fit_intercept)
         for tree in range(features.n_trees):
-            losses[k, tree] = _held_out(spectrum, tree, held, alphas)
+            losses[k, tree] = _held_out_errors(spectrum, tree, held, alphas)
     return losses
 
 
-def _held_out(spectrum: LocalSpectrum, tree: int, held: CellMoments, alphas: Float64) -> Float64:
+def _held_out_errors(
+    spectrum: LocalSpectrum, tree: int, held: CellMoments, alphas: Float64
+) -> Float64:
     """Σ w (y − f)² (A, T) of the rows of ``held`` from its moments alone: vᵀM_c v."""
     own, row, r = spectrum.trees[tree], held.row, held.row.n_features
     t = row.n_targets

@@ -263,7 +263,7 @@ class LocalFeatures:
 
     def route(self, X: Array) -> Array:
         """Cell (J, n) of each row X (n, d) in each tree, from 0 to B − 1."""
-        return self.partition.route(encoded(self.encoding, self._checked(X)))
+        return self.partition.route(encoded(self.encoding, self._check_rows(X)))
 
     def landmark_rows(self, tree: int, cell: int) -> Float64:
         """U_c (R, d), in units of the inputs."""
@@ -400,7 +400,7 @@ class LocalFeatures:
         size = f"{self.n_inputs} inputs, {trees} with {self.n_components} columns each"
         return f"<LocalFeatures of {name}: {size}, {self.dtype}>"
 
-    def _checked(self, X: Array) -> Array:
+    def _check_rows(self, X: Array) -> Array:
         X = np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_inputs:
             shape = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"

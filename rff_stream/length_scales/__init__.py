@@ -1,0 +1,1 @@
+"""Length-scales that are found: by the evidence of a map, of windows, of each input."""
