@@ -103,7 +103,7 @@ def count_in_store(
     model = estimator_in(store.header, store.arrays)
     if memory is not None:
         model.set_params(memory=memory)
-    return model._added(store, later), store
+    return model._add_to_store(store, later), store
 
 
 def keep_answer_in_store(
