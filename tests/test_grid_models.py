@@ -318,3 +318,16 @@ def test_the_plan_is_that_of_a_grid(xyw: Rows) -> None:
     plan = model.plan_
     assert plan.cost.modes == (16, 14) and "33 × 29 frequencies" in str(plan)
     assert plan.state_bytes >= model.moments_.sums.nbytes
+
+
+def test_a_grid_that_is_too_coarse_for_the_data_says_so() -> None:
+    """Structure that 8 modes cannot hold is swallowed by the signal; 16 hold it, in silence."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 4, (2000, 2))
+    waves, phases = rng.normal(size=(200, 2)) / 0.3, rng.uniform(0, 2 * np.pi, 200)
+    y = np.cos(x @ waves.T + phases).mean(axis=1) * 20 + 0.1 * rng.normal(size=len(x))
+    quiet = {"random_state": 0, "progress": False, "length_scale": 0.3}
+    fine = rs.GaussianProcessRegressor(features=rs.Grid(modes=(16, 16)), **quiet).fit(x, y)
+    assert fine.noise_variance_ == pytest.approx(0.01, rel=0.2)
+    with pytest.warns(rs.NumericalWarning, match=r"modes=\(3, 3\).*Grid\(modes=\(6, 6\)\)"):
+        rs.GaussianProcessRegressor(features=rs.Grid(modes=(3, 3)), **quiet).fit(x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ from rff_stream.answers.grid_variance import (
     posterior_covariance,
 )
 from rff_stream.costs import GridCost
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.families.maps import check_inputs, number_or_array
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
@@ -319,6 +320,7 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
             [choose_grid_kernel(p, [kernel], scales="given", trend=trend).alpha for p in parts]
         )
     posterior = solve_grid(GridSystem(moments, kernel, trend), penalty)
+    _warn_of_modes(posterior, moments.features.modes)
     df, logs, errors = np.empty((3, n_targets))
     for alpha in np.unique(posterior.alpha).tolist():
         at = np.flatnonzero(posterior.alpha == alpha)
@@ -329,6 +331,25 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
             there = grid_evidence(system, alpha, probes=PROBES)
         df[at], logs[at], errors[at] = there.df, there.log_evidence, there.error
     return posterior, kernel, trend, df, logs, float(errors.max()), moments
+
+
+def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
+    """Say that the grid leaves out more of the kernel than the data have noise.
+
+    What is left out is the same error at neighbouring rows, and a fit that takes it for signal
+    swings in gaps.
+    """
+    share = posterior.unresolved * posterior.signal_variance / posterior.noise_variance
+    worst = float(np.max(share))
+    if worst > 1:
+        warnings.warn(
+            f"Frequencies beyond modes={modes} hold {posterior.unresolved:.2g} of the kernel's "
+            f"variance: {worst:.2g} times that of the noise. The grid is too coarse for these "
+            "length-scales, and predictions in gaps may swing. Use more modes, as in "
+            f"features=Grid(modes={tuple(2 * m for m in modes)}), or longer length-scales.",
+            NumericalWarning,
+            stacklevel=2,
+        )
 
 
 def _restore(stored: StoredAnswer) -> Parts:
