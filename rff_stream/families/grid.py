@@ -333,6 +333,12 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
     return posterior, kernel, trend, df, logs, float(errors.max()), moments
 
 
+LEFT_OUT = 2.0
+"""Variance of the kernel beyond the grid, over that of the noise, from which a fit is warned of.
+Of 24 fits of made data with a gap, those above it left 0.8 to 1.9 times the deviation of y there;
+real images and soundings with good intervals have .04 to 1.4."""
+
+
 def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
     """Say that the grid leaves out more of the kernel than the data have noise.
 
@@ -341,7 +347,7 @@ def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
     """
     share = posterior.unresolved * posterior.signal_variance / posterior.noise_variance
     worst = float(np.max(share))
-    if worst > 1:
+    if worst > LEFT_OUT:
         warnings.warn(
             f"Frequencies beyond modes={modes} hold {posterior.unresolved:.2g} of the kernel's "
             f"variance: {worst:.2g} times that of the noise. The grid is too coarse for these "
