@@ -17,7 +17,7 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments
 
-__all__ = ["GridChoice", "GridEvidence", "Scales", "choose_grid_kernel", "grid_evidence"]
+__all__ = ["Scales", "choose_grid_kernel", "grid_evidence"]
 
 Scales = Literal["each", "one", "given"]
 

@@ -20,7 +20,11 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid_system import GridSystem
 
-__all__ = ["BLOCK", "Elimination", "conjugate_gradients", "inverse_root"]
+__all__ = [
+    "BLOCK",
+    "Elimination",
+    "conjugate_gradients",
+]
 
 BLOCK = 2000
 """Real columns of the block that is eliminated exactly: 0.1 CPU s to factor, and 32 MB."""

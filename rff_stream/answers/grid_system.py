@@ -25,7 +25,10 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
 
-__all__ = ["GridSystem", "Trend", "inner_product", "toeplitz_product", "toeplitz_spectrum"]
+__all__ = [
+    "GridSystem",
+    "Trend",
+]
 
 Trend = Literal["none", "constant", "linear"]
 

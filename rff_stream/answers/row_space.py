@@ -20,7 +20,7 @@ from rff_stream.answers.tridiagonal import Tridiagonal, tridiagonal
 from rff_stream.moments import Moments
 from rff_stream.moments.few_rows import kept_rows
 
-__all__ = ["RowSpace", "leading_of_rows", "ridge_of_rows", "row_space"]
+__all__ = ["RowSpace", "ridge_of_rows", "row_space"]
 
 
 EXACT_DIRECTION = 1e-8

@@ -14,7 +14,10 @@ from rff_stream.answers.floor import rounding_floor
 from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
 
-__all__ = ["Spectrum", "range_of", "spectrum", "with_rest"]
+__all__ = [
+    "Spectrum",
+    "spectrum",
+]
 
 FEW_ROWS = 0.6
 """n/R up to which work goes with the rank: at more, one decomposition of R×R is as cheap."""

@@ -22,20 +22,16 @@ from rff_stream.pilot import Pilot
 __all__ = [
     "FeatureChoice",
     "LengthScale",
-    "check_cells",
     "check_choices",
     "check_n_components",
     "check_sample_rows",
     "chosen_map",
     "find_kernel",
-    "known_kernel",
     "length_scale_of",
     "make_features",
     "n_columns",
     "n_entries",
-    "named_kernels",
     "scale_of_map",
-    "seconds_of_search",
     "seed_of",
 ]
 

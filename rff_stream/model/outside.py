@@ -12,7 +12,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import NumericalWarning
 from rff_stream.model.fitted import Fitted
 
-__all__ = ["Outside", "count_outside", "warn_where_outside"]
+__all__ = ["count_outside", "warn_where_outside"]
 
 MARGIN = 0.1
 """Share of an input's range by which a row may lie beyond it: the range is that of a sample."""

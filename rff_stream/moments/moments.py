@@ -25,7 +25,6 @@ from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs
 __all__ = [
     "N_PARTS",
     "AugmentedRow",
-    "MomentGroup",
     "Moments",
     "ended_readings",
     "pack",
