@@ -24,6 +24,7 @@ from zarr.storage import LocalStore
 import rff_stream as rs
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore
+from rff_stream.store.local import LocalFiles
 
 
 def rows(n: int, seed: int) -> tuple[Any, Any]:
@@ -382,3 +383,23 @@ def test_interrupts_at_random_times_count_once(tmp_path: Path, stored: bool) -> 
     for i in range(25):
         expected.partial_fit(*rows(200, i + 1), batch=str(i + 1))
     assert np.allclose(model.predict(batch[0]), expected.predict(batch[0]), rtol=1e-9, atol=1e-9)
+
+
+def test_an_interrupt_as_a_folder_is_closed_closes_each_of_them_once(tmp_path: Path) -> None:
+    """A descriptor that is closed twice may by then be that of another thread's file."""
+    model: Any = ridge(n_components=16).partial_fit(*rows(50, 0), batch="0")
+    model.save(tmp_path / "M.zarr", moments=True)
+    closed: list[int] = []
+    close = os.close
+
+    def close_and_interrupt(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+        if len(closed) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "close", close_and_interrupt)
+        with pytest.raises(KeyboardInterrupt), LocalFiles(str(tmp_path / "M.zarr"))._folder("data"):
+            pass
+    assert len(closed) == len(set(closed)) == 2

@@ -163,18 +163,16 @@ class LocalFiles:
     def _folder(self, name: str, make: bool = False) -> Iterator[int]:
         """Descriptor of a folder, reached from the root without following a link."""
         start = self.root if self._pin is None else "."
-        descriptor = os.open(start, FOLDER, dir_fd=self._pin)
-        try:
+        with contextlib.ExitStack() as opened:  # closes each once, whenever an interrupt comes
+            descriptor = os.open(start, FOLDER, dir_fd=self._pin)
+            opened.callback(os.close, descriptor)
             for part in filter(None, name.split("/")):
                 if make:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(part, dir_fd=descriptor)
-                inner = os.open(part, FOLDER | NOFOLLOW, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor = inner
+                descriptor = os.open(part, FOLDER | NOFOLLOW, dir_fd=descriptor)
+                opened.callback(os.close, descriptor)
             yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _link(self, partial: str, name: str, folder: int) -> bool:
         """Give a file its name; False where the name is taken.
