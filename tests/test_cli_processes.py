@@ -198,7 +198,8 @@ def test_a_cluster_gives_the_same_model_and_is_left_idle(
     expected = rs.load(here).predict(str(data)).compute()
     np.testing.assert_array_equal(zarr.open_array(out)[:], expected)
 
-    process = start("fit", data, *LONG, "--scheduler", scheduler)
+    long = tmp_path / "long.zarr"
+    process = start("fit", data, *LONG, "--model", long, "--scheduler", scheduler)
     until_busy(scheduler, busy=True)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)

@@ -111,7 +111,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
     own: Processes, store: Path
 ) -> None:
     source = rs.open_source(store, "y", inputs=["x"])
-    layout = lay_out(source, 1e-5)
+    layout = lay_out(source, 1e-5, fewest_rows=LEAF_ROWS)
     leaves = leaves_of(source, layout)
     assert (len(leaves), layout.leaves_a_task(threads=2)) == (LEAVES, TOGETHER)
     own.add_worker()

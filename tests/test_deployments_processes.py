@@ -176,7 +176,8 @@ def test_who_shows_no_certificate_of_this_cluster_is_refused(
     else:
         known = environment(None)
     known["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = "3s"
-    words = rff_stream("fit", data, *WORDS, "--scheduler", address)
+    model = tmp_path / "M.zarr"
+    words = rff_stream("fit", data, *WORDS, "--model", model, "--scheduler", address)
     done = subprocess.run(words, env=known, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
