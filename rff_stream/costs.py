@@ -27,7 +27,7 @@ __all__ = [
     "SeveralCosts",
     "Sizes",
     "WholeCost",
-    "row_seconds",
+    "leaf_row_seconds",
 ]
 
 Precision = Literal["float32", "float64"]
@@ -196,7 +196,9 @@ class WholeCost:
         return width * (value + STORED_SECONDS) + width**2 / SYRK_FLOPS[sizes.sums]
 
     def layout_seconds(self, sizes: Sizes) -> float:
-        return row_seconds(self.width(sizes), sizes.n_inputs, sizes.order, sizes.sums, sizes.dtype)
+        return leaf_row_seconds(
+            self.width(sizes), sizes.n_inputs, sizes.order, sizes.sums, sizes.dtype
+        )
 
     def accumulator_bytes(self, sizes: Sizes, n_groups: int, threads: int) -> int:
         """Triangles, one batch of Z or its entries, and the map's scratch."""
@@ -272,7 +274,7 @@ class CellCost:
         return self.n_trees * (width * 2 * value + products + routing)
 
     def layout_seconds(self, sizes: Sizes) -> float:
-        one = row_seconds(self.width(sizes), sizes.n_inputs, 2, sizes.sums, sizes.dtype)
+        one = leaf_row_seconds(self.width(sizes), sizes.n_inputs, 2, sizes.sums, sizes.dtype)
         return one * 2 * self.n_trees
 
     def accumulator_bytes(self, sizes: Sizes, n_groups: int, threads: int) -> int:
@@ -427,8 +429,8 @@ class SeveralCosts:
         return [line for each in self.members for line in each.lines(sizes, n_rows)]
 
 
-def row_seconds(width: int, d: int, order: int, sums: str, dtype: str) -> float:
-    """CPU seconds of one row: projection, cosines and, for order 2, its rank-1 update."""
+def leaf_row_seconds(width: int, d: int, order: int, sums: str, dtype: str) -> float:
+    """Seconds of a row that leaves are cut by: projection, cosines, for order 2 a rank-1 update."""
     features = width * (_COSINE[dtype] + 2 * d / _FLOPS[dtype])
     return features + (width**2 / _FLOPS[sums] if order == 2 else 0.0)
 

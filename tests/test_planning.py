@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rff_stream as rs
 from rff_stream import layout as layouts
-from rff_stream.costs import row_seconds
+from rff_stream.costs import leaf_row_seconds
 from rff_stream.errors import PlanError
 from rff_stream.execution import leaves_of
 from rff_stream.layout import Layout, lay_out, pilot_boxes
@@ -169,7 +169,9 @@ def test_a_task_of_several_leaves_does_seconds_of_work_and_not_minutes() -> None
     source = grid((regular(10**9, 65_536),))
     for r in (2, 64, 1024, 4096):
         plan = rs.plan(source, n_features=r, workers=8)
-        work = plan.n_rows * row_seconds(plan.width, 2, 2, plan.sums, plan.dtype) / plan.n_tasks
+        work = (
+            plan.n_rows * leaf_row_seconds(plan.width, 2, 2, plan.sums, plan.dtype) / plan.n_tasks
+        )
         assert work <= max(layouts.MOST_TASK_SECONDS, 2 * work / plan.task_leaves)
         assert plan.task_leaves > 1 or r == 4096
 
@@ -315,9 +317,9 @@ def test_time_is_that_of_a_machine_and_the_machine_is_said() -> None:
 
 def test_the_pace_of_machines_is_no_part_of_the_layout() -> None:
     """Leaves are cut by nominal figures: were they another's, so would be the bits."""
-    assert row_seconds(1025, 8, 2, "float32", "float32") == pytest.approx(8.6e-6, rel=0.01)
-    assert row_seconds(1025, 8, 2, "float64", "float32") == pytest.approx(16.6e-6, rel=0.01)
-    assert row_seconds(1025, 8, 1, "float64", "float64") == pytest.approx(15.2e-6, rel=0.01)
+    assert leaf_row_seconds(1025, 8, 2, "float32", "float32") == pytest.approx(8.6e-6, rel=0.01)
+    assert leaf_row_seconds(1025, 8, 2, "float64", "float32") == pytest.approx(16.6e-6, rel=0.01)
+    assert leaf_row_seconds(1025, 8, 1, "float64", "float64") == pytest.approx(15.2e-6, rel=0.01)
 
 
 def test_a_thousand_workers_send_little_and_fill_no_scheduler() -> None:
