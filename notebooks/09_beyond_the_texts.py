@@ -21,10 +21,10 @@ from rff_stream.answers.components import components
 from rff_stream.answers.dependence import hsic
 from rff_stream.answers.gradient import gradient, gradient_std
 from rff_stream.answers.preimage import pre_images
-from rff_stream.answers.regression_losses import Quantile
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
 from rff_stream.features import Periodic, by_columns
+from rff_stream.losses.regression import Quantile
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.row_functions import LinearPredictor
 

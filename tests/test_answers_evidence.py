@@ -18,8 +18,8 @@ from rff_stream.answers.dual import dual
 from rff_stream.answers.evidence import evidence, evidence_at, log_evidence
 from rff_stream.answers.posterior import conformal_quantile, posterior
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.spectrum import spectrum
 from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.systems.spectrum import spectrum
 
 N, R = 500, 60
 RNG = np.random.default_rng(23)

@@ -12,12 +12,12 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge as SklearnRidge
 
 import reference_answers as reference
-from rff_stream.answers.floor import rounding_floor
 from rff_stream.answers.ridge import ridge, ridge_at
-from rff_stream.answers.spectrum import spectrum
-from rff_stream.answers.system import ridge_system
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.moments import Moments
+from rff_stream.systems.floor import rounding_floor
+from rff_stream.systems.spectrum import spectrum
+from rff_stream.systems.system import ridge_system
 
 N, R = 400, 48
 RNG = np.random.default_rng(7)

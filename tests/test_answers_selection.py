@@ -24,9 +24,9 @@ from rff_stream.answers.selection import (
     ridge_path,
     sums_of_others,
 )
-from rff_stream.answers.spectrum import spectrum
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments, total
+from rff_stream.systems.spectrum import spectrum
 
 N, R = 600, 64
 RNG = np.random.default_rng(11)

@@ -20,17 +20,17 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
 from rff_stream.answers.calibration import calibrate, probabilities
-from rff_stream.answers.classification_losses import SquaredHinge, loss_for, value_and_slope
 from rff_stream.answers.classify import (
     almost_left_out,
     least_squares,
     sample_classes,
     squared_by_folds,
 )
-from rff_stream.answers.descent import Descent, Point, minimise
-from rff_stream.answers.penalised import penalise
 from rff_stream.errors import NumericalWarning
 from rff_stream.families import whole_classes
+from rff_stream.losses.classification import SquaredHinge, loss_for, value_and_slope
+from rff_stream.losses.descent import Descent, Point, minimise
+from rff_stream.losses.penalised import penalise
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.statistics import loss_penalty
@@ -150,7 +150,7 @@ def test_leave_one_out_scores_are_those_of_the_fits_without_the_row(rng):
     X, y = rings(rng, 60, 3)
     model = rs.KernelClassifier(alpha=0.3, sums="float64", **QUIET).fit(X, y)
     from rff_stream.answers.classify import _LeaveOneOut
-    from rff_stream.answers.spectrum import spectrum
+    from rff_stream.systems.spectrum import spectrum
 
     sample = sample_classes(class_moments(model), model.features_, {})
     found = _LeaveOneOut(spectrum(model.moments_), sample).scores(0.3)

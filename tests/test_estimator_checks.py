@@ -9,7 +9,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rff_stream as rs
-from rff_stream.answers.regression_losses import Huber
+from rff_stream.losses.regression import Huber
 
 ESTIMATORS = [
     rs.KernelRidge(n_components=64, alpha=1e-2, random_state=0, progress=False),

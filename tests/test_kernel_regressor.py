@@ -12,8 +12,8 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.answers.regression_losses import EpsilonInsensitive, Huber, Quantile
 from rff_stream.errors import ModelError
+from rff_stream.losses.regression import EpsilonInsensitive, Huber, Quantile
 
 QUIET: dict[str, Any] = {
     "n_components": 48, "length_scale": 0.7, "random_state": 0, "progress": False,

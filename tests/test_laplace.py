@@ -16,15 +16,15 @@ from sklearn.svm import LinearSVC
 
 import reference
 import rff_stream as rs
-from rff_stream.answers.classification_losses import Logistic, Loss, Multinomial, MultinomialPairs
 from rff_stream.answers.laplace import (
     average_log_odds,
     check_width,
     laplace_functions,
     laplace_precision,
 )
-from rff_stream.answers.penalised import PenalisedClasses, penalise
 from rff_stream.errors import PlanError
+from rff_stream.losses.classification import Logistic, Loss, Multinomial, MultinomialPairs
+from rff_stream.losses.penalised import PenalisedClasses, penalise
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.class_moments import ClassMoments, class_row
 from rff_stream.row_functions import LinearPredictor

@@ -12,9 +12,11 @@ from sklearn.linear_model import HuberRegressor, PoissonRegressor, QuantileRegre
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.answers.classification_losses import Hinge
-from rff_stream.answers.penalised import Penalised
-from rff_stream.answers.regression_losses import (
+from rff_stream.answers.ridge import ridge
+from rff_stream.errors import ModelError
+from rff_stream.losses.classification import Hinge
+from rff_stream.losses.penalised import Penalised
+from rff_stream.losses.regression import (
     EpsilonInsensitive,
     Huber,
     NegativeBinomial,
@@ -24,13 +26,11 @@ from rff_stream.answers.regression_losses import (
     StudentT,
     regression_loss,
 )
-from rff_stream.answers.ridge import ridge
-from rff_stream.answers.system import ridge_system
-from rff_stream.errors import ModelError
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.statistics.loss_penalty import choose_regression, regression_start, unit_of
+from rff_stream.systems.system import ridge_system
 
 R = 24
 FEATURES = rs.FourierFeatures.sample(rs.Gaussian(0.7), 1, R, rng=0, dtype="float64")

@@ -31,6 +31,8 @@ ROOMS = [
     {"features"},
     {"moments"},
     {"pilot"},
+    {"systems"},
+    {"losses"},
     {"answers"},
     {"length_scales"},
     {"row_functions"},

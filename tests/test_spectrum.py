@@ -7,15 +7,15 @@ import pytest
 from scipy import linalg
 
 import rff_stream as rs
-from rff_stream.answers import spectrum as room
 from rff_stream.answers.components import components
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.spectrum import Spectrum, spectrum
-from rff_stream.answers.system import ridge_system
-from rff_stream.answers.tridiagonal import Tridiagonal, tridiagonal
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import Sums, accumulate
+from rff_stream.systems import spectrum as room
+from rff_stream.systems.spectrum import Spectrum, spectrum
+from rff_stream.systems.system import ridge_system
+from rff_stream.systems.tridiagonal import Tridiagonal, tridiagonal
 
 R = 256
 EPS = np.finfo(np.float64).eps

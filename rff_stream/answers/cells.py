@@ -30,11 +30,11 @@ from scipy.special import gammaln
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
-from rff_stream.answers.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
 from rff_stream.answers.posterior import conformal_quantile
 from rff_stream.features.cells import LocalFeatures, encoded
 from rff_stream.features.landmarks import prior_variance
 from rff_stream.moments.cells import CellMoments
+from rff_stream.systems.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
 
 __all__ = [
     "LocalPosterior",

@@ -16,15 +16,15 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.choice import Selection
-from rff_stream.answers.classification_losses import Loss, SquaredHinge
 from rff_stream.answers.copies import HeldOut
-from rff_stream.answers.descent import Point
-from rff_stream.answers.penalised import Penalised
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
-from rff_stream.answers.spectrum import Spectrum, spectrum
 from rff_stream.features.base import FeatureMap
+from rff_stream.losses.classification import Loss, SquaredHinge
+from rff_stream.losses.descent import Point
+from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
+from rff_stream.systems.spectrum import Spectrum, spectrum
 
 __all__ = [
     "Linear",

@@ -13,9 +13,9 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.row_space import leading_of_rows
-from rff_stream.answers.spectrum import span_of_few_rows
-from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments
+from rff_stream.systems.spectrum import span_of_few_rows
+from rff_stream.systems.system import scatter_about
 
 __all__ = ["Components", "components"]
 

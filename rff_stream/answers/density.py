@@ -19,7 +19,6 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.system import scatter_about
 from rff_stream.answers.units import FEWEST_READINGS, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap
@@ -27,6 +26,7 @@ from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.spectral import log_integral, log_integral_squared
 from rff_stream.moments import Moments
+from rff_stream.systems.system import scatter_about
 
 __all__ = [
     "Density",

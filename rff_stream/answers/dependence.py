@@ -17,8 +17,8 @@ import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Float64
-from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments, total
+from rff_stream.systems.system import scatter_about
 
 __all__ = ["Dependence", "canonical_correlations", "hsic"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import Floor
 from rff_stream.answers.ridge import Ridge, ridge_of
-from rff_stream.answers.system import System
+from rff_stream.systems.floor import Floor
+from rff_stream.systems.system import System
 
 __all__ = ["dual"]
 

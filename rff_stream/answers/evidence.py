@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import (
+from rff_stream.answers.posterior import Posterior, posterior
+from rff_stream.answers.row_space import row_space
+from rff_stream.errors import NumericalWarning
+from rff_stream.moments import Moments
+from rff_stream.systems.floor import (
     Floor,
     alpha_of_targets,
     largest_eigenvalue,
     raised_to_floor,
     warn_at_floor,
 )
-from rff_stream.answers.posterior import Posterior, posterior
-from rff_stream.answers.row_space import row_space
-from rff_stream.answers.spectrum import FEW_ROWS, Decomposition, Spectrum, decompose
-from rff_stream.answers.system import ridge_system
-from rff_stream.answers.tridiagonal import tridiagonal
-from rff_stream.errors import NumericalWarning
-from rff_stream.moments import Moments
+from rff_stream.systems.spectrum import FEW_ROWS, Decomposition, Spectrum, decompose
+from rff_stream.systems.system import ridge_system
+from rff_stream.systems.tridiagonal import tridiagonal
 
 __all__ = ["Evidence", "evidence", "evidence_at", "log_evidence"]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
-from rff_stream.answers.floor import largest_eigenvalue
 from rff_stream.answers.gaps import FEWEST_ROWS, MOST_ROWS, GapTest, gap_test
 from rff_stream.answers.row_space import RowSpace
 from rff_stream.errors import NumericalWarning
@@ -19,6 +18,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import Pilot
+from rff_stream.systems.floor import largest_eigenvalue
 
 __all__ = ["Foresight", "safe_alpha", "safe_evidence"]
 

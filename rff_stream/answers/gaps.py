@@ -15,7 +15,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.system import mirror_lower
+from rff_stream.systems.system import mirror_lower
 
 __all__ = ["FEWEST_ROWS", "MOST_ROWS", "block_of_rows", "gap_test"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid_solve import BLOCK, TOLERANCE, Elimination, conjugate_gradients
-from rff_stream.answers.grid_system import (
+from rff_stream.features.grid import GridFeatures
+from rff_stream.moments.grid import GridMoments, import_finufft
+from rff_stream.systems.grid import (
     GridSystem,
     inner_product,
     toeplitz_product,
     toeplitz_spectrum,
 )
-from rff_stream.features.grid import GridFeatures
-from rff_stream.moments.grid import GridMoments, import_finufft
+from rff_stream.systems.grid_solve import BLOCK, TOLERANCE, Elimination, conjugate_gradients
 
 __all__ = ["GridPosterior", "evaluate", "leaf_errors", "solve_grid"]
 

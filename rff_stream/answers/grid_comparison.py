@@ -9,9 +9,9 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid_evidence import choose_grid_kernel
-from rff_stream.answers.grid_system import Trend
 from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
+from rff_stream.systems.grid import Trend
 
 __all__ = ["KernelComparison", "compare_kernels"]
 

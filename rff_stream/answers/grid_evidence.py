@@ -11,11 +11,11 @@ from scipy import linalg
 from scipy.optimize import minimize
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid_solve import BLOCK, Elimination, conjugate_gradients
-from rff_stream.answers.grid_system import GridSystem, Trend
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments
+from rff_stream.systems.grid import GridSystem, Trend
+from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients
 
 __all__ = ["Scales", "choose_grid_kernel", "grid_evidence"]
 

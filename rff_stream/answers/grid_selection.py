@@ -9,10 +9,10 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid import leaf_errors, solve_grid
-from rff_stream.answers.grid_system import GridSystem, Trend
 from rff_stream.answers.selection import sums_of_others
 from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
+from rff_stream.systems.grid import GridSystem, Trend
 
 __all__ = ["cross_validate_grid", "penalty_by_folds"]
 

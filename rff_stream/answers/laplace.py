@@ -17,9 +17,9 @@ from scipy import linalg
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from rff_stream._array import Float64
-from rff_stream.answers.penalised import Penalised
 from rff_stream.answers.posterior import Functions
 from rff_stream.errors import PlanError
+from rff_stream.losses.penalised import Penalised
 from rff_stream.moments import Moments
 
 __all__ = ["average_log_odds", "check_width", "laplace_functions", "laplace_precision"]

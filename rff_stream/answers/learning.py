@@ -10,9 +10,9 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.ridge import ridge_at
-from rff_stream.answers.spectrum import spectrum
-from rff_stream.answers.system import scatter_about
 from rff_stream.moments import Moments
+from rff_stream.systems.spectrum import spectrum
+from rff_stream.systems.system import scatter_about
 
 __all__ = ["RowCurve", "group_errors", "row_curve"]
 

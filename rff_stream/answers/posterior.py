@@ -17,8 +17,8 @@ from numpy.random import Generator
 from rff_stream._array import Array, Float64
 from rff_stream.answers.copies import group_copies
 from rff_stream.answers.neighbours import nearest
-from rff_stream.answers.spectrum import Spectrum
 from rff_stream.errors import NumericalWarning
+from rff_stream.systems.spectrum import Spectrum
 
 __all__ = ["Functions", "Posterior", "conformal_quantile", "posterior"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Float64
-from rff_stream.answers.spectrum import Spectrum
-from rff_stream.answers.system import ridge_system
 from rff_stream.moments import Moments
+from rff_stream.systems.spectrum import Spectrum
+from rff_stream.systems.system import ridge_system
 
 __all__ = ["spectrum_under_prior"]
 

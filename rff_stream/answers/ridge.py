@@ -9,16 +9,16 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import (
+from rff_stream.moments import Moments
+from rff_stream.systems.floor import (
     Floor,
     alpha_of_targets,
     raised_to_floor,
     require_rank,
     rounding_floor,
 )
-from rff_stream.answers.spectrum import Decomposition, decompose
-from rff_stream.answers.system import System, mirror_lower, ridge_system
-from rff_stream.moments import Moments
+from rff_stream.systems.spectrum import Decomposition, decompose
+from rff_stream.systems.system import System, mirror_lower, ridge_system
 
 __all__ = ["Ridge", "ridge", "ridge_at"]
 

@@ -12,13 +12,13 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import Floor, alpha_of_targets
 from rff_stream.answers.ridge import Ridge, ridge, ridge_of
-from rff_stream.answers.spectrum import Decomposition, Spectrum, range_of, with_rest
-from rff_stream.answers.system import CONSTANT, System
-from rff_stream.answers.tridiagonal import Tridiagonal, tridiagonal
 from rff_stream.moments import Moments
 from rff_stream.moments.few_rows import kept_rows
+from rff_stream.systems.floor import Floor, alpha_of_targets
+from rff_stream.systems.spectrum import Decomposition, Spectrum, range_of, with_rest
+from rff_stream.systems.system import CONSTANT, System
+from rff_stream.systems.tridiagonal import Tridiagonal, tridiagonal
 
 __all__ = ["RowSpace", "ridge_of_rows", "row_space"]
 

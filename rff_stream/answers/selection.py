@@ -10,13 +10,13 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Rule, Selection
-from rff_stream.answers.floor import Floor, largest_eigenvalue, rounding_floor
 from rff_stream.answers.ridge import Ridge, ridge_at
-from rff_stream.answers.spectrum import Spectrum, degrees_of_freedom, spectrum
-from rff_stream.answers.system import ridge_system, scatter_about
 from rff_stream.moments import Moments, total
 from rff_stream.moments.moments import Sums
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.systems.floor import Floor, largest_eigenvalue, rounding_floor
+from rff_stream.systems.spectrum import Spectrum, degrees_of_freedom, spectrum
+from rff_stream.systems.system import ridge_system, scatter_about
 
 __all__ = [
     "RidgePath",

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
-from rff_stream.answers.classification_losses import LOSSES, loss_for
 from rff_stream.answers.neighbours import worse_than_neighbours
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.base import Estimator
@@ -33,6 +32,7 @@ from rff_stream.families.maps import (
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
+from rff_stream.losses.classification import LOSSES, loss_for
 from rff_stream.model.decoding import Decoder
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.answers.posterior import conformal_quantile
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
@@ -24,6 +23,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import available_memory
+from rff_stream.systems.floor import alpha_of_targets
 from rff_stream.words import format_bytes
 
 __all__ = ["GaussianProcessRegressor"]

@@ -14,15 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.descent import Descent
 from rff_stream.answers.early_stopping import State
-from rff_stream.answers.penalised import Penalised
-from rff_stream.answers.regression_losses import (
-    EpsilonInsensitive,
-    RegressionLoss,
-    regression_loss,
-)
-from rff_stream.answers.system import ridge_system
 from rff_stream.errors import ModelError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -32,6 +24,13 @@ from rff_stream.families import check_whole_space
 from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.families.whole import LinearAnswer
 from rff_stream.kernels import Kernel
+from rff_stream.losses.descent import Descent
+from rff_stream.losses.penalised import Penalised
+from rff_stream.losses.regression import (
+    EpsilonInsensitive,
+    RegressionLoss,
+    regression_loss,
+)
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import Pass
@@ -43,6 +42,7 @@ from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.statistics.loss_penalty import choose_regression, regression_start, unit_of
+from rff_stream.systems.system import ridge_system
 
 __all__ = ["KernelRegressor"]
 

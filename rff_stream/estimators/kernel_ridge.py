@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import alpha_of_targets
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe
@@ -21,6 +20,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import Pass
 from rff_stream.moments.accumulate import Sums
 from rff_stream.statistics.normal import NormalStatistic, NormalSums
+from rff_stream.systems.floor import alpha_of_targets
 
 __all__ = ["KernelRidge"]
 

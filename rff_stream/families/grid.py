@@ -19,7 +19,6 @@ from rff_stream.answers.grid_evidence import (
     grid_evidence,
 )
 from rff_stream.answers.grid_selection import penalty_by_folds
-from rff_stream.answers.grid_system import GridSystem
 from rff_stream.answers.grid_variance import (
     Deviations,
     GridDraws,
@@ -46,6 +45,7 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.grid import GridStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
+from rff_stream.systems.grid import GridSystem
 
 __all__ = ["GridSpace"]
 

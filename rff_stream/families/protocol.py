@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.classification_losses import Loss
 from rff_stream.answers.early_stopping import State
 from rff_stream.execution import Reading
 from rff_stream.features import FeatureMap
+from rff_stream.losses.classification import Loss
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot

@@ -13,14 +13,11 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
 from rff_stream.answers.early_stopping import State, state_of
 from rff_stream.answers.evidence import FEW_FEATURES, evidence_at
-from rff_stream.answers.floor import Floor, alpha_of_targets, warn_at_floor
 from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
-from rff_stream.answers.refine import refine
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
-from rff_stream.answers.spectrum import FEW_ROWS, spectrum
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
@@ -53,6 +50,9 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
+from rff_stream.systems.floor import Floor, alpha_of_targets, warn_at_floor
+from rff_stream.systems.refine import refine
+from rff_stream.systems.spectrum import FEW_ROWS, spectrum
 
 __all__ = ["LinearAnswer", "WholeSpace"]
 

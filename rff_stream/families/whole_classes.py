@@ -12,7 +12,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
-from rff_stream.answers.classification_losses import Hinge, SquaredHinge
 from rff_stream.answers.classify import (
     Linear,
     Sampled,
@@ -23,15 +22,16 @@ from rff_stream.answers.classify import (
     sample_classes,
     squared_by_folds,
 )
-from rff_stream.answers.descent import Descent
 from rff_stream.answers.laplace import check_width, laplace_functions
-from rff_stream.answers.penalised import Penalised, penalise
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
 from rff_stream.features import FeatureMap
+from rff_stream.losses.classification import Hinge, SquaredHinge
+from rff_stream.losses.descent import Descent
+from rff_stream.losses.penalised import Penalised, penalise
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.system import mirror_lower
+from rff_stream.systems.system import mirror_lower
 
 __all__ = ["MapEvidence"]
 

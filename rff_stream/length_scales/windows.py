@@ -24,10 +24,10 @@ from scipy.spatial.distance import cdist
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
-from rff_stream.answers.system import mirror_lower
 from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, RadialKernel
 from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.systems.system import mirror_lower
 
 __all__ = [
     "CellSize",

@@ -13,10 +13,10 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64, digest
-from rff_stream.answers.classification_losses import RowLoss, value_and_slope
-from rff_stream.answers.descent import FIRST_STEPS, STEPS, Descent, Metric, Point, Probe, minimise
-from rff_stream.answers.penalised import Penalised, PenalisedClasses
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
+from rff_stream.losses.classification import RowLoss, value_and_slope
+from rff_stream.losses.descent import FIRST_STEPS, STEPS, Descent, Metric, Point, Probe, minimise
+from rff_stream.losses.penalised import Penalised, PenalisedClasses
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows

@@ -10,15 +10,14 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
-from rff_stream.answers.classification_losses import Loss, MultinomialPairs
 from rff_stream.answers.copies import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
-from rff_stream.answers.penalised import Penalised, PenalisedClasses, penalise
-from rff_stream.answers.regression_losses import RegressionLoss
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.system import ridge_system
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
+from rff_stream.losses.classification import Loss, MultinomialPairs
+from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
+from rff_stream.losses.regression import RegressionLoss
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
@@ -29,6 +28,7 @@ from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.class_weights import codes_of, weigh_classes
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.loss import LossStatistic, descents, follow_corners, minimisers
+from rff_stream.systems.system import ridge_system
 
 __all__ = [
     "choose_alpha",

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid_system import GridSystem
+from rff_stream.systems.grid import GridSystem
 
 __all__ = [
     "BLOCK",

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.regression_losses import NEAR, rounded, rounded_curvature, rounded_slope
+from rff_stream.losses.regression import NEAR, rounded, rounded_curvature, rounded_slope
 from rff_stream.moments.class_moments import one_hot
 
 __all__ = [

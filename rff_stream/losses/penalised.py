@@ -13,11 +13,11 @@ import numpy as np
 from scipy.linalg import lapack
 
 from rff_stream._array import Float64
-from rff_stream.answers.classification_losses import Loss, RowLoss
-from rff_stream.answers.descent import Metric, Point
-from rff_stream.answers.system import System, mirror_lower, ridge_system, scatter_about
+from rff_stream.losses.classification import Loss, RowLoss
+from rff_stream.losses.descent import Metric, Point
 from rff_stream.moments import Moments
 from rff_stream.moments.class_moments import ClassMoments
+from rff_stream.systems.system import System, mirror_lower, ridge_system, scatter_about
 
 __all__ = ["Penalised", "PenalisedClasses", "penalise"]
 

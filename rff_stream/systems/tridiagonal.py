@@ -12,8 +12,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.spectrum import Decomposition, Spectrum
-from rff_stream.answers.system import System
+from rff_stream.systems.spectrum import Decomposition, Spectrum
+from rff_stream.systems.system import System
 
 __all__ = ["Tridiagonal", "tridiagonal"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.answers.spectrum import Spectrum
 from rff_stream.errors import NumericalWarning
+from rff_stream.systems.spectrum import Spectrum
 
 __all__ = ["Product", "refine"]
 

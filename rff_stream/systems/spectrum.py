@@ -10,9 +10,9 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.floor import rounding_floor
-from rff_stream.answers.system import System, mirror_lower, ridge_system
 from rff_stream.moments import Moments
+from rff_stream.systems.floor import rounding_floor
+from rff_stream.systems.system import System, mirror_lower, ridge_system
 
 __all__ = [
     "Spectrum",

@@ -1,0 +1,1 @@
+"""Losses: what a miss costs, its slope and curvature; the penalised sum, and its minimum."""

@@ -1,0 +1,1 @@
+"""Linear systems: moments made into equations, factored once, solved for every penalty."""
