@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import ndtri
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import probabilities
@@ -16,6 +17,7 @@ from rff_stream.answers.laplace import average_log_odds
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import linear_form, sweep_of
+from rff_stream.moments.row_sample import hash_places, hash_rows
 
 __all__ = [
     "AnswerPredictor",
@@ -193,10 +195,15 @@ class FunctionPredictor:
     ----------
     features : FeatureMap
     functions : Functions
+    rough : (T,) float64 or None
+        Variance of a value of its own for each row and function, by a hash of the row and a seed.
+    seed : int
     """
 
     features: FeatureMap
     functions: Functions
+    rough: Float64 | None = None
+    seed: int = 0
 
     @property
     def width(self) -> int:
@@ -210,7 +217,17 @@ class FunctionPredictor:
             rows = slice(start, start + BATCH_ROWS)
             values = self.functions(self.features(x[rows]).astype(np.float64))
             found[rows] = values.transpose(1, 2, 0).reshape(values.shape[1], -1)
+        if self.rough is not None:
+            width = np.repeat(np.sqrt(self.rough), self.width // len(self.rough))
+            found += width * self._own_values(x)
         return found
+
+    def _own_values(self, x: Array) -> Float64:
+        """Normal numbers (n, T·S): the same for the same row, whatever rows it is among."""
+        rows = np.asarray(x, np.float64) + 0.0  # one zero
+        keys = hash_rows(np.full(len(rows), self.seed), rows)[:, None]
+        drawn = hash_places(keys + hash_places(np.arange(self.width)))
+        return np.asarray(ndtri((drawn >> np.uint64(11)) * 2.0**-53 + 2.0**-54))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

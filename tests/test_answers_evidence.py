@@ -289,6 +289,8 @@ def test_conformal_quantile_is_the_finite_sample_rank():
     assert np.array_equal(conformal_quantile(residuals, 0.95), [19, 19])
     assert np.array_equal(conformal_quantile(residuals, 0.9), [18, 18])
     assert np.isinf(conformal_quantile(residuals[:10], 0.95)).all()
+    assert np.array_equal(conformal_quantile(residuals, 0.9, chosen=1), [19, 19])
+    assert np.array_equal(conformal_quantile(residuals, 0.95, chosen=1), [19, 19])  # the largest
     with pytest.raises(ValueError, match="coverage="):
         conformal_quantile(residuals, 1.0)
     with pytest.raises(ValueError, match="NaN"):

@@ -79,6 +79,23 @@ def test_draws_have_it(rows: Any) -> None:
     assert error.max() < 5 * np.sqrt(2 / 20_000)
 
 
+def test_draws_have_what_the_columns_cannot_follow() -> None:
+    """As wide as the stated deviation, and the same functions wherever they are asked."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (1000, 1))
+    y = np.sin(x[:, 0]) + 0.3 * np.sin(40 * x[:, 0]) + 0.1 * rng.normal(size=1000)
+    model = rs.GaussianProcessRegressor(
+        length_scale=2.0, n_components=32, random_state=0, progress=False
+    ).fit(x, y)
+    assert model.misfit_variance_ > 0.02
+    new = rng.uniform(-2, 2, (30, 1))
+    mean, std = model.predict(new, return_std=True)
+    drawn = model.sample_y(new, 5000)
+    np.testing.assert_allclose(drawn.std(axis=1), std, rtol=5 / np.sqrt(2 * 5000))
+    assert (np.abs(drawn.mean(axis=1) - mean) < 5 * std / np.sqrt(5000)).all()
+    np.testing.assert_allclose(model.sample_y(new[::-2], 5000), drawn[::-2], atol=1e-12)
+
+
 def test_several_targets_stand_last_as_in_scikit_learn(rows: Any) -> None:
     X, y, new = rows
     both = process().fit(X, np.column_stack([y, 2 * y]))

@@ -26,7 +26,8 @@ BLOCK_ROWS = 1024
 """Rows rotated at a time."""
 
 NEAREST, FEWEST_NEIGHBOURS, SURE = 3, 100, 2.0
-"""Neighbours whose residuals are compared, rows from which, and standard errors above 0."""
+"""Neighbours whose residuals are compared, rows from which, and standard errors above 0 where
+these are larger than the variance that the misfit is added to."""
 
 STARVED = 0.8
 """Share of R above which the map has too few features for the variance."""
@@ -149,7 +150,9 @@ class Posterior:
         Where the model holds, residuals r of rows under the fit without each of them have
         E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 − hⱼ)), with c the form of :meth:`variance` for two rows. What
         three nearest neighbours have in common beyond it is no noise: the mean excess, where it
-        is above 2 standard errors, and at most σₙ².
+        is above 0, and a standard error more, so that bands hold; at most σₙ². Where the standard
+        error is above the mean variance of f, as for many rows of which few are sampled, only
+        an excess of 2 standard errors counts: sampling would make wide bands otherwise.
 
         Parameters
         ----------
@@ -174,12 +177,14 @@ class Posterior:
             inverse = 1 / (self.eigenvalues + self.alpha[k])
             left = np.maximum(1 - w * (rotated**2 @ inverse + 1 / self.weight), 1e-6)
             r, excess = residual[:, k] / left, np.zeros(len(x))
+            variance = float(self.noise_variance[k]) * float(np.mean((1 - left) / w))
             for j in near.T:
                 common = (rotated * rotated[j]) @ inverse + 1 / self.weight
                 excess += r * r[j] + self.noise_variance[k] * common / (left * left[j])
             excess /= NEAREST
             mean, error = float(excess.mean()), float(excess.std() / np.sqrt(len(x)))
-            found[k] = min(mean, float(self.noise_variance[k])) if mean > SURE * error else 0.0
+            least = SURE * error if error > variance else 0.0
+            found[k] = min(mean + error, float(self.noise_variance[k])) if mean > least else 0.0
         return found
 
     def leave_one_out(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
@@ -241,7 +246,7 @@ def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Po
     )
 
 
-def conformal_quantile(residuals: Array, coverage: float = 0.95) -> Float64:
+def conformal_quantile(residuals: Array, coverage: float = 0.95, *, chosen: int = 0) -> Float64:
     """Half width q (T,) of intervals ŷ ± q that cover a new row with this probability.
 
     The ⌈(m + 1)·coverage⌉-th smallest of m |residuals|: exact for exchangeable rows that
@@ -254,6 +259,9 @@ def conformal_quantile(residuals: Array, coverage: float = 0.95) -> Float64:
         each row's standard deviation they give intervals ŷ ± q·std of varying width.
     coverage : float
         Between 0 and 1.
+    chosen : int
+        Numbers that all m rows chose together, such as a penalty: residuals under fits without
+        single rows do not show that, and each takes the next larger one, where there is one.
 
     Returns
     -------
@@ -273,6 +281,7 @@ def conformal_quantile(residuals: Array, coverage: float = 0.95) -> Float64:
     rank = int(np.ceil((len(sizes) + 1) * coverage * (1 - 1e-12)))
     if rank > len(sizes):
         return np.full(sizes.shape[1], np.inf)
+    rank = min(rank + chosen, len(sizes))
     return np.asarray(np.partition(sizes, rank - 1, axis=0)[rank - 1])
 
 

@@ -66,8 +66,8 @@ n_missing_, plan_
     -----
     The standard deviation of f has the misfit: what residuals of neighbouring rows have in common
     is no noise but what the columns cannot follow (``misfit_variance_``, from 100 sampled rows on).
-    An interval of 95 % for f held .86 to .93 with R=64 or 256 and 100 or 1,000 rows, .59 to .92
-    without; that of a new y held .95. Functions of :meth:`sample_y` are in the span of the columns.
+    With it, and its standard error, an interval of 95 % for f held .93 to .97 over 200 seeds of
+    100 or 500 rows, and .89 to .93 without; that of a new y held .95.
 
     Far from data the standard deviation of a finite map is too small (d=5, R=1024, six
     length-scales away: .345 where the exact process says .896): there
@@ -186,8 +186,9 @@ n_missing_, plan_
         row sample. It assumes nothing about noise, but exchangeable rows, a map and a penalty that
         one row hardly moves, and ``sample_rows`` > 0. It holds as n grows
         (Steinberger & Leeb 2023) and has no guarantee for few rows, unlike jackknife+ or a split
-        (Barber et al. 2021). Over 200 seeds with heavy-tailed noise of uneven size it covered
-        .951 of .95 for n=100, .947 for n=1,000, and .867 of .90 for n=30.
+        (Barber et al. 2021). All rows chose the penalty, so the next larger residual is taken:
+        over 200 seeds with heavy-tailed noise of uneven size it covered .907 of .90 for n=30,
+        .960 of .95 for n=100, and .948 for n=1,000.
         """
         half = conformal_half_width(self, coverage)
         half = half[0] if np.ndim(self.alpha_) == 0 else half
@@ -196,6 +197,8 @@ n_missing_, plan_
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Functions drawn from the posterior at the rows of X.
+
+        What the columns cannot follow (``misfit_variance_``) is a value of its own at each row.
 
         Returns
         -------
@@ -243,7 +246,7 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
             "a conformal interval needs one. Fit with sample_rows=2000."
         )
     process: Process = fitted.answer
-    return conformal_quantile(process.leave_one_out(sample), coverage)
+    return conformal_quantile(process.leave_one_out(sample), coverage, chosen=1)  # α
 
 
 @dataclass(frozen=True, slots=True, eq=False)

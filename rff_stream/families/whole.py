@@ -160,7 +160,7 @@ class ProcessAnswer:
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         functions = self.posterior.functions(n_samples, np.random.default_rng(seed))
-        return FunctionPredictor(self.linear.features, functions)
+        return FunctionPredictor(self.linear.features, functions, self.posterior.misfit, seed)
 
     def leave_one_out(self, sample: Float64) -> Float64:
         d = self.linear.features.n_inputs
