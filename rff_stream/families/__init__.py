@@ -13,7 +13,14 @@ from typing import Any
 from rff_stream.families import choice
 from rff_stream.families.choice import ChoiceSpace
 from rff_stream.families.maps import seconds_of_search
-from rff_stream.families.protocol import Draft, Family, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import (
+    Draft,
+    Family,
+    MapParameters,
+    StoredAnswer,
+    Totals,
+    family_among,
+)
 from rff_stream.families.whole import LinearAnswer, WholeSpace
 
 __all__ = [
@@ -34,7 +41,7 @@ FAMILIES: tuple[Family, ...] = (ChoiceSpace(), *choice.FAMILIES)
 
 def family_of(features: Any) -> Family:
     """The family of a map, or of the name or the request that one is to be made by."""
-    return next(family for family in FAMILIES if family.takes(features))
+    return family_among(FAMILIES, features)
 
 
 def search_before(features: Any, kernel: Any, length_scale: Any, n_rows: int) -> float:

@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -164,10 +164,8 @@ class CellSpace:
     ``features="local"``, :class:`~rff_stream.Cells` that say how many, or a map that is drawn.
     """
 
-    def takes(self, features: Any) -> bool:
-        return isinstance(features, Cells | LocalFeatures) or (
-            isinstance(features, str) and features == "local"
-        )
+    name: ClassVar[str | None] = "local"
+    kinds: ClassVar[tuple[type, ...]] = (Cells, LocalFeatures)
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         check_cells(asked.features, asked.kernel, asked.length_scale, n_inputs)

@@ -19,7 +19,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from rff_stream.families.protocol import (
     Process,
     StoredAnswer,
     Totals,
+    family_among,
 )
 from rff_stream.families.whole import WholeSpace
 from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
@@ -196,8 +197,8 @@ class ChoiceAnswer:
 class ChoiceSpace:
     """:class:`~rff_stream.Candidates`: features="auto" of regressors, and maps that were drawn."""
 
-    def takes(self, features: Any) -> bool:
-        return isinstance(features, Candidates | CandidateFeatures)
+    name: ClassVar[str | None] = None
+    kinds: ClassVar[tuple[type, ...]] = (Candidates, CandidateFeatures)
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         if isinstance(asked.penalty, str) and asked.penalty != "evidence":
@@ -305,7 +306,7 @@ class ChoiceSpace:
                 none = np.empty((0, whole.row.n_targets))
                 residuals.append(found.leave_one_out(sample) if several else none)
             processes[i], said[i] = found, heard
-        names = tuple(_name_of(each) for each in maps)
+        names = tuple(_family_of(each).name or "" for each in maps)
         choice = choose_models(names, residuals, sample[:, -1] if several else np.empty(0))
         answer = _answer(choice, maps, processes)
         for i in answer.processes:
@@ -350,7 +351,7 @@ class ChoiceSpace:
 
 def _family_of(features: Any) -> Family:
     """The family of a candidate."""
-    return next(family for family in FAMILIES if family.takes(features))
+    return family_among(FAMILIES, features)
 
 
 def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...]:
@@ -408,13 +409,6 @@ def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]
         kept.append(min(far, key=lambda i: float(choice.errors[i].sum())))
     own = {i: processes[i] for i in sorted(kept)}
     return ChoiceAnswer(choice, maps, own, np.ones(choice.weights.shape[1]))
-
-
-def _name_of(features: Any) -> str:
-    """What a candidate is called."""
-    if isinstance(features, LocalFeatures):
-        return "local"
-    return "grid" if isinstance(features, GridFeatures) else "whole"
 
 
 def _scale_of(features: Any) -> Any:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -194,10 +194,8 @@ class GridSpace:
     are periodic, or a grid that is made.
     """
 
-    def takes(self, features: Any) -> bool:
-        return isinstance(features, Grid | GridFeatures) or (
-            isinstance(features, str) and features == "grid"
-        )
+    name: ClassVar[str | None] = "grid"
+    kinds: ClassVar[tuple[type, ...]] = (Grid, GridFeatures)
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         import_finufft()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import State
@@ -325,9 +325,10 @@ class Family(Protocol):
     A new family is a file here and a line in :data:`rff_stream.families.FAMILIES`.
     """
 
-    def takes(self, features: Any) -> bool:
-        """Whether these ``features=`` (a name, a request or a map) are of this family."""
-        ...
+    name: ClassVar[str | None]
+    """Of ``features=``; None where no name stands for it."""
+    kinds: ClassVar[tuple[type, ...]]
+    """Maps, and requests for one, that are of this family."""
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
@@ -401,3 +402,12 @@ class Family(Protocol):
     def classes(self) -> ClassFamily:
         """The same for classifiers; refuses a family that has none."""
         ...
+
+
+def family_among(families: Sequence[Family], features: Any) -> Family:
+    """The family of a map, a request or a name; the last takes what no other does."""
+    named = features if isinstance(features, str) else None
+    for family in families[:-1]:
+        if isinstance(features, family.kinds) or (named is not None and named == family.name):
+            return family
+    return families[-1]

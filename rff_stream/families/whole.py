@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -208,8 +208,8 @@ class ProcessAnswer:
 class WholeSpace:
     """Any :class:`~rff_stream.features.base.FeatureMap` with its :class:`~rff_stream.Moments`."""
 
-    def takes(self, features: Any) -> bool:
-        return True
+    name: ClassVar[str | None] = "whole"
+    kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         check_choices(asked.kernel, asked.length_scale, asked.features, n_inputs)
