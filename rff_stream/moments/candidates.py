@@ -9,15 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from rff_stream.errors import ModelError
-from rff_stream.moments.moments import AugmentedRow
+from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["CandidateMoments", "candidate_row", "rows_of_candidates"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CandidateMoments:
+class CandidateMoments(ProductMoments):
     """The sums of each map over the same rows: an abelian group under ``+``.
 
     Parameters
@@ -28,31 +27,24 @@ class CandidateMoments:
         None: a row was met that this map does not reach. None plus anything is None.
     """
 
+    kind = "Sums of candidates"
+
     row: AugmentedRow
     members: tuple[Any, ...]
 
-    def __add__(self, other: Self) -> Self:
-        return self.plus(other)
-
     def plus(self, other: Self, out: Any = None) -> Self:
         """The sum; ``out`` is not needed."""
-        if not isinstance(other, CandidateMoments):
-            raise TypeError(f"Sums of candidates cannot be added to {type(other).__name__}.")
-        if self.row.fingerprint != other.row.fingerprint:
-            raise ModelError(
-                f"Sums of candidates that differ in {self.row.difference(other.row)} cannot be "
-                "added. Collect both with the same maps, origins, names and units."
-            )
+        self._require_same(other)
         return replace(self, members=_each(operator.add, self, other))
 
     def __neg__(self) -> Self:
         return replace(self, members=tuple(None if a is None else -a for a in self.members))
 
     def __sub__(self, other: Self) -> Self:
+        self._require_same(other)
         return replace(self, members=_each(operator.sub, self, other))
 
-    def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0; n stays."""
+    def _scaled(self, factor: float) -> Self:
         scaled = (None if a is None else a.scale(factor) for a in self.members)
         return replace(self, members=tuple(scaled))
 
@@ -65,11 +57,6 @@ class CandidateMoments:
     def n(self) -> int:
         """Rows, exactly."""
         return int(self.known.n)
-
-    @property
-    def order(self) -> int:
-        """2: products of columns are summed."""
-        return 2
 
     @property
     def weight(self) -> float:
@@ -87,7 +74,7 @@ class CandidateMoments:
         return float(self.known.log_weight)
 
     @property
-    def sample(self) -> RowSample:
+    def sample(self) -> RowSample:  # type: ignore[override]
         """A mergeable uniform sample of rows."""
         sample: RowSample = self.known.sample
         return sample
@@ -95,16 +82,6 @@ class CandidateMoments:
     @property
     def sums(self) -> None:
         """None: each map has its own."""
-        return None
-
-    @property
-    def parts(self) -> None:
-        """None: what moments of order 1 keep."""
-        return None
-
-    @property
-    def runs(self) -> None:
-        """None: what moments of order 1 keep."""
         return None
 
     def __sizeof__(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.rectangular import places, triangle_size
-from rff_stream.moments.moments import AugmentedRow, MomentGroup
+from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["CellMoments"]
@@ -26,7 +26,7 @@ ADDED_CELLS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellMoments(MomentGroup):
+class CellMoments(ProductMoments):
     """Σ w a aᵀ of each cell that has met a row, with counts.
 
     An abelian group under ``+``: exact in ``n`` and ``counts``, to rounding in the sums. What
@@ -68,21 +68,6 @@ class CellMoments(MomentGroup):
         sums = np.empty((0, triangle_size(row.width)))
         sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
         return cls(row, n_trees, n_cells, none, none, powers, sums, sample)
-
-    @property
-    def order(self) -> int:
-        """2: products of columns are summed."""
-        return 2
-
-    @property
-    def parts(self) -> None:
-        """None: what moments of order 1 keep."""
-        return None
-
-    @property
-    def runs(self) -> None:
-        """None: what moments of order 1 keep."""
-        return None
 
     @property
     def n(self) -> int:
@@ -129,7 +114,7 @@ class CellMoments(MomentGroup):
 
     def __sub__(self, other: Self) -> Self:
         """Without the rows of ``other``; cells that have none left are dropped, and exactly 0."""
-        difference = MomentGroup.__sub__(self, other)
+        difference = ProductMoments.__sub__(self, other)
         kept = difference.counts != 0
         return replace(
             difference,
@@ -142,7 +127,12 @@ class CellMoments(MomentGroup):
     def _scaled(self, factor: float) -> Self:
         squared, logarithm = self.powers.T
         powers = [squared * factor**2, logarithm + self.counts * np.log(factor)]
-        return replace(self, powers=np.column_stack(powers), sums=self.sums * factor)
+        return replace(
+            self,
+            powers=np.column_stack(powers),
+            sums=self.sums * factor,
+            sample=self.sample.scale(factor),
+        )
 
     def leading(self, n_components: int) -> Self:
         """Moments of the first R' columns of each cell: no second read."""

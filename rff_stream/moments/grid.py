@@ -22,7 +22,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
-from rff_stream.moments.moments import AugmentedRow, MomentGroup
+from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample, hash_rows
 
 __all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft", "sums_size"]
@@ -69,7 +69,7 @@ def grid_row(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridMoments(MomentGroup):
+class GridMoments(ProductMoments):
     """Sums over rows on a grid of frequencies, as one vector: an abelian group under ``+``.
 
     Parameters
@@ -131,22 +131,8 @@ class GridMoments(MomentGroup):
             sums=self.sums * factor,
             squared_weight=self.squared_weight * factor**2,
             log_weight=self.log_weight + self.n * float(np.log(factor)),
+            sample=self.sample.scale(factor),
         )
-
-    @property
-    def order(self) -> int:
-        """2: products of columns are summed."""
-        return 2
-
-    @property
-    def parts(self) -> None:
-        """None: only moments of order 1 have sub-sums."""
-        return None
-
-    @property
-    def runs(self) -> None:
-        """None: only moments of order 1 have sub-sums."""
-        return None
 
     def leading(self, modes: Sequence[int]) -> Self:
         """Moments on the grid of fewer modes with the same period: no second read."""

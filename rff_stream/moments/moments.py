@@ -181,7 +181,7 @@ class MomentGroup(ABC):
 
     @abstractmethod
     def _scaled(self, factor: float) -> Self:
-        """:meth:`scale` without its check and the sample."""
+        """:meth:`scale` without its check."""
 
     def __add__(self, other: Self) -> Self:
         return self.plus(other)
@@ -194,8 +194,7 @@ class MomentGroup(ABC):
         """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
-        scaled: Any = self._scaled(factor)
-        return replace(scaled, sample=self.sample.scale(factor))  # type: ignore[no-any-return]
+        return self._scaled(factor)
 
     def _require_same(self, other: Self) -> None:
         if type(self).kind != getattr(type(other), "kind", None):
@@ -205,6 +204,16 @@ class MomentGroup(ABC):
                 f"{self.kind} that differ in {self.row.difference(other.row)} cannot be added. "
                 "Collect both with the same feature map, origins, names and units."
             )
+
+
+class ProductMoments(MomentGroup):
+    """Sums of products of columns and of nothing less: they keep no runs of neighbouring rows."""
+
+    __slots__ = ()
+
+    order: ClassVar[int] = 2
+    parts: ClassVar[None] = None
+    runs: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,6 +322,7 @@ class Moments(MomentGroup):
             squared_weight=self.squared_weight * factor**2,
             log_weight=self.log_weight + self.n * float(np.log(factor)),
             parts=None if self.parts is None else self.parts * factor,
+            sample=self.sample.scale(factor),
         )
 
     def leading(self, n_components: int) -> Self:
