@@ -157,7 +157,7 @@ def test_what_moments_do_not_answer_is_refused(tmp_path, choices):
     grown(cube, 20, 25)
     with pytest.raises(ModelError, match="looks at every row again"):
         model.update(cube)
-    with pytest.raises(ValueError, match="rows of a classifier carry their class"):
+    with pytest.raises(ValueError, match="rows of a classifier have a class"):
         fitted(cube).update(cube, by="kind")
 
 

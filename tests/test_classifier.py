@@ -255,7 +255,7 @@ def test_class_moments_add_whatever_labels_they_saw(rng):
 
 def test_one_class_is_named(rng):
     X, _ = rings(rng, 50, 2)
-    with pytest.raises(ValueError, match=r"1 class .'spam'.*tells two or more apart"):
+    with pytest.raises(ValueError, match=r"1 class .'spam'.*needs at least two"):
         rs.KernelClassifier(**QUIET).fit(X, ["spam"] * 50)
 
 

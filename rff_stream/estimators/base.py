@@ -54,13 +54,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     plan_: Plan
 
     tells_outside: ClassVar[bool] = False
-    """Whether predictions of rows outside of what the fit has seen are told."""
+    """Whether a prediction warns of rows outside the range that the fit has seen."""
 
     _fitted: Fitted | None = None
 
     @abstractmethod
     def _recipe(self) -> Recipe:
-        """How this estimator reads and answers, with its parameters of now."""
+        """How this estimator reads and answers, with its present parameters."""
 
     def update(
         self,
@@ -72,7 +72,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         by: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Count the rows that came since, exactly once, and answer from all.
+        """Count the rows that are new since the last fit or update, exactly once; answer from all.
 
         Growing data (a Zarr store, or xarray opened without chunks) are read from the row on
         that was not there before. What was counted must be as it was; rows whose chunks are
@@ -142,7 +142,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def fit_moments(
         self, features: Any, moments: Moments | Mapping[Any, Moments], *, flat: bool = True
     ) -> Self:
-        """A fitted model from moments that were collected: nothing is read.
+        """Fit from moments that were collected before: no data are read.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         )
 
     def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Any:
-        """What values of rows in memory come in: NumPy by default, or pandas or polars.
+        """Choose the container of values for rows in memory: NumPy (the default), pandas or polars.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
     def _restore(self, stored: StoredModel, *, chosen: bool) -> Self:
-        """With the fit that a store keeps."""
+        """The estimator with the fit that a store keeps."""
         return self._now(restore(self._recipe(), stored, chosen=chosen))
 
     def _add_to_store(self, store: MomentStore, later: Later) -> Update:
@@ -256,7 +256,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def _attributes(fitted: Fitted, recipe: Recipe) -> dict[str, Any]:
-    """What is public of a fit, by the names of the attributes."""
+    """The public attributes of a fit, by name."""
     names: Sequence[str] = fitted.feature_names
     found: dict[str, Any] = {
         "features_": fitted.features,

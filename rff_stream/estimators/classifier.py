@@ -81,7 +81,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     loss : {"squared", "logistic", "squared_hinge", "hinge"}, default="squared"
         "squared" is least squares on one-hot classes from the moments of one read, its
         scores calibrated (Platt) on the row sample. "logistic" (multinomial for several
-        classes) is often half a point better and reads the rows once for each step; its
+        classes) is often half a percentage point better and reads the rows once for each step; its
         coefficients are those of ``sklearn.linear_model.LogisticRegression(C=1/alpha)`` on
         features times √s. "squared_hinge" is the loss of ``LinearSVC``, one against the
         others. "hinge" is the support vector machine: the decision of
@@ -90,8 +90,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     kernel, length_scale, n_components, features
         As in :class:`~rff_stream.KernelRidge`; "evidence" and "ard" look at one-hot classes.
     alpha : float, "sample" or "cv", default="sample"
-        "sample" is least leave-one-out Brier score on the row sample, or for the other losses
-        least held-out loss on pilot rows. "cv" (squared only) is least Brier score on
+        "sample" minimises the leave-one-out Brier score on the row sample, or for the other
+        losses the held-out loss on pilot rows. "cv" (squared only) minimises the Brier score on
         held-out runs of rows, 16 a fold: for rows correlated along their order.
     class_weight : mapping of label to float, "balanced" or None
         Factors of row weights. "balanced" is Σw/(C Σw of the class), from the same read, with
@@ -104,11 +104,11 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Passes stop where the next step would gain about tol²/2 of the mean loss. 1e-7 for
         coefficients to five digits, which rarely predict better.
     warm_start : bool, default=False
-        Go on from the coefficients and the map of the last fit: after ``max_passes``, or when
+        Continue from the coefficients and the map of the last fit: after ``max_passes``, or when
         rows were added.
     laplace : "sample", float or None, default=None
         With loss="logistic": average probabilities over the posterior of the coefficients
-        (Laplace's approximation), so that they are nearer to even where rows are few. A number
+        (Laplace's approximation), so that they are closer to equal where rows are few. A number
         scales its standard deviations: 1 is the posterior, which is too wide where classes hardly
         overlap. "sample" takes the scale of least held-out loss on pilot rows. One more read, and
         a matrix of (R + 1)·C columns, at most 16,384.
@@ -490,7 +490,7 @@ class ClassRecipe(Recipe):
         self.check_class_weight()
 
     def check_laplace(self) -> None:
-        """Refuse a posterior that a loss does not have, and a spread that is none."""
+        """Refuse a posterior where the loss has none, and a spread that is no number > 0."""
         asked = self.asked
         if asked.laplace is None or asked.laplace is False:
             return
@@ -507,7 +507,7 @@ class ClassRecipe(Recipe):
             )
 
     def check_class_weight(self) -> None:
-        """Refuse what is no weight of classes."""
+        """Refuse what is not a valid weight of classes."""
         given = self.asked.class_weight
         if given is None or (isinstance(given, str) and given == "balanced"):
             return
@@ -555,8 +555,8 @@ class ClassRecipe(Recipe):
     def open_more(self, fitted: Fitted, data: Data) -> Opened:
         if data.by is not None:
             raise ValueError(
-                "by= names the batch of each row, but rows of a classifier carry their class "
-                "alone. Give one batch at a time: batch=…."
+                "by= names the batch of each row, but the rows of a classifier have a class and no "
+                "batch. Give one batch at a time: batch=…."
             )
         if data.inputs or data.dim or data.where:
             return open_labels(self.asked, data, fitted)
@@ -775,8 +775,8 @@ def classes_of(fitted: Fitted) -> ClassMoments:
     whole: ClassMoments = fitted.whole
     if len(whole.labels) < 2:
         raise ValueError(
-            f"The data hold 1 class ({whole.labels[0]!r}), but a classifier tells two or more "
-            "apart. Give rows of another class."
+            f"The data hold 1 class ({whole.labels[0]!r}), but a classifier needs at least "
+            "two. Give rows of another class."
         )
     return whole
 
@@ -876,7 +876,7 @@ def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | No
 
 
 def as_written(opened: Opened, label: Any) -> Any:
-    """A label as rows carry it; None where no row does."""
+    """A label as the rows hold it; None where no row holds it."""
     if opened.table is None:
         return label
     found = np.flatnonzero(opened.table == label)
@@ -884,7 +884,7 @@ def as_written(opened: Opened, label: Any) -> Any:
 
 
 def as_label(opened: Opened, written: Any) -> Any:
-    """The label that rows carry so."""
+    """The label that the rows hold in this form."""
     return written if opened.table is None else opened.table.tolist()[int(written)]
 
 

@@ -63,10 +63,10 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     Parameters
     ----------
     bandwidth : {"scott", "silverman", "cv"}, float or (d,) array, default="scott"
-        In input units. The rules are for one bump and a Gaussian kernel: shares of each
+        In input units. The rules are for one mode and a Gaussian kernel: shares of each
         input's standard deviation ("silverman": or its interquartile range over 1.349 where
         that is smaller), from n (weighted: (Σw)²/Σw²). "cv" minimises the
-        integrated squared error on held-out rows, for several bumps: up to 4 inputs after the
+        integrated squared error on held-out rows, for several modes: up to 4 inputs after the
         one read, in more on 1,000 pilot rows, carried to n by its rate n^(−1/(d + 4)).
     kernel : str or Kernel, default="gaussian"
         One with a known integral: "gaussian", "laplacian", "cauchy", "matern", … A kernel
@@ -96,8 +96,9 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
 
     Notes
     -----
-    An estimate that is below its own error is flagged by ``density``. None is below 1/(n + 1) of
-    a density spread over the data's volume, whatever R and bandwidth: so ``score`` compares them.
+    An estimate that is below its own error is flagged by ``density``. A log density is never
+    below that of a uniform density over the data's volume, times 1/(n + 1). This limit does not
+    depend on R and bandwidth, so ``score`` may compare them.
 
     References
     ----------
@@ -360,8 +361,9 @@ def best(candidates: Float64, scores: Float64) -> float:
     if not inside:
         warnings.warn(
             f"Cross-validation has no minimum between bandwidths of {candidates[0]:.3g} and "
-            f"{candidates[-1]:.3g} standard deviations and took {factor:.3g}: rows that repeat "
-            "draw it down, few rows up. Give bandwidth as a number, or use 'scott'.",
+            f"{candidates[-1]:.3g} standard deviations and took {factor:.3g}: repeated "
+            "rows make it too small, few rows too large. Give bandwidth as a number, or use "
+            "'scott'.",
             NumericalWarning,
             stacklevel=2,
         )

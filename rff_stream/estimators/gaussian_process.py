@@ -42,7 +42,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # 
     length_scale : float, (d,) array, "median", "evidence" or "ard", default="median"
         As in :class:`~rff_stream.KernelRidge`. "ard" is what makes uncertainties sharp.
     n_components : int, default=2048
-        R. With df above 0.8 R the map starves the variance and a warning says so.
+        R. With df above 0.8 R the variance is too small, and a warning says so.
     noise : float, (T,) array or "evidence", default="evidence"
         α = σₙ²/σ_f². A number fixes the ratio; the level is estimated all the same.
     features, fit_intercept, missing_rows, missing_chunks, dtype, sums, sample_rows, memory, \

@@ -42,8 +42,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     length_scale : float, (d,) array, "median", "evidence" or "ard", default="median"
         In input units. "median" is the median distance between rows of inputs divided by
         their pilot standard deviation; "evidence" (one) and "ard" (one per input) maximise
-        the marginal likelihood of a small map on the pilot: a minute that often halves the
-        error. Give numbers when they are known.
+        the marginal likelihood of a small map on the pilot: this takes up to a minute and often
+        halves the error. Give numbers when they are known.
     n_components : int, default=2048
         R. Error falls as 1/√R, cost grows as R² a row; √n·log n keep the exact rate
         (Rudi & Rosasco 2017).

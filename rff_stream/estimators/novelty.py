@@ -59,11 +59,11 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         Share of rows that are called novel, in (0, 0.5]: of new rows like those of the fit, or
         of the latter themselves; see ``threshold``.
     kernel : str or Kernel, default="rational_quadratic"
-        As in :class:`~rff_stream.KernelRidge`. Heavy tails rank what is far from everything;
-        a Gaussian is 0 there, and the error of the features decides.
+        As in :class:`~rff_stream.KernelRidge`. A kernel with heavy tails orders rows that
+        are far from all data; a Gaussian is 0 there, and the error of the features decides.
     length_scale : {"half-median", "median"}, float or (d,) array, default="half-median"
         In input units. The median is that between rows of inputs divided by their standard
-        deviation; half of it sees clusters, all of it the cloud as a whole.
+        deviation; half of it separates clusters, the whole of it does not.
     n_components : int, default=512
         R. Scores have an error of about 1/√R: the order of rows hardly changes with more (256
         to 2,048 rank the ten sets below alike), thresholds for few rows in very many do.
@@ -71,7 +71,7 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         As in :class:`~rff_stream.KernelRidge`; a map given as a value brings its own R and kernel.
     whitened : bool, default=False
         Score by the ridge-whitened Mahalanobis distance in feature space, from order-2
-        moments: R² work a row in place of R, and a better order (see Notes). For Fourier maps:
+        moments: R² work a row in place of R, and a better ranking (see Notes). For Fourier maps:
         columns of Nyström and Hermite maps fade to 0 where there are no rows, and 0 is not far.
     ridge : float, default=0.1
         Of the whitened score, as a share of κ(0).

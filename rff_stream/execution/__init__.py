@@ -1,7 +1,7 @@
 """The one pass: leaves of many chunks -> fixed tree -> the value of a statistic.
 
 The only room that builds a Dask graph. One task reads a box, masks it, gives its rows to the
-statistic and adds what comes of them; nothing of size n is ever held.
+statistic and adds up the results; nothing of size n is ever held.
 """
 
 from rff_stream.execution.leaf_sequence import leaves_of

@@ -34,7 +34,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def few_features_blas(n_features: int) -> AbstractContextManager[None]:
-    """One BLAS thread for the solves of a small map; as it is for a large one."""
+    """One BLAS thread for the solves of a small map; the setting of the process for a large one."""
     return single_threaded_blas() if n_features <= ONE_THREAD_FEATURES else nullcontext()
 
 

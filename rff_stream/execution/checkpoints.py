@@ -153,7 +153,7 @@ class Keeper:
 
 
 def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
-    """The same sums, of which those that were asked before are not read again.
+    """The same sums; one that was asked for before is taken from the checkpoint.
 
     What a descent asks depends on earlier answers alone. So a second run repeats the questions
     of the first and gets the stored answers, to the bit: no other state needs to be kept.
@@ -214,7 +214,7 @@ def checkpoint_at(
     features: FeatureMap,
     **asked: Any,
 ) -> Checkpoint | None:
-    """The checkpoint of this very pass, there or to be; None where none is wanted."""
+    """The checkpoint of this pass, which may exist already; None where none is wanted."""
     if path is None:
         return None
     return Checkpoint(path, facts_of(source, plan, map=features.fingerprint, **asked))

@@ -135,7 +135,7 @@ class Flight:
             ) from error
 
     def _check(self) -> None:
-        """Raise when the cluster is gone or stands still; say so when it does for a minute."""
+        """Raise when the cluster is gone or makes no progress; warn after a minute."""
         running = self._processing()
         self._last_check = now = time.monotonic()
         if any(running.values()) and running != self._running:
@@ -206,9 +206,9 @@ class Flight:
 
 
 def given_up_slot() -> contextlib.AbstractContextManager[Any]:
-    """Within a task of a worker: leaves its thread to the leaves until they have run.
+    """Within a task of a worker: give its thread to the leaves until they have run.
 
-    A fit that runs as a task would else wait for leaves that wait for its thread.
+    Otherwise a fit that runs as a task would wait for leaves that wait for its thread.
     """
     from distributed import get_worker, worker_client
 

@@ -65,7 +65,7 @@ def own_kernels() -> str:
 
 
 def check_same(versions: Mapping[str, str | None]) -> None:
-    """Refuse to compute here what was planned with other versions: a worker may join late."""
+    """Refuse work that was planned with other versions: a worker may join late."""
     mine = own_versions()
     for name, theirs in versions.items():
         if mine[name] != theirs:

@@ -351,7 +351,7 @@ def _search(
 
 
 def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
-    """Say that structure may be finer than the rows that were looked at can show."""
+    """Warn that the data may have structure finer than the rows that were looked at."""
     if found.left_out_error > NOTHING_SEEN:
         warnings.warn(
             f"{n_rows} rows of the data were looked at for length-scales, and they tell nothing of "

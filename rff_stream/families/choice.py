@@ -8,7 +8,7 @@
 3. After it: each candidate is a Gaussian process with its own noise and signal. Its leave-one-out
    errors at the rows of the mergeable sample are exact for its sums, so
    :func:`~rff_stream.answers.stack.choose_models` compares what predictions are worth. The answer
-   keeps the candidates of positive weight alone; the sums keep all, so that later rows may turn
+   keeps the candidates of positive weight alone; the sums keep all, so that later rows may change
    the choice.
 """
 

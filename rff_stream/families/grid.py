@@ -338,7 +338,7 @@ real images and soundings with good intervals have .04 to 1.4."""
 
 
 def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
-    """Say that the grid leaves out more of the kernel than the data have noise.
+    """Warn where the grid leaves out more variance of the kernel than the noise has.
 
     What is left out is the same error at neighbouring rows, and a fit that takes it for signal
     swings in gaps.

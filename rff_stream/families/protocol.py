@@ -257,7 +257,7 @@ class LossRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descended:
-    """Where a descent ended.
+    """The state in which a descent ended.
 
     Parameters
     ----------

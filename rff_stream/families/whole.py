@@ -215,7 +215,7 @@ class WholeSpace:
         check_choices(asked.kernel, asked.length_scale, asked.features, n_inputs)
 
     def check_streams(self) -> None:
-        """All answers of it do."""
+        """All its errors on held-out leaves follow from sums."""
 
     def check_new_kernel(self) -> None:
         raise ValueError(
@@ -401,8 +401,8 @@ def _warn_of_small_folds(n_rows: list[int], n_features: int) -> None:
     if min(n_rows) < FEWEST_IN_FOLD and sum(n_rows) < n_features:
         warnings.warn(
             f"alpha='cv' chose by folds of {min(n_rows)} rows, {sum(n_rows)} in all for "
-            f"{n_features} components: of other rows it may be a hundred times larger or smaller, "
-            "with twice the error. alpha='evidence' uses all rows at once, or give alpha.",
+            f"{n_features} components: with other rows it may be a hundred times larger or "
+            "smaller, with twice the error. alpha='evidence' uses all rows at once, or give alpha.",
             NumericalWarning,
             stacklevel=2,
         )

@@ -55,8 +55,8 @@ def collect(
         Label of each row: moments are then kept per label in the same read. Several columns
         make labels such as "month=1,region=north": a cube of statistics.
     folds : int
-        Keep this many whole runs of rows apart, for cross-validation: no extra work, and
-        honest for rows that are correlated in space or time. For random rows give their
+        Keep this many whole runs of rows apart, for cross-validation: no extra work, and a
+        true error for rows that are correlated in space or time. For random rows give their
         labels as ``by``.
     order : {2, 1}
         1 keeps mean feature vectors only.
@@ -76,7 +76,7 @@ def collect(
         Bytes that a computing process may use.
     checkpoint : path or URL, optional
         Where finished sums are kept every 30 seconds, and where the next call with the same
-        arguments goes on: with the same bits. For reads that may not live to their end.
+        arguments goes on: with the same bits. For reads that may be stopped before their end.
         Remove it when the result is saved.
     progress : bool
 
@@ -130,7 +130,7 @@ def collect(
 def _require_fit(
     source: Source, features: FeatureMap, row: AugmentedRow | None, plan: Plan | None
 ) -> None:
-    """Map, row and plan that were given are for these data: or they would be misread in silence."""
+    """Refuse a map, row or plan that was made for other data."""
     columns, d = source.columns, len(source.columns.inputs)
     if features.n_inputs != d:
         raise ValueError(

@@ -30,7 +30,7 @@ class Ledger:
 
     @classmethod
     def of(cls, labels: Iterable[Mapping[str, Any]]) -> Self:
-        """What the labels of some batches say, whatever their order."""
+        """A hash of the labels of some batches, whatever their order."""
         records: list[Mapping[str, Any]] = []
         batches: dict[str, str] = {}
         for each in labels:
@@ -43,7 +43,7 @@ class Ledger:
         return type(self).of([self.labels(), other.labels()])
 
     def labels(self) -> dict[str, Any]:
-        """As labels of a batch; with the ends of the rows, to choose batches by."""
+        """The labels of a batch, with the ends of its rows: batches are chosen by them."""
         found: dict[str, Any] = {}
         if self.records:
             first, last = self.records[0], self.records[-1]

@@ -24,7 +24,7 @@ class Fact:
     name : str
         As people read it: "length-scale".
     text : str
-        What there is to say; "" where there is nothing.
+        The text of the line; "" where there is none.
     values : mapping of str to value
         The same for programs.
     """
@@ -129,7 +129,7 @@ def _features(model: Any) -> Fact:
 
 
 def _choice(model: Any) -> Fact:
-    """What was compared after the read, and what was taken."""
+    """What was compared after the read, and what was chosen."""
     if not hasattr(model, "choice_"):
         return Fact("choice", "")
     choice = model.choice_

@@ -38,7 +38,7 @@ def fit(
     checkpoint: Place | None = None,
     before: Fitted | None = None,
 ) -> Fitted:
-    """What one read of the rows gives, and a recipe's answer from it.
+    """Read the rows once, and answer from the sums as a recipe says.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def read_rows(
 def checkpoint_at(
     recipe: Recipe, opened: Opened, data: Data, plan: Plan, path: Place | None
 ) -> Checkpoint | None:
-    """The checkpoint of this very fit, there or to be; refuses that of another."""
+    """The checkpoint of this fit, which may exist already; refuses that of another fit."""
     if path is None:
         return None
     later = recipe.after_the_pass | ANY_TIME
@@ -118,12 +118,12 @@ def checkpoint_at(
 
 
 def solve(recipe: Recipe, fitted: Fitted) -> Fitted:
-    """The same with the answer of its sums.
+    """The same fit with the answer from its sums.
 
     Raises
     ------
     ModelError
-        Where they are of no rows.
+        Where the sums hold no rows.
     """
     if not fitted.n_rows:
         raise ModelError(

@@ -66,7 +66,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """All that a fit knows. Fitting, updating, saving and loading make the next one of it.
+    """All that a fit knows. Fitting, updating and loading each make a new one.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Fitted:
 
     @property
     def family(self) -> Family:
-        """What the kind of its map decides."""
+        """The family of its map."""
         return family_of(self.features)
 
     def totals(self, asked: MapParameters | None = None) -> Totals:

@@ -1,4 +1,4 @@
-"""Telling arrays in memory from everything else, and checking the former as scikit-learn does."""
+"""Which data are arrays in memory; these are checked as scikit-learn does."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def _target(table: Any, name: str) -> Any:
 
 
 def _beside(values: Any) -> Any:
-    """What stands beside rows in memory, in numpy unless scikit-learn takes it as it is."""
+    """y or weights of rows in memory: NumPy arrays, unless scikit-learn accepts them unchanged."""
     if kind_of(values) == "table" and not hasattr(values, "iloc"):
         table = table_of(values)
         return table.matrix(table.names)

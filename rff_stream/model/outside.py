@@ -69,7 +69,7 @@ def count_outside(x: Array, seen: Float64) -> Outside:
 
 
 def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
-    """Tell the share of rows beyond the range of the input where most are, if chance is no cause.
+    """Warn of the share of rows outside and name the input with most, unless chance explains it.
 
     The range is that of the row sample of the fit. Of m sampled rows, one more row of their kind
     is beyond the range of an input with probability 2/(m + 1) at most.

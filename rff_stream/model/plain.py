@@ -40,7 +40,7 @@ def draft_of(draft: Draft) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def draft_in(checkpoint: Checkpoint) -> Draft | None:
-    """What an earlier run of the same fit decided; None where there was none."""
+    """What an earlier run of the same fit decided; None without one."""
     store = checkpoint.store
     if store is None:
         return None
@@ -81,7 +81,7 @@ def columns_from_plain(plain: Mapping[str, Any]) -> Columns:
 
 
 def plain_value(value: Any) -> Any:
-    """A parameter as JSON; what cannot be written is told apart by its kind."""
+    """A parameter as JSON; other values than plain ones are marked by their kind."""
     if isinstance(value, ExactKernel) or is_scikit_learn(value):
         return {"kernel": as_kernel(value).spec()}
     if isinstance(value, HoldOut):
@@ -116,7 +116,7 @@ def plain_value(value: Any) -> Any:
 
 
 def plain_encoding(cells: Cells) -> dict[str, Any]:
-    """What rows are before cells, as JSON; nothing where they stay as they are."""
+    """The encoding of rows before cells, as JSON; empty without one."""
     given = cells.encode
     if given is None:
         return {}

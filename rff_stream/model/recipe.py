@@ -93,7 +93,7 @@ class Recipe(ABC):
         """Refuse parameters that do not fit these inputs and targets, before a row is read."""
 
     def check_grows(self) -> None:  # noqa: B027 - most answers need nothing but the sums
-        """Refuse more rows where the sums are not all that the answer needs."""
+        """Refuse more rows where the answer needs more than the sums."""
 
     # -------------------------------------------------------------------------------- map
 

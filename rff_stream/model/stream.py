@@ -73,7 +73,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
 
 
 def fit_until(recipe: Recipe, data: Data, until: float, checkpoint: object) -> Fitted:
-    """A fit of more and more rows until the error stands still."""
+    """Fit more and more rows until the error no longer changes."""
     if not 0 < until < 1 or checkpoint is not None or data.by is not None:
         raise ValueError(
             f"until={until!r} is a share of the error in (0, 1), and goes without checkpoint "
@@ -124,7 +124,7 @@ def steps(
 
 
 def held_out(n_leaves: int) -> int:
-    """How many leaves are kept apart; refuses data of too few."""
+    """How many leaves are kept apart; refuses data with too few leaves."""
     held = min(MOST_HELD, max(FEWEST_HELD, round(HELD_SHARE * n_leaves)))
     if n_leaves < 2 * FEWEST_HELD:
         raise PlanError(

@@ -187,7 +187,7 @@ def merged(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fitted:
 
 
 def look(recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, later: Later) -> Update:
-    """What is new against a ledger, with its sums."""
+    """What a ledger does not hold yet, with its sums."""
     if later.batch is not None and later.by is not None:
         raise ValueError("batch= and by= were both given: name all rows, or label each. Use one.")
     if in_memory(later.data.X) and later.by is None:
