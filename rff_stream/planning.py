@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -50,7 +51,7 @@ TASK_BYTES = 6500  # of the scheduler, for a task in flight
 NETWORK_RATE = 1e9  # bytes a second to and from each process
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Bytes, flops, traffic and time of one pass, and its layout.
 
@@ -122,7 +123,7 @@ class Plan:
         """The same pass with sums of another precision."""
         return replace(self, sizes=replace(self.sizes, sums=sums))
 
-    @property
+    @cached_property
     def state_bytes(self) -> int:
         """One packed set of moments of all groups, row samples included."""
         one = self.cost.numbers(self.sizes)

@@ -203,6 +203,7 @@ class GridSource:
         self.bounds = costliest_bounds(variables, reader.dims, reader.shape)
         self.missing_chunks = missing_chunks
         self._wrap = wrap
+        self._costs: dict[Box, BoxCost] = {}
 
     @cached_property
     def reader(self) -> Reader:
@@ -225,10 +226,12 @@ class GridSource:
             return None
         return one_graph(arrays, self.missing_chunks)
 
-    def slices(self, box: Box) -> Iterator[tuple[Variable, tuple[slice, ...]]]:
+    def slices(self, box: Box) -> list[tuple[Variable, tuple[slice, ...]]]:
         """Every variable with its slice of a box."""
-        for variable, window in zip(self.variables, self.windows, strict=True):
-            yield variable, slices_of(variable.dims, self.dims, box, window)
+        return [
+            (variable, slices_of(variable.dims, self.dims, box, window))
+            for variable, window in zip(self.variables, self.windows, strict=True)
+        ]
 
     def arguments(self, box: Box) -> tuple[Any, ...]:
         """Views of arrays in memory; layouts and keys of dask blocks."""
@@ -236,10 +239,14 @@ class GridSource:
         return tuple(value for variable, part in pairs for value in variable.arguments(part))
 
     def cost(self, box: Box) -> BoxCost:
-        """Bytes, rows and chunks of a box, from metadata."""
-        costs = [variable.cost(part) for variable, part in self.slices(box)]
-        needed, decoded, chunks = (sum(each) for each in zip(*costs, strict=True))
-        return BoxCost(prod(hi - lo for lo, hi in box), needed, decoded, chunks)
+        """Bytes, rows and chunks of a box, from metadata; a layout asks for few boxes often."""
+        known = self._costs.get(box)
+        if known is None:
+            costs = [variable.cost(part) for variable, part in self.slices(box)]
+            needed, decoded, chunks = (sum(each) for each in zip(*costs, strict=True))
+            rows = prod(hi - lo for lo, hi in box)
+            known = self._costs[box] = BoxCost(rows, needed, decoded, chunks)
+        return known
 
     def selection(self) -> Selection | None:
         """Places along each dimension that may meet all conditions; None without any.
