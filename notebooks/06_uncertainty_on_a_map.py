@@ -11,6 +11,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib.colors import LogNorm
 
 import rff_stream as rs
 
@@ -74,6 +75,8 @@ filled
 
 # %% [markdown]
 # ## One day
+# The scale of the standard deviation is logarithmic: it is many times larger where nothing was
+# seen.
 
 # %%
 when = 30
@@ -83,9 +86,10 @@ _, axes = plt.subplots(2, 2, figsize=(11, 6.2), dpi=80, layout="constrained")
 limits = (float(truth[when].min()), float(truth[when].max()))
 rs.plot.surface(today.air, axes[0, 0], limits=limits)
 axes[0, 0].set_title("seen; grey is missing")
-rs.plot.surface(drawn.air, axes[0, 1], limits=limits)
+rs.plot.surface(drawn.air.assign_attrs(cube.air.attrs), axes[0, 1], limits=limits)
 axes[0, 1].set_title("filled")
-rs.plot.surface(drawn["std"].assign_attrs(long_name="standard deviation"), axes[1, 0])
+unsure = drawn["std"].assign_attrs(long_name="standard deviation")
+rs.plot.surface(unsure, axes[1, 0], norm=LogNorm())
 axes[1, 0].set_title("how unsure")
 missed = (drawn.air - truth[when]).assign_attrs(units="K", long_name="filled − truth")
 rs.plot.surface(missed, axes[1, 1], center=0)

@@ -94,9 +94,9 @@ night = (day[:, 0] < 3) | (day[:, 0] > 21)
 circle = Periodic(24.0).then(rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0))
 panels, off, jump = figure(1, 2, 4.0, 2.7), {}, {}
 for ax, (name, chosen) in zip(
-    panels, {"hour as a number": "auto", "hour on a circle": circle}.items(), strict=True
+    panels, {"hour as a number": "whole", "hour on a circle": circle}.items(), strict=True
 ):
-    scale = {"length_scale": 3.0} if chosen == "auto" else {}
+    scale = {"length_scale": 3.0} if chosen == "whole" else {}
     model = rs.GaussianProcessRegressor(n_components=128, features=chosen, **scale, **QUIET)
     mean, std = model.fit(hour[:, None], warmth).predict(day, return_std=True)
     off[name] = float(np.sqrt(np.mean((mean - rhythm(day[:, 0]))[night] ** 2)))

@@ -22,7 +22,7 @@ from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 300  # seconds of a cell
-SEEN = 16  # of 255: a difference of colours that the eye may see
+SEEN = 6  # of 255: a difference of colours that the eye may see
 LARGEST = 145_000  # bytes of a picture; the site and every clone carry it
 
 

@@ -106,7 +106,7 @@ def test_several_targets_stand_last_as_in_scikit_learn(rows: Any) -> None:
     np.testing.assert_allclose(found[..., 0], one, rtol=1e-6)
 
 
-@pytest.mark.parametrize("features", ["auto", "grid"])
+@pytest.mark.parametrize("features", ["whole", "auto", "grid"])
 def test_a_missing_row_has_none(rows: Any, features: str) -> None:
     X, y, new = rows
     model = process(features=features, missing_rows="drop").fit(X, y)

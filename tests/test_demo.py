@@ -118,9 +118,13 @@ def test_a_short_demo_reaches_the_ceiling_and_reports(tmp_path: Path) -> None:
         assert word in text
 
 
-def test_a_demo_that_breaks_its_promise_fails(tmp_path: Path) -> None:
+def test_a_demo_that_breaks_its_promise_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rff_stream.cli.demo.page_of", lambda folder: None)  # no matplotlib
     result = demo("--output", tmp_path, "--days", 2, "--n-components", 2)
     assert result.exit_code == 1
+    assert "for report.html: pip install 'rff_stream[plot]'" in result.stdout
     assert "is not within 0.01 of the noise ceiling" in result.stderr
     figures = Figures(1, 1, 1, 1, 1, 1, 1, 1, 1, 3 * 2**30, 2**30, 0.9, 1, 0.9)
     assert "This process held 3.0 GiB, but 1.0 GiB are allowed" in figures.failure

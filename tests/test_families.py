@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import rff_stream as rs
 from rff_stream.families import family_of
@@ -52,6 +53,27 @@ def test_estimators_without_cells_and_grids_say_so(kind: Any, features: Any, rng
         return  # it answers for cells: test_cell_classes
     with pytest.raises(ValueError, match="are for KernelRidge and GaussianProcessRegressor"):
         kind(features=features).fit(X, X[:, 0] > 0)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rs.KernelDensity(bandwidth="cv"), rs.KernelPCA(2), rs.NoveltyDetector(),
+        rs.KernelFeatures(), rs.KernelClassifier(), rs.KernelRegressor(),
+    ],
+    ids=lambda model: type(model).__name__,
+)  # fmt: skip
+def test_where_no_maps_compete_auto_is_whole_the_default(model: Any, rng: Any) -> None:
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] > 0
+    assert model.get_params()["features"] == "whole"
+    size = "n_map_components" if isinstance(model, rs.KernelPCA) else "n_components"
+    model.set_params(**{size: 32, "random_state": 0})
+    prints = {
+        clone(model).set_params(features=name).fit(X, y).features_.fingerprint
+        for name in ("whole", "auto")
+    }
+    assert prints == {clone(model).fit(X, y).features_.fingerprint}
 
 
 def test_moments_of_cells_are_collected_too(rng: Any) -> None:

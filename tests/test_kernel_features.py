@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import rff_stream as rs
 from rff_stream.features import FeatureMap, Periodic
 
-NAMES = ["auto", "fourier", "qmc", "nystroem", "hermite", "structured"]
+NAMES = ["whole", "fourier", "qmc", "nystroem", "hermite", "structured"]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 import rff_stream as rs
@@ -110,6 +111,10 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
         lambda s, ax: rs.plot.surface(s.map - 17, ax, center=0, limits=(-20, 10)),
         ("lat [degrees_north]",),
     ),
+    "surface on a logarithmic scale": (
+        lambda s, ax: rs.plot.surface(s.map, ax, norm=LogNorm()),
+        ("sst [degC]",),
+    ),
     "observed": (lambda s, ax: rs.plot.observed(s.line, ax), ("inside the 95% interval", "RMSE")),
     "observed on new rows": (
         lambda s, ax: rs.plot.observed(s.plane, ax, X=s.x[:90], y=s.y[:90]),
@@ -203,11 +208,34 @@ def test_without_axes_a_new_figure_is_made(shelf: Shelf) -> None:
     plt.close(ax.figure)
 
 
+def test_a_colour_bar_says_where_values_lie_beyond_it(shelf: Shelf) -> None:
+    low, high = float(shelf.map.min()), float(shelf.map.max())
+    for limits, ends in (
+        (None, "neither"), ((low, high), "neither"), ((low, high - 1), "max"),
+        ((low + 1, high), "min"), ((low + 1, high - 1), "both"),
+    ):  # fmt: skip
+        ax = rs.plot.surface(shelf.map, limits=limits)
+        assert ax.collections[0].colorbar.extend == ends
+        plt.close(ax.figure)
+
+
+def test_numbers_on_a_short_logarithmic_scale_are_plain() -> None:
+    std = xr.DataArray([[0.04, 0.3], [1.1, 3.4]], dims=("lat", "lon"), name="std")
+    ax = rs.plot.surface(std, norm=LogNorm())
+    ax.figure.canvas.draw()
+    labels = ax.collections[0].colorbar.ax.get_yticklabels()
+    shown = [text.get_text() for text in labels if 0.04 <= text.get_position()[1] <= 3.4]
+    assert shown == ["0.05", "0.1", "0.2", "0.5", "1", "2"]
+    plt.close(ax.figure)
+
+
 def test_what_cannot_be_drawn_says_why(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"has 2 inputs .x0, x1., and this picture shows 1"):
         rs.plot.curve(shelf.plane)
     with pytest.raises(ValueError, match=r"a map has two\. Select one place"):
         rs.plot.surface(shelf.map.expand_dims("time"))
+    with pytest.raises(ValueError, match=r"norm stands beside center or limits.*LogNorm"):
+        rs.plot.surface(shelf.map, limits=(0, 1), norm=LogNorm())
     with pytest.raises(ValueError, match=r"4,001 rows.*at most 4,000"):
         rs.plot.kernel_matrix(rs.Gaussian(1.0), np.zeros((4001, 1)))
     with pytest.raises(ValueError, match="1 names were given for 2 inputs"):

@@ -73,8 +73,10 @@ def demo(
         )
     found.write(folder)
     places = {"folder": folder, "data": folder / CUBE, "model": folder / MODEL}
-    kept = ("kept in", f"{folder}: {CUBE}, {MODEL}, {', '.join(list_reports(folder))}")
-    show({"command": "demo", **found.facts(), **places}, [*found.lines(), kept], as_json)
+    kept = [("kept in", f"{folder}: {CUBE}, {MODEL}, {', '.join(list_reports(folder))}")]
+    if page_of(folder) is None:
+        kept.append(("page", f"for {PAGE}: pip install 'rff_stream[plot]'"))
+    show({"command": "demo", **found.facts(), **places}, [*found.lines(), *kept], as_json)
     if found.failure:
         raise click.ClickException(found.failure)
 
@@ -114,11 +116,11 @@ def make_cube(path: Path, days: int, seed: int) -> Line:
     from rff_stream.execution.progress import Progress
 
     cube, started = Cube(n_days=days, seed=seed), time.monotonic()
-    cells, list_reports = cube.n_lat * cube.n_lon, 0
+    cells, done = cube.n_lat * cube.n_lon, 0
     with Progress("writing", days * cells) as progress:
         for day in write_cube(cube, path):
-            progress.advance((day - list_reports) * cells)
-            list_reports = day
+            progress.advance((day - done) * cells)
+            done = day
     shape = f"time {days} x lat {cube.n_lat} x lon {cube.n_lon}"
     return "cube", (
         f"{shape}, {cube.n_valid:,} rows over the sea, written in "

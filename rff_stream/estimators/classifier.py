@@ -89,6 +89,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         many second moments.
     kernel, length_scale, n_components, features
         As in :class:`~rff_stream.KernelRidge`; "evidence" and "ard" look at one-hot classes.
+        ``features`` is one map of the whole space, which is what "auto" means here, or cells.
     alpha : float, "sample" or "cv", default="sample"
         "sample" minimises the leave-one-out Brier score on the row sample, or for the other
         losses the held-out loss on pilot rows. "cv" (squared only) minimises the Brier score on
@@ -167,7 +168,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         alpha: float | str = "sample",
         *,
         class_weight: Mapping[Any, float] | str | None = None,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         cv: int = 5,
         max_passes: int = 100,
         tol: float = 1e-2,

@@ -74,10 +74,11 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     n_components : int, default=4096
         R. The error of p̂ falls as 1/√R and is known (``density``); tails need more than
         modes. Cost: R cosines a row.
-    features : str, FeatureMap or mapping, default="auto"
-        As in :class:`~rff_stream.KernelRidge`. A map given as a value was made for one
+    features : str, FeatureMap or mapping, default="whole"
+        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" is "whole"
+        here. A map given as a value was made for one
         bandwidth, and ``kernel`` and ``bandwidth`` say which (a number, or the kernel's own):
-        its integral is theirs. Only Fourier maps know their own error, and only "auto" looks
+        its integral is theirs. Only Fourier maps know their own error, and only "whole" looks
         at all candidates of "cv" after one read.
     missing_rows, missing_chunks, dtype, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
@@ -121,7 +122,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         kernel: Kernel | str = "gaussian",
         n_components: int = 4096,
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",
         dtype: Literal["float32", "float64"] = "float32",
@@ -258,7 +259,8 @@ class DensityRecipe(RowsRecipe):
             _require_spread(pilot, bandwidth)
             pilot.warn_of_outliers()
             n = effective_size(pilot.w, n_rows)
-            if bandwidth == "cv" and d <= MOST_INPUTS and _is(asked.features, "auto"):
+            whole = _is(asked.features, "whole") or _is(asked.features, "auto")
+            if bandwidth == "cv" and d <= MOST_INPUTS and whole:
                 return self.several_bandwidths(kernel, pilot, n, seed)
             spread = pilot.smaller_scale if bandwidth == "silverman" else pilot.scale
             factor, scales = self.factor(kernel, pilot, n)
@@ -389,8 +391,8 @@ def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
     )
 
 
-def _is(bandwidth: Any, rule: str) -> bool:
-    return isinstance(bandwidth, str) and bandwidth == rule
+def _is(value: Any, word: str) -> bool:
+    return isinstance(value, str) and value == word
 
 
 def _require_spread(pilot: Pilot, rule: Any) -> None:

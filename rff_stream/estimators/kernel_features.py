@@ -52,10 +52,10 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     length_scale : "median", float or (d,) array, default="median"
         In input units; "median" is the median distance between rows of standardised inputs.
         RBFSampler's ``gamma`` is 1/(2·length_scale²).
-    features : str, FeatureMap or mapping, default="auto"
-        How columns are made, as in :class:`~rff_stream.KernelRidge`: "auto", "fourier",
-        "nystroem", "structured", "qmc", "binning", "hermite", a map that you made, or columns
-        that choose their own map by name.
+    features : str, FeatureMap or mapping, default="whole"
+        How columns are made, as in :class:`~rff_stream.KernelRidge`: "whole" ("auto" is the
+        same here), "fourier", "nystroem", "structured", "qmc", "binning", "hermite", a map that
+        you made, or columns that choose their own map by name.
     dtype : {"float32", "float64"}, default="float32"
         Of the columns.
     random_state : int, Generator, RandomState or None, default=None
@@ -101,7 +101,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_components: int = 512,
         length_scale: str | ArrayLike = "median",
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         dtype: Literal["float32", "float64"] = "float32",
         random_state: Any = None,
     ) -> None:

@@ -53,8 +53,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         In input units; see :class:`~rff_stream.KernelRidge`.
     n_map_components : int, default=2048
         R of the map. The error of a component falls as 1/√R.
-    features : str or FeatureMap, default="auto"
-        As in :class:`~rff_stream.KernelRidge`.
+    features : str or FeatureMap, default="whole"
+        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" is "whole"
+        here.
     missing_rows, missing_chunks, dtype, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -92,7 +93,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         length_scale: str | ArrayLike = "median",
         n_map_components: int = 2048,
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         missing_rows: Literal["error", "drop"] = "error",
         missing_chunks: Literal["auto", "error", "fill"] = "auto",
         dtype: Literal["float32", "float64"] = "float32",

@@ -60,7 +60,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         "negative_binomial", or a value with its parameters such as ``Quantile(0.9)``. For
         counts ``predict`` gives the mean, exp(f).
     kernel, length_scale, n_components, features
-        As in :class:`~rff_stream.KernelRidge`; not "local".
+        As in :class:`~rff_stream.KernelRidge`; for one map of the whole space, which
+        is what "auto" means here, too.
     alpha : float or "sample", default="sample"
         1/C of ``sklearn.svm.SVR`` on features times √s. "sample" is that of least held-out
         loss on the row sample.
@@ -120,7 +121,7 @@ n_missing_, plan_
         n_components: int = 2048,
         alpha: float | str = "sample",
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         max_passes: int = 100,
         tol: float = 1e-2,
         missing_rows: Literal["error", "drop"] = "error",

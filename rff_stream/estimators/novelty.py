@@ -67,8 +67,9 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     n_components : int, default=512
         R. Scores have an error of about 1/√R: the order of rows hardly changes with more (256
         to 2,048 rank the ten sets below alike), thresholds for few rows in very many do.
-    features : str, FeatureMap or mapping of column(s) to FeatureMap, default="auto"
-        As in :class:`~rff_stream.KernelRidge`; a map given as a value brings its own R and kernel.
+    features : str, FeatureMap or mapping of column(s) to FeatureMap, default="whole"
+        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" is "whole"
+        here. A map given as a value brings its own R and kernel.
     whitened : bool, default=False
         Score by the ridge-whitened Mahalanobis distance in feature space, from order-2
         moments: R² work a row in place of R, and a better ranking (see Notes). For Fourier maps:
@@ -115,7 +116,7 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         length_scale: str | ArrayLike = "half-median",
         n_components: int = 512,
         *,
-        features: FeatureChoice = "auto",
+        features: FeatureChoice = "whole",
         whitened: bool = False,
         ridge: float = 0.1,
         threshold: Literal["left_out", "sample", "exact"] = "left_out",

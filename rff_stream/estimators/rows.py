@@ -47,7 +47,7 @@ class RowsRecipe(Recipe):
         """A map for the pilot, and what it was drawn for."""
 
     def check(self) -> None:
-        check_n_components(self.n_components, "auto")
+        check_n_components(self.n_components, "whole")
         check_sample_rows(self.asked.sample_rows)
         check_whole_space(self.asked.features, type(self.asked).__name__)
 

@@ -13,6 +13,7 @@ from rff_stream.row_functions import LinearPredictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 __all__ = [
     "axes",
@@ -33,6 +34,7 @@ LONG_LABELS = 40
 """Characters of all labels together above which they lean."""
 
 MOST_LABELS = 24
+TWO_DECADES = 100.0
 
 
 def axes(ax: Axes | None) -> Axes:
@@ -64,8 +66,28 @@ def wrap_label(text: str) -> str:
 
 
 def colour_bar(ax: Axes, drawn: Any, label: str) -> None:
-    """A colour bar beside the axes, on their own figure."""
-    ax.figure.colorbar(drawn, ax=ax, label=label)
+    """A colour bar beside the axes; it ends in a point where values lie beyond its colours."""
+    from matplotlib.colors import LogNorm
+
+    values, scale = drawn.get_array().compressed(), drawn.norm
+    below = bool(len(values)) and values.min() < scale.vmin
+    above = bool(len(values)) and values.max() > scale.vmax
+    beyond = "both" if below and above else "min" if below else "max" if above else "neither"
+    bar = ax.figure.colorbar(drawn, ax=ax, label=label, extend=beyond)
+    if isinstance(scale, LogNorm):
+        plain_ticks(bar.long_axis)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Numbers such as 0.3 in place of 3 × 10⁻¹ on a logarithmic axis of less than two decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = sorted(axis.get_view_interval())
+    if high < TWO_DECADES * low:
+        steps = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
 def axis_label(name: str, unit: str = "") -> str:

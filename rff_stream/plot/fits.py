@@ -28,6 +28,7 @@ from rff_stream.plot.canvas import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
 
 __all__ = ["curve", "observed", "surface"]
 
@@ -97,6 +98,7 @@ def surface(
     center: float | None = None,
     limits: tuple[float, float] | None = None,
     colour: str | None = None,
+    norm: Normalize | None = None,
 ) -> Axes:
     """A map: a DataArray of two dimensions, or the fit of a model of two inputs.
 
@@ -114,10 +116,19 @@ def surface(
         Of the colours, to compare maps.
     colour : str, optional
         A matplotlib colour map; cividis, or RdBu_r with ``center``.
+    norm : matplotlib.colors.Normalize, optional
+        Scale of the colours, in place of ``center`` and ``limits``. ``LogNorm()`` shows a
+        standard deviation that is ten times larger in a gap than elsewhere.
 
     Returns
     -------
     Axes
+        Its colour bar ends in a point where values lie beyond the limits.
+
+    Raises
+    ------
+    ValueError
+        For ``norm`` together with ``center`` or ``limits``.
 
     Examples
     --------
@@ -128,14 +139,13 @@ def surface(
     >>> surface(air, Figure().subplots()).get_xlabel()
     'lon [degrees_east]'
     """
-    from matplotlib.colors import CenteredNorm, Normalize
-
+    if norm is not None and (center is not None or limits is not None):
+        raise ValueError(
+            "norm stands beside center or limits, and each of them sets the scale of the colours. "
+            "Give the limits to norm: LogNorm(vmin=…, vmax=…)."
+        )
     (x, x_label), (y, y_label), field, label = _field(values, target)
-    ax = axes(ax)
-    low, high = limits or (None, None)
-    scale = Normalize(low, high) if center is None else CenteredNorm(center)
-    if limits is not None and center is not None:
-        scale = CenteredNorm(center, max(limits[1] - center, center - limits[0]))
+    ax, scale = axes(ax), norm or _linear_scale(center, limits)
     colour = colour or ("cividis" if center is None else "RdBu_r")
     ax.set_facecolor("#D9D9D9")  # where there is no value: told apart from every colour
     drawn = ax.pcolormesh(x, y, field, cmap=colour, norm=scale, shading="nearest", rasterized=True)
@@ -189,6 +199,16 @@ def observed(
     ax.set_title(f"{words}, RMSE {rmse:.3g}", fontsize="medium")
     legend(ax)
     return ax
+
+
+def _linear_scale(center: float | None, limits: tuple[float, float] | None) -> Normalize:
+    """Colours from the lower limit to the higher one, or as far on both sides of the center."""
+    from matplotlib.colors import CenteredNorm, Normalize
+
+    if center is None:
+        return Normalize(*(limits or (None, None)))
+    reach = None if limits is None else max(limits[1] - center, center - limits[0])
+    return CenteredNorm(center, reach)
 
 
 def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rff_stream.plot.canvas import COLOURS, GREY, axes, fold_labels, legend_above
+from rff_stream.plot.canvas import COLOURS, GREY, axes, fold_labels, legend_above, plain_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,6 +145,7 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     ax.set(
         ylabel="HSIC / its mean if independent", ylim=(min(0.5, ratio.min() / 2), 3 * ratio.max())
     )
+    plain_ticks(ax.yaxis)
     legend_above(ax)
     return ax
 

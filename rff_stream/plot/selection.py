@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, wrap_label
+from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, plain_ticks, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,9 @@ FLOOR = 1.0
 """Of differences of log evidence on a logarithmic axis: less is not worth a look."""
 
 MOST_CURVES = 5
+VISIBLE = 1.5
+"""Ratio of two penalties that are told apart on the axis of all."""
+
 WIDE = 10.0
 """Ratio of scores from which their axis is logarithmic."""
 
@@ -48,6 +51,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
         colour = COLOURS[0] if rms.shape[1] == 1 else COLOURS[t + (t > 0)]
         ax.loglog(found.alphas, rms[:, t], color=colour, label=f"residual, {system.targets[t]}")
     ax.set(xlabel="penalty α", ylabel="root mean square residual of the fit")
+    plain_ticks(ax.yaxis)
     right = ax.twinx()
     right.semilogx(found.alphas, found.df, "--", color=COLOURS[1], label="degrees of freedom")
     right.set_ylabel(f"degrees of freedom, of R = {system.n_features}", color=COLOURS[1])
@@ -114,7 +118,10 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
     others = [k for k in range(len(found.sizes)) if k != chosen][-(MOST_CURVES - 1) :]
     colours = iter(COLOURS[2:])
     for k in others:
-        ax.plot(found.alphas, found.relative[k], color=next(colours), lw=1, label=_size(found, k))
+        ax.plot(
+            found.alphas, found.relative[k], "--", color=next(colours), lw=1.2, zorder=2.5,
+            label=_size(found, k),
+        )  # fmt: skip
     bars = None if error is None else error[chosen]
     ax.errorbar(
         found.alphas, found.relative[chosen], bars, color=COLOURS[0], lw=1.5, capsize=1.5,
@@ -124,11 +131,12 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
     ax.plot(best.alpha, best.score, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
     ax.set_xscale("log")
     floor = float(found.eta[chosen])
-    if floor > found.alphas[0]:
+    if floor > VISIBLE * found.alphas[0]:
         ax.axvspan(found.alphas[0], floor, color=GREY, alpha=BAND, lw=0, label="below rounding η")
     values = found.relative[np.isfinite(found.relative)]
     if values.min() > 0 and values.max() > WIDE * values.min():
         ax.set_yscale("log")
+        plain_ticks(ax.yaxis)
     ax.set(xlabel="penalty α", ylabel=_criterion(found))
     legend(ax)
     return ax
@@ -162,6 +170,7 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
     ax.set_xticks(sizes, [str(size) for size in sizes])
     if min(scores) > 0 and max(scores) > WIDE * min(scores):
         ax.set_yscale("log")
+        plain_ticks(ax.yaxis)
     ax.set(xlabel="features R′", ylabel=_criterion(found))
     legend(ax)
     return ax
@@ -188,6 +197,7 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
     ax.plot(found.n_rows, fitted, "s--", color=COLOURS[1], ms=4, label="on the rows fitted")
     if held.max() > WIDE * held.min() > 0:
         ax.set_yscale("log")
+        plain_ticks(ax.yaxis)
     ax.locator_params(axis="x", nbins=5)
     ax.set(xlabel="rows read", ylabel=f"RMSE, {name}")
     legend(ax)
