@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from click.testing import CliRunner, Result
 
 from rff_stream.cli import main
@@ -50,9 +51,45 @@ def test_labels_are_fitted_scored_and_predicted(data: Path, tmp_path: Path) -> N
     }
 
 
+def test_probabilities_are_written_of_grids_and_of_tables(data: Path, tmp_path: Path) -> None:
+    model, output = tmp_path / "model.zarr", tmp_path / "out.zarr"
+    table = tmp_path / "table.csv"
+    cube = xr.open_zarr(data, consolidated=False).load()
+    cube.to_dataframe().to_csv(table, index=False)
+    words = ["--target", "kind", "--n-components", 32, "--classify", "squared", "--model", model]
+    assert cli("fit", data, *words).exit_code == 0
+    names = ["probability[kind=calm]", "probability[kind=storm]"]
+    asked = ["--probabilities", "--output", output, "--overwrite"]
+    assert cli("predict", model, data, *asked).exit_code == 0
+    found = xr.open_zarr(output)[names].to_dataarray().load()
+    np.testing.assert_allclose(found.sum("variable"), 1)
+    assert cli("predict", model, table, *asked).exit_code == 0
+    rows = zarr.open_array(output, mode="r")
+    assert rows.attrs["columns"] == names
+    np.testing.assert_array_equal(rows[:], found.values.reshape(2, -1).T)
+    assert cli("predict", model, table, "--output", output, "--overwrite").exit_code == 0
+    assert zarr.open_array(output, mode="r").attrs["columns"] == ["kind"]
+
+
+def test_what_predictions_cannot_be_is_refused_first(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.zarr"
+    words = ["--target", "wave", "--inputs", "wind", "--n-components", 8, "--model", model]
+    assert cli("fit", data, *words).exit_code == 0
+    for asked, code, message in (
+        (["--output", tmp_path / "out.nc"], 2, r"out.nc ends in .nc, but a Zarr store is written"),
+        (["--output", tmp_path / "out.zarr", "--std", "--probabilities"], 2, "Give one of them"),
+        (["--output", tmp_path / "out.zarr", "--probabilities"], 4, "--classify logistic"),
+    ):
+        refused = cli("predict", model, data, *asked)
+        assert refused.exit_code == code and message in refused.stderr
+        assert not (tmp_path / "out.nc").exists() and not (tmp_path / "out.zarr").exists()
+
+
 def test_a_label_without_classify_is_refused_and_a_loss_named(data: Path) -> None:
     refused = cli("fit", data, "--target", "kind", "--n-components", 32)
     assert refused.exit_code == 3 and "'kind' holds strings" in refused.stderr
+    assert "named, --inputs kind,…, each level" in refused.stderr
+    assert "leave it out: --inputs …." in refused.stderr
     unknown = cli("fit", data, "--target", "kind", "--classify", "perceptron")
     assert unknown.exit_code == 2 and "'squared', 'logistic'" in unknown.stderr
     planned = cli("plan", data, "--target", "kind", "--classify", "squared", "--json")

@@ -99,6 +99,15 @@ def test_x_holds_objects() -> None:
     assert ridge().fit(table.astype({"kind": "category"}), "y").n_features_in_ == 4
 
 
+@pytest.mark.parametrize("model", [ridge(), rs.KernelClassifier(), rs.NoveltyDetector()])
+def test_a_missing_value_in_memory_has_a_remedy_of_ours(model: Any) -> None:
+    gap = frame()[["a", "b"]].to_numpy(copy=True)
+    gap[3, 0] = np.nan
+    with pytest.raises(rs.errors.DataError, match=r"X contains NaN.*missing_rows=.drop") as failed:
+        model.fit(gap, frame()["kind"])
+    assert "HistGradientBoosting" not in str(failed.value)
+
+
 def test_errors_of_the_shell_have_its_own_words(tmp_path: Path) -> None:
     gap = frame().drop(columns="kind")
     gap.loc[3, "a"] = np.nan

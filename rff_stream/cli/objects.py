@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rff_stream.cli.arguments import Learner, Machine, Selection
+from rff_stream.cli.redaction import redact
 
 if TYPE_CHECKING:
     from rff_stream.estimators import GaussianProcessRegressor
@@ -17,6 +19,9 @@ __all__ = [
     "estimator",
     "load_model",
 ]
+
+OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
+"""Names of files that a Zarr store would be taken for."""
 
 
 def open_data(data: str) -> Any:
@@ -167,8 +172,16 @@ def check_free(path: str | None, overwrite: bool, *read: str) -> None:
 
 
 def check_lasting(place: str) -> None:
-    """Refuse a place that ends with this command."""
+    """Refuse a place that ends with this command, and the name of a file of another format."""
     from rff_stream.errors import ModelError
+
+    ending = PurePath(place).suffix
+    if ending in OTHER_ENDINGS:
+        raise click.UsageError(
+            f"{redact(place)} ends in {ending}, but a Zarr store is written. Give a name that ends "
+            "in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a grid, "
+            "and pandas.DataFrame(zarr.open(…)[:]).to_csv(…) a table of rows."
+        )
 
     if place.rpartition("::")[2].startswith("memory://"):
         raise ModelError(

@@ -32,6 +32,10 @@ model_option = click.option(
 @click.option(
     "--std", is_flag=True, help="Of a Gaussian process: also the standard deviation, as NAME_std."
 )
+@click.option(
+    "--probabilities", is_flag=True,
+    help="Of a classifier: the probability of each class in place of the label.",
+)  # fmt: skip
 @arguments.machine
 @arguments.storage_options
 @arguments.overwrite
@@ -42,6 +46,7 @@ def predict(
     model: str | None,
     output: str,
     std: bool,
+    probabilities: bool,
     machine: Machine,
     storage_options: dict[str, Any] | None,
     overwrite: bool,
@@ -51,8 +56,10 @@ def predict(
     """Write what MODEL predicts for DATA to OUT.zarr, block by block.
 
     Dimensions, coordinates and units are those of DATA and of the target; NaN where an input
-    is missing. Plain arrays give a plain array.
+    is missing. Arrays and tables give an array of rows; its attribute "columns" names them.
     """
+    if std and probabilities:
+        raise click.UsageError("--std and --probabilities were both given. Give one of them.")
     model, data = model_and_data(places, model)
     prediction_writer.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = objects.load_model(model, machine, storage_options=storage_options)
@@ -64,11 +71,17 @@ def predict(
             else stack.enter_context(prediction_writer.destination(output, overwrite))
         )
         stack.enter_context(computing(machine))
-        found = answer_of(loaded, objects.open_data(data), storage_options, std)
+        rows = objects.open_data(data)
+        found = (
+            probabilities_of(loaded, rows, storage_options)
+            if probabilities
+            else answer_of(loaded, rows, storage_options, std)
+        )
         if path is not None:
             prediction_writer.write_predictions(
-                found, path, output, overwrite=overwrite, storage_options=storage_options
-            )
+                found, path, output, overwrite=overwrite, storage_options=storage_options,
+                columns=columns_of(loaded, std, probabilities),
+            )  # fmt: skip
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
     facts, lines = summary.of_prediction(loaded, prediction_writer.sizes(found), words)
@@ -133,6 +146,26 @@ def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) ->
             found = getattr(model, name)(data, storage_options=storage_options)
             return prediction_writer.stack_columns(found) if isinstance(found, tuple) else found
     raise ModelError(f"{type(model).__name__} has no predictions for single rows.")
+
+
+def probabilities_of(model: Any, data: Any, storage_options: Any) -> Any:
+    """What a classifier says of each class."""
+    if not hasattr(model, "predict_proba"):
+        raise ModelError(
+            f"--probabilities are those of classes, which a {type(model).__name__} has not. Fit a "
+            "model with --classify logistic."
+        )
+    return model.predict_proba(data, storage_options=storage_options)
+
+
+def columns_of(model: Any, std: bool, probabilities: bool) -> tuple[str, ...]:
+    """Names of what is predicted, in the order of the columns of an array of rows."""
+    if probabilities:
+        from rff_stream.estimators.classifier import names_of
+
+        return names_of(model, "probability")
+    targets = tuple(model.columns_.targets)
+    return (*targets, *(f"{name}_std" for name in targets)) if std else targets
 
 
 def scores(

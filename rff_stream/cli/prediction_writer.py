@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rff_stream.errors import ModelError
@@ -92,6 +92,7 @@ def write_predictions(
     *,
     overwrite: bool,
     storage_options: Mapping[str, Any] | None = None,
+    columns: Sequence[str] = (),
 ) -> None:
     """Write lazy predictions, block by block, never more than a few in memory.
 
@@ -106,6 +107,8 @@ def write_predictions(
         Replace what is there, at a URL.
     storage_options : mapping, optional
         For URLs.
+    columns : sequence of str
+        Names of the columns of an array, which become its attribute.
     """
     import zarr
 
@@ -126,6 +129,8 @@ def write_predictions(
             values.to_zarr(path, storage_options=options, mode=mode)
         made: Any = zarr.open(path, mode="r+", storage_options=options)
         made.attrs["source"] = SOURCE
+        if columns and isinstance(made, zarr.Array):
+            made.attrs["columns"] = list(columns)
 
 
 def regular(values: Any) -> Any:

@@ -42,6 +42,7 @@ CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], 
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # from click 8.2 on
 
 
+QUOTES = r"['\" ]"
 OPTIONS = ("alpha", "batch", "by", "dtype", "length_scale", "missing_chunks", "missing_rows",
            "n_components", "sums")  # fmt: skip
 """Parameters that are options of the same name."""
@@ -160,11 +161,18 @@ def in_options(text: str) -> str:
     """
     text = text.replace("overwrite=True (--overwrite)", "--overwrite")
 
+    def names(found: re.Match[str]) -> str:
+        return f"--inputs {re.sub(QUOTES, '', found[1])}"
+
     def option(found: re.Match[str]) -> str:
         value = (found[2] or found[3] or "").strip()
         return f"--{found[1].replace('_', '-')}{' ' * bool(value)}{value}"
 
-    return re.sub(rf"\b({'|'.join(OPTIONS)})=(?:[\"']([^\"']*)[\"']|([\w.…]+))", option, text)
+    return re.sub(
+        rf"\b({'|'.join(OPTIONS)})=(?:[\"']([^\"']*)[\"']|([\w.…]+))",
+        option,
+        re.sub(r"\binputs=\[([^]]*)\]", names, text),
+    )
 
 
 class OneLine(logging.Formatter):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,10 +107,11 @@ def checked_labels(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
     if reset:
-        X = validate_data(
-            estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
-            accept_sparse="csr",
-        )  # fmt: skip
+        with _remedy_for_missing(estimator):
+            X = validate_data(
+                estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
+                accept_sparse="csr",
+            )  # fmt: skip
         _keep_names(estimator, names)
     else:
         X = checked_rows(estimator, given, missing_rows)
@@ -146,10 +149,11 @@ def checked_inputs(
     from sklearn.utils.validation import validate_data
 
     X, _, weight, names = _by_name(X, None, weight, inputs)
-    X = validate_data(
-        estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
-        accept_sparse="csr",
-    )  # fmt: skip
+    with _remedy_for_missing(estimator):
+        X = validate_data(
+            estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
+            accept_sparse="csr",
+        )  # fmt: skip
     _keep_names(estimator, names)
     return X, None if weight is None else _checked_weights(X, weight)
 
@@ -167,15 +171,31 @@ def _checked_weights(X: Any, weight: Any) -> Any:
     return weight
 
 
+@contextlib.contextmanager
+def _remedy_for_missing(estimator: Any) -> Iterator[None]:
+    """The remedy that there is here, in place of scikit-learn's list of other estimators."""
+    try:
+        yield
+    except ValueError as error:
+        found = re.match("Input [Xy] contains NaN", str(error))
+        if found is None or not hasattr(estimator, "missing_rows"):
+            raise
+        raise DataError(
+            f"{found[0]}. A row with a missing value cannot be used. Leave such rows out with "
+            'missing_rows="drop", or fill them before.'
+        ) from None
+
+
 def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[Any, Any]:
     """X (n, d) and y as arrays; rows with NaN in either stay where they will be dropped."""
     from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
     if missing_rows == "error":
-        X, y = validate_data(
-            estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric",
-            accept_sparse="csr",
-        )  # fmt: skip
+        with _remedy_for_missing(estimator):
+            X, y = validate_data(
+                estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric",
+                accept_sparse="csr",
+            )  # fmt: skip
         return X, y
     finite = _finite(missing_rows)
     X = validate_data(estimator, X, ensure_all_finite=finite, dtype="numeric", accept_sparse="csr")

@@ -87,6 +87,7 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     label = f"highest: {kernel_label(found.kernels[k])}, length {found.length_scales[at]:.3g}"
     ax.plot(found.length_scales[at], FLOOR, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
     ax.set(xscale="log", yscale="log", xlabel="length-scale", ylabel="log p below the highest")
+    plain_ticks(ax.xaxis)
     ax.invert_yaxis()
     legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return ax

@@ -223,11 +223,9 @@ def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = 
 def refusal(name: str, what: str) -> str:
     """Why values are no column of numbers, and what to do."""
     return (
-        f"{name!r} holds {what}, but a column holds numbers or times: an argument must be a "
-        f"real number, not a string or another object. Text that is named, inputs=[{name!r}, …], "
-        f"becomes an input for each level. Encode it as numbers first, such as with "
-        f"make_column_transformer((OneHotEncoder(), [{name!r}]), remainder='passthrough') of "
-        f"scikit-learn in a pipeline, or leave it out with inputs=[…]."
+        f"{name!r} holds {what}, but an argument must be a number or a time. Where strings are "
+        f"named, inputs=[{name!r}, …], each level becomes an input. Encode it as numbers yourself, "
+        f"such as by OneHotEncoder of scikit-learn, or leave it out: inputs=[…]."
     )
 
 
