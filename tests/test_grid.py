@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
 
 import rff_stream as rs
 from reference_grid import Kriging
@@ -15,7 +18,7 @@ from rff_stream.answers.grid_comparison import compare_kernels
 from rff_stream.answers.grid_evidence import choose_grid_kernel, grid_evidence
 from rff_stream.answers.grid_variance import draw_posterior, posterior_variance
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.grid import GridFeatures
+from rff_stream.features.grid import GridFeatures, share_modes, tail_beyond
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
 from rff_stream.systems.grid import GridSystem
 from rff_stream.systems.grid_solve import Elimination, conjugate_gradients
@@ -282,3 +285,42 @@ def test_a_grid_is_rebuilt_from_its_spec() -> None:
     grid = GridFeatures.over(np.zeros(2), np.ones(2), modes=(3, 4), periods={1: 360.0})
     again = GridFeatures.from_spec(*grid.spec())
     assert again.fingerprint == grid.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tail"),
+    [
+        (rs.Gaussian(1.0), lambda c: special.erfc(c / np.sqrt(2))),
+        (rs.Matern(nu=0.5, length_scale=1.0), lambda c: 1 - 2 / np.pi * np.arctan(c)),
+    ],
+)
+def test_the_variance_beyond_a_frequency_is_the_analytic_one(kernel: Any, tail: Any) -> None:
+    cutoffs = np.array([0.1, 0.5, 1.0, 2.0, 3.0])
+    np.testing.assert_allclose(tail_beyond(kernel, cutoffs), tail(cutoffs), rtol=2e-3)
+
+
+@given(
+    scales=st.lists(st.floats(0.05, 50), min_size=1, max_size=3),
+    columns=st.integers(200, 50_000),
+    nu=st.sampled_from([0.5, 1.5, 2.5]),
+)
+def test_modes_are_shared_by_extents_over_length_scales(
+    scales: list[float], columns: int, nu: float
+) -> None:
+    """One cut-off for all axes, as many columns as allowed, or fewer where the rest is nothing."""
+    d, period = len(scales), np.arange(1.0, len(scales) + 1)
+    kernel = rs.Matern(nu=nu, length_scale=tuple(scales))
+    modes = np.array(share_modes(kernel, period, columns, tail=1e-3))
+    size = np.prod(2.0 * modes + 1)
+    assert size <= columns or (modes <= 8).any()
+    cutoffs = 2 * np.pi * np.array(scales) / period * modes
+    free = modes > 8  # not held up by the fewest modes
+    if free.any():
+        rounding = 1 + 1.02 / modes[free].min()
+        assert cutoffs[free].max() < 1.02 * rounding * cutoffs[free].min()
+        spent = size * (1.02 + 1 / modes).prod() ** 1.5 > columns
+        resolved = tail_beyond(rs.Matern(nu=nu, length_scale=1.0), [cutoffs[free].min()])[0]
+        assert spent or resolved < 1.1e-3
+    finer = share_modes(kernel, period, columns, tail=1e-3, spacing=period / 20)
+    assert max(finer) <= 10
+    assert len(finer) == d

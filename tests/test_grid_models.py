@@ -331,3 +331,34 @@ def test_a_grid_that_is_too_coarse_for_the_data_says_so() -> None:
     assert fine.noise_variance_ == pytest.approx(0.01, rel=0.2)
     with pytest.warns(rs.NumericalWarning, match=r"modes=\(3, 3\).*Grid\(modes=\(6, 6\)\)"):
         rs.GaussianProcessRegressor(features=rs.Grid(modes=(3, 3)), **quiet).fit(x, y)
+
+
+def waves(n: int, d: int = 2) -> tuple[Float64, Float64]:
+    """Ten times as quick along the first input, with a noise of .1."""
+    rng = np.random.default_rng(6)
+    x = rng.uniform(0, 1, (n, d))
+    return x, np.sin(60 * x[:, 0] + 6 * x[:, -1]) + 0.1 * rng.standard_normal(n)
+
+
+def test_an_axis_that_varies_quickly_has_more_modes() -> None:
+    x, y = waves(3000)
+    model = gp(kernel=[rs.Matern(nu=1.5)], features=rs.Grid(columns=2000)).fit(x, y)
+    quick, slow = model.features_.modes
+    assert 3 < quick / slow < 30
+    assert model.features_.n_components <= 2000
+    assert model.noise_variance_ == pytest.approx(0.01, rel=0.15)
+    scales = model._fitted.scales["near_error"]
+    assert 0.01 < scales[0] < 0.5  # of 128 rows, by a rough kernel
+
+
+def test_too_few_columns_for_neighbouring_rows_are_told() -> None:
+    x, y = waves(3000)
+    with pytest.warns(rs.NumericalWarning, match=r"55 columns.*128 neighbours.*columns=220.*local"):
+        gp(kernel=rs.Matern(nu=1.5), features=rs.Grid(columns=60)).fit(x, y)
+
+
+def test_a_request_says_modes_or_columns() -> None:
+    with pytest.raises(ValueError, match=r"columns=1 but a grid has 3"):
+        rs.Grid(columns=1)
+    with pytest.raises(ValueError, match=r"modes=\(3,\) and columns=9"):
+        rs.Grid(modes=(3,), columns=9)

@@ -21,7 +21,10 @@ __all__ = ["Scales", "choose_grid_kernel", "grid_evidence"]
 
 Scales = Literal["each", "one", "given"]
 
-MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 6
+LONGEST = 3.0
+"""Most length-scale over the period: more changes nothing but the scale of σ_f²."""
+
+MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 4
 """Of the evidence on finer grids: each search starts where the coarser one ended."""
 
 STEP = 1e-3
@@ -35,7 +38,9 @@ PROBE_TOLERANCE = 1e-2
 """Of the solves of random vectors; their error is far below the spread between them."""
 
 EVIDENCE_TOLERANCE = 1e-6
-"""Of the solve of y: the quadratic form in log p needs more digits than the predictions."""
+SEARCH_TOLERANCE = 1e-4
+"""Of the solve of y: the quadratic form in log p needs more digits than the predictions; on the
+way to the best kernel its error, which is of the square of this, needs fewer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +206,8 @@ def choose_grid_kernel(
         so that α alone is chosen.
     trend : {"constant", "linear", "none"}
     start : (d,) array, optional
-        First length-scales, in units of the inputs; a twelfth of the period by default.
+        First length-scales, in units of the inputs; by default a twelfth of the period, where
+        axes have more modes than others so much less.
     alpha : float, optional
         α, where it is given and stays.
     evaluations : int
@@ -217,9 +223,10 @@ def choose_grid_kernel(
     -----
     L-BFGS on log ℓ and log α with the slopes of :func:`grid_evidence`: on the leading modes
     first, where the block is all of them and an evaluation costs a tenth of a second, then
-    from there on more, and at last on all of them. Families that fall behind the best by more
-    than the errors of both are left. A length-scale is at least that of the finest mode of its
-    grid, and at most half of the period.
+    from there on more, and at last the best family on all of them. Families that fall behind the
+    best by more than the errors of both are left before. A length-scale is at least that of the
+    finest mode of its grid, and at most three times the period: a rough process may be smooth
+    along one axis.
     """
     grid = moments.features
     tried = {i: _first(moments, family, scales, start, alpha) for i, family in enumerate(kernels)}
@@ -242,9 +249,11 @@ def choose_grid_kernel(
         best = max(tried, key=lambda i: values[i][0])
         for i in list(tried):
             gap, error = values[best][0] - values[i][0], values[best][1] + values[i][1]
-            if number > 0 and gap > 4 * error:
+            if i != best and (number == len(levels) - 2 or (number > 0 and gap > 4 * error)):
                 del tried[i]
-    search = _Search(moments, kernels[best], scales, alpha, trend, 2 * probes, block)
+    search = _Search(
+        moments, kernels[best], scales, alpha, trend, 2 * probes, block, EVIDENCE_TOLERANCE
+    )
     kernel, chosen = search.at(tried[best])
     there = search.evidence(tried[best])
     return GridChoice(kernel, chosen, there, tuple(reached.values()), total + 1)
@@ -271,7 +280,8 @@ def _first(
     if scales == "given":
         begin = length_scale_vector(family, grid.n_inputs)
     else:
-        begin = grid.period / 12 if start is None else np.asarray(start, np.float64)
+        alike = np.exp(np.log(grid.modes).mean()) / np.array(grid.modes)
+        begin = grid.period * alike / 12 if start is None else np.asarray(start, np.float64)
     return begin, 0.01 * max(moments.weight, 1.0) ** 0.5 if alpha is None else alpha
 
 
@@ -286,6 +296,7 @@ class _Search:
     trend: Trend
     probes: int
     block: int
+    tolerance: float = SEARCH_TOLERANCE
 
     def best(
         self, start: tuple[Float64, float], evaluations: int
@@ -293,7 +304,7 @@ class _Search:
         """Length-scales and α of highest evidence near a start, and evaluations of it."""
         grid = self.moments.features
         lowest = 0.5 * grid.period / (2 * np.pi * np.array(grid.modes))
-        highest = 0.5 * grid.period
+        highest = LONGEST * grid.period
         about, alpha = start
         if self.scales != "given":
             about = np.clip(about, 1.5 * lowest, 0.8 * highest)
@@ -343,7 +354,13 @@ class _Search:
         """The evidence there."""
         kernel, alpha = self.at(point)
         system = GridSystem(self.moments, kernel, self.trend)
-        return grid_evidence(system, alpha, probes=self.probes, block=self.block)
+        return grid_evidence(
+            system,
+            alpha,
+            probes=self.probes,
+            block=self.block,
+            tolerance=(self.tolerance, PROBE_TOLERANCE),
+        )
 
     def __call__(self, theta: Float64, about: Float64) -> tuple[float, Float64]:
         found = self.evidence(self.point(theta, about))

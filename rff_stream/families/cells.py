@@ -60,7 +60,7 @@ from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.statistics.windows import WindowRows, WindowStatistic
 
-__all__ = ["CellSpace"]
+__all__ = ["CellSpace", "neighbouring_rows"]
 
 logger = logging.getLogger("rff_stream")
 
@@ -332,7 +332,7 @@ def _search(
     rng = np.random.default_rng(asked.seed)
     rows = Window(encoded(encoding, pilot.x), pilot.y, pilot.w)
     with single_threaded_blas():
-        blocks, of_pilot = _blocks(reading, rows, rng, asked.seed, encoding)
+        blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
         found = search_windows(
             blocks,
             rows,
@@ -364,8 +364,8 @@ def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
         )
 
 
-def _blocks(
-    reading: Reading, rows: Window, rng: np.random.Generator, seed: int, encoding: Any
+def neighbouring_rows(
+    reading: Reading, rows: Window, rng: np.random.Generator, seed: int, encoding: Any = None
 ) -> tuple[list[Window], bool]:
     """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
 

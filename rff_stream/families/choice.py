@@ -398,7 +398,7 @@ def _own_totals(totals: Totals, i: int) -> Totals:
         own = requests[i] if len(requests) == len(maps) else maps[i]
         asked = replace(asked, features=own)
     groups = {label: part.members[i] for label, part in totals.groups.items()}
-    return Totals(maps[i], groups, totals.whole.members[i], asked)
+    return Totals(maps[i], groups, totals.whole.members[i], asked, totals.scales)
 
 
 def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]) -> ChoiceAnswer:

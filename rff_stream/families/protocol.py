@@ -107,12 +107,15 @@ class Totals:
         Of all groups.
     asked : MapParameters or None
         For a family whose sums are the same for every kernel.
+    scales : mapping of str to array
+        What was found on pilot rows, as in :class:`Draft`.
     """
 
     features: Any
     groups: Mapping[Any, Any]
     whole: Any
     asked: MapParameters | None = None
+    scales: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,13 +29,14 @@ MOST_INPUTS = 3
 """The number of columns grows as its power; beyond three inputs other maps are better."""
 
 MODES = {1: (2048,), 2: (150, 150), 3: (24, 24, 24)}
-"""Modes to each side by default: 4,097, 90,601 and 117,649 columns."""
+"""Modes to each side of a map that is made by hand, and columns that requests may use."""
 
 PADDING = 0.3
 """Share of the extent that the period is longer: the far ends of the data are not neighbours."""
 
-TAIL, FEWEST_MODES = 1e-7, 8
-"""Share of a kernel's variance that modes may leave out; fewer modes save nothing."""
+TAIL, FEWEST_MODES, LEAST_MODES = 1e-7, 8, 2
+"""Share of a kernel's variance that modes may leave out; fewer modes save nothing, unless other
+axes need them."""
 
 SLACK = 0.05
 """Share of the extent by which rows may lie outside the rows that the grid was made for."""
@@ -51,8 +52,11 @@ class Grid:
     Parameters
     ----------
     modes : tuple of int, optional
-        Frequencies to each side of every axis; by default 2048, 150 × 150 or 24 × 24 × 24, and
-        fewer where the length-scale is given and needs fewer.
+        Frequencies to each side of every axis; by default they are shared among the axes by the
+        length-scales: those that are given, or those of small windows of the first rows.
+    columns : int, optional
+        Most columns Π (2m + 1) of modes that are shared so; by default 4,097, 90,601 or 117,649
+        for one, two or three inputs. A warning says where many more are needed.
     periods : mapping of input to float, optional
         Inputs that are periodic by nature: ``{"lon": 360, "time.dayofyear": 365.25}``. By name,
         or by number where inputs have no names.
@@ -81,8 +85,16 @@ class Grid:
     box: Mapping[Any, tuple[float, float]] | None = None
     trend: Trend = "constant"
     padding: float = PADDING
+    columns: int | None = None
 
     def __post_init__(self) -> None:
+        if self.columns is not None and self.columns < 3:
+            raise ValueError(f"columns={self.columns} but a grid has 3 or more.")
+        if self.modes is not None and self.columns is not None:
+            raise ValueError(
+                f"modes={self.modes} and columns={self.columns}, but modes say how many columns "
+                "there are. Give one of the two."
+            )
         if self.trend not in ("constant", "linear"):
             raise ValueError(f"trend={self.trend!r} but it is 'constant' or 'linear'.")
         if self.modes is not None:
@@ -101,32 +113,82 @@ class Grid:
             raise ValueError(f"padding={self.padding!r} but it is a finite share > 0.")
 
     def modes_of(self, n_inputs: int) -> tuple[int, ...]:
-        """Modes to each side of every axis, before the length-scale is known."""
+        """Modes to each side of every axis; alike for all where length-scales will say."""
         if self.modes is None:
-            check_n_inputs(n_inputs)
-            return MODES[n_inputs]
+            side = self.columns_of(n_inputs) ** (1 / n_inputs)
+            return (max(1, int((side + 1e-9 - 1) / 2)),) * n_inputs
         if len(self.modes) != n_inputs:
             raise ValueError(
                 f"modes={self.modes} but the data have {n_inputs} inputs. Give one for each."
             )
         return self.modes
 
+    def columns_of(self, n_inputs: int) -> int:
+        """Most columns of modes that length-scales share out."""
+        check_n_inputs(n_inputs)
+        if self.columns is not None:
+            return self.columns
+        return int(np.prod([2 * m + 1 for m in MODES[n_inputs]]))
 
-def modes_for(kernel: Kernel, grid: GridFeatures) -> tuple[int, ...]:
-    """Modes along each axis that keep all but 1e-7 of the kernel's variance there, or those asked.
 
-    The spectral density of a kernel along one axis is that of the same kernel of one input.
+def share_modes(
+    kernel: Kernel,
+    period: Float64,
+    columns: int,
+    *,
+    tail: float = TAIL,
+    spacing: Float64 | None = None,
+) -> tuple[int, ...]:
+    """Modes to each side of every axis for the length-scales of a kernel.
+
+    m_a = ρ L_a/(2π ℓ_a): one cut-off ρ for all axes, in units of their length-scales. It is where
+    the kernel's variance beyond is a ``tail`` of the whole along an axis, or less where there
+    would be too many columns.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With its length-scales.
+    period : (d,) float64
+    columns : int
+        Most columns Π (2m + 1); exceeded only by the fewest modes, 2 to each side.
+    tail : float
+    spacing : (d,) float64, optional
+        Least distance between two values of an input: finer waves look like coarser ones there.
+
+    Returns
+    -------
+    tuple of d int
     """
-    scales = length_scale_vector(kernel, grid.n_inputs)
-    found = []
-    for most, period, scale in zip(grid.modes, grid.period, scales.tolist(), strict=True):
-        along: Kernel = kernel.with_length_scale(scale)
-        step = 2 * np.pi / period
-        density = along.spectral_density(step * np.arange(most + 1)[:, None]) * step
-        kept = density[0] + 2 * np.concatenate([[0.0], np.cumsum(density[1:])])
-        enough = np.flatnonzero(1 - kept < TAIL)
-        found.append(int(max(enough[0], FEWEST_MODES)) if len(enough) else most)
-    return tuple(min(m, most) for m, most in zip(found, grid.modes, strict=True))
+    d = len(period)
+    each = np.asarray(period) / (2 * np.pi * length_scale_vector(kernel, d))  # m at ρ = 1
+    finest = np.full(d, np.inf) if spacing is None else np.ceil(period / (2 * spacing))
+
+    def modes_at(cutoff: float, fewest: int) -> tuple[int, ...]:
+        wanted = np.clip(np.ceil(np.minimum(cutoff * each, 1e6)), fewest, finest)
+        return tuple(int(m) for m in wanted)
+
+    def size(modes: tuple[int, ...]) -> float:
+        return float(np.prod([2.0 * m + 1 for m in modes]))
+
+    along = kernel.with_length_scale(1.0)
+    cutoffs = np.geomspace(1e-2, 1e6, 1601)
+    enough = cutoffs[tail_beyond(along, cutoffs) <= tail]
+    most = float(enough[0]) if len(enough) else float(cutoffs[-1])
+    if size(modes_at(most, FEWEST_MODES)) <= columns:
+        return modes_at(most, FEWEST_MODES)
+    within = [cut for cut in cutoffs if size(modes_at(cut, LEAST_MODES)) <= columns]
+    return modes_at(min(within[-1], most) if within else 0.0, LEAST_MODES)
+
+
+def tail_beyond(kernel: Kernel, cutoffs: Array) -> Float64:
+    """Share of the variance along one axis at frequencies above each of rising cut-offs."""
+    edges = np.concatenate([[0.0], np.geomspace(1e-6, 1e7, 3001)])
+    middle = np.sqrt(edges[1:] * np.maximum(edges[:-1], 1e-12))
+    middle[0] = edges[1] / 2
+    mass = kernel.spectral_density(middle[:, None]) * np.diff(edges)
+    beyond = np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
+    return np.asarray(np.interp(cutoffs, edges, beyond) / beyond[0])
 
 
 def check_n_inputs(d: int) -> None:

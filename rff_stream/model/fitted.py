@@ -157,7 +157,7 @@ class Fitted:
     def totals(self, asked: MapParameters | None = None) -> Totals:
         """The sums that an answer comes from; refuses a model that has none."""
         whole = self.whole
-        return Totals(self.features, self.groups or {}, whole, asked)
+        return Totals(self.features, self.groups or {}, whole, asked, self.scales)
 
     @property
     def n_inputs(self) -> int:
