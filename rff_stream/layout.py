@@ -60,6 +60,8 @@ class Layout:
         Of the permutation of coarse boxes.
     task_leaves : int
         Leaves that one task of a cluster may sum: it changes no bit.
+    in_sequence : bool
+        Sums are so big that leaves are added one after the other, not along a tree.
     """
 
     edges: tuple[tuple[int, ...], ...]
@@ -68,6 +70,7 @@ class Layout:
     segment_leaves: int = 1
     seed: int = 0
     task_leaves: int = 1
+    in_sequence: bool = False
 
     @property
     def n_boxes(self) -> int:
@@ -134,7 +137,12 @@ class Layout:
 
 
 def lay_out(
-    source: Source, row_seconds: float, *, seed: int = 0, fewest_rows: int = LEAF_ROWS
+    source: Source,
+    row_seconds: float,
+    *,
+    seed: int = 0,
+    fewest_rows: int = LEAF_ROWS,
+    in_sequence: bool = False,
 ) -> Layout:
     """Merge chunks until a leaf is worth a task; cut big ones while decoding again is cheap.
 
@@ -158,6 +166,8 @@ def lay_out(
     together = int(
         MOST_TASK_SECONDS / max(leaf.rows * row_seconds + reading, MOST_TASK_SECONDS / TASK_LEAVES)
     )
+    if in_sequence:
+        return replace(found, in_sequence=True)
     return replace(found, task_leaves=max(together, 1))
 
 

@@ -143,20 +143,22 @@ class Plan:
         data = self.largest.decoded_bytes + self.largest.needed_bytes + slab
         sums = self.cost.accumulator_bytes(self.sizes, self.n_groups, self.threads)
         leaf = data + sums + self.state_bytes
-        if self._added_by_driver:
+        if self._in_threads and self.layout.segment_leaves == 1:
             return leaf
-        depth = self.layout.segment_leaves.bit_length() + 1
+        depth = 2 if self.layout.in_sequence else self.layout.segment_leaves.bit_length() + 1
         return max(leaf, 3 * self.state_bytes) + depth * self.state_bytes
 
     @property
     def driver_bytes(self) -> int:
-        """Moments that wait on the driver for their sibling in the tree, and the pilot's rows."""
+        """Moments that wait on the driver to be added, and the pilot's rows."""
         rows = self.pilot_rows
         columns = self.n_inputs + self.n_targets + 1
         pilot = PILOT_COPIES * 8 * min(rows, self.n_rows) * columns
         waiting = math.ceil(math.log2(self.layout.n_segments + 1)) + 2
-        if self._added_by_driver:  # leaves that are computed count as theirs; one sum is made
-            waiting = math.ceil(math.log2(self.layout.n_segments)) + 1
+        if self._in_threads:  # leaves that are computed count as theirs; one sum is made anew
+            waiting = 2
+        elif self.layout.in_sequence:  # all in flight may wait for the first
+            waiting = segments_in_flight(self.threads * self.workers, self.layout.segment_leaves)
         return waiting * self.state_bytes + pilot
 
     @property
@@ -235,9 +237,9 @@ class Plan:
         return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
 
     @property
-    def _added_by_driver(self) -> bool:
-        """Whether no task adds sums: each leaf is a segment, in threads of this process."""
-        return bool(self.cost.all_cells) and self.workers == 1 and self.layout.segment_leaves == 1
+    def _in_threads(self) -> bool:
+        """Whether sums are added one after the other in this process: no more wait than threads."""
+        return self.layout.in_sequence and self.workers == 1
 
     @property
     def _scheduling(self) -> float:
@@ -417,6 +419,7 @@ def plan_for(
         request.cost.layout_seconds(sizes),
         seed=seed,
         fewest_rows=request.cost.fewest_rows,
+        in_sequence=request.cost.all_cells > 0,
     )
     return Plan(
         layout=layout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import pickle
@@ -37,7 +38,7 @@ from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
 from rff_stream.execution import progress as bars
 from rff_stream.execution import scheduler as running
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.graph import segment_tasks
+from rff_stream.execution.graph import segment_tasks, sequence_tasks
 from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.moments import AugmentedRow, Moments, rank_update, total
 from rff_stream.moments import accumulate as accumulating
@@ -340,18 +341,41 @@ class Words(str):
         return Words(f"({self}+{other})")
 
 
+class Said:
+    """A source, and a job that says which leaf it ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+
+    def describe(self, box: Any) -> str:
+        return str(box)
+
+    def arguments(self, box: Any) -> tuple[()]:
+        return ()
+
+    def run(self, leaf: Leaf) -> Words:
+        self.ran.append(leaf.start)
+        return Words(leaf.start)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 21])
+@pytest.mark.parametrize("window", [1, 2, 4])
+def test_leaves_in_sequence_are_added_from_left_to_right_and_few_wait(n: int, window: int) -> None:
+    leaves, said = [Leaf(((i, i + 1),), i) for i in range(n)], cast(Any, Said())
+    done: list[str] = []
+    key, tasks = sequence_tasks(said, said, leaves, 0, "token", window=window, done=done)
+    assert len(done) == n
+    for leaf, before in zip(leaves[window:], done, strict=False):
+        start = f"rff_leaf-{leaf.start:09}"
+        (own,) = (task for name, task in tasks.items() if name.startswith(start))
+        assert own.dependencies == {before}, "it starts when the one before the window is added"
+    plain = functools.reduce(lambda a, b: Words(f"({a}+{b})"), map(Words, range(n)))
+    assert dask.local.get_sync(tasks, key) == plain
+    assert sorted(said.ran) == list(range(n))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 21, 64, 69])
 def test_a_segment_has_one_tree_however_it_is_cut_into_tasks(n: int) -> None:
-    class Said:
-        def describe(self, box: Any) -> str:
-            return str(box)
-
-        def arguments(self, box: Any) -> tuple[()]:
-            return ()
-
-        def run(self, leaf: Leaf) -> Words:
-            return Words(leaf.start)
-
     leaves, said = [Leaf(((i, i + 1),), i) for i in range(n)], cast(Any, Said())
     expected: TreeSum[Words] = TreeSum()
     for leaf in leaves:

@@ -276,9 +276,11 @@ def test_moments_of_cells_are_a_group(seed, parts):
         sink.add(X[label == k], y[label == k], w[label == k], at[label == k])
     each = [sink.result() for sink in sinks]
     zero = CellMoments.zero(row, 2, 4, 200)
-    total = zero
+    total, written = zero, zero
     for part in each:
         total = total + part
+        written += part
+    assert (written.sums == total.sums).all() and same(written, total)
     assert same(total, whole, rounding=1e-12)
     assert same(each[0] + zero, each[0])
     rest = total - each[0]

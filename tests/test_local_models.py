@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import weakref
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ import rff_stream as rs
 from rff_stream.answers.cells import leave_one_out
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.features import Cells, LocalFeatures
+from rff_stream.moments.accumulate_cells import CellAccumulator
 from rff_stream.moments.cells import CellMoments
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
@@ -218,6 +222,7 @@ def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monke
             raise Stop
 
     monkeypatch.setattr(Checkpoint, "save", stops)
+    monkeypatch.setattr("rff_stream.execution.checkpoints.SHARE", 0)
     with dask.config.set({"rff-stream.checkpoint-seconds": 0}), pytest.raises(Stop):
         model(**asked).fit(source, "air", dim=dim, checkpoint=tmp_path / "c.zarr", **chosen)
     monkeypatch.setattr(Checkpoint, "save", kept)
@@ -237,6 +242,38 @@ def test_threads_change_no_bit(rng, monkeypatch):
     for threads in (1, 3):
         with dask.config.set(scheduler="threads", num_workers=threads):
             found.append(model().fit(*lazy).moments_.sums)
+    assert (found[0] == found[1]).all()
+
+
+@pytest.mark.parametrize("segments", [128, 8])
+def test_one_sum_is_held_however_many_leaves_there_are(rng, monkeypatch, segments):
+    """Leaves of 128 rows, each late by chance: the sum, one a thread, and the last that was added;
+    where leaves are added in segments the sum of a segment, too."""
+    da, dask = pytest.importorskip("dask.array"), pytest.importorskip("dask")
+    monkeypatch.setattr("rff_stream.layout.LEAF_ROWS", 128)
+    monkeypatch.setattr("rff_stream.layout.BIG_LEAVES", 1000)
+    monkeypatch.setattr("rff_stream.layout.MOST_SEGMENTS", segments)
+    X, y = rows(rng, n=6000)
+    lazy = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
+    made, most, late = [], [], np.random.default_rng(0)
+    finish = CellAccumulator._finish
+
+    def counted(self):
+        time.sleep(0.01 * late.random())
+        value = finish(self)
+        made.append(weakref.ref(value.sums))
+        most.append(sum(each() is not None for each in made))
+        return value
+
+    monkeypatch.setattr(CellAccumulator, "_finish", counted)
+    found = []
+    for threads in (1, 3):
+        most.clear()
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            fit = model().fit(*lazy)
+        assert fit.plan_.layout.n_leaves > 20
+        assert max(most) <= threads + (2 if segments == 128 else 3)
+        found.append(fit.moments_.sums)
     assert (found[0] == found[1]).all()
 
 

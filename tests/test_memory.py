@@ -109,6 +109,20 @@ def test_cells_hold_what_was_promised_and_not_much_less(tmp_path: Path, threads:
 
 
 @pytest.mark.slow
+def test_cells_of_more_rows_take_no_more_memory(tmp_path: Path) -> None:
+    """Sums of 190 MB: four times the rows, and leaves, within a tenth."""
+    peaks = []
+    for n in (800_000, 3_200_000):
+        path = stored(tmp_path / f"{n}.zarr", n, 3, 25_000)
+        found = measured(path, cells=(64, 3, 4096), length_scale=0.5)
+        assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
+        peaks.append(found["peak"])
+        leaves = found["leaves"]
+    assert leaves >= 8
+    assert peaks[1] <= 1.1 * peaks[0]
+
+
+@pytest.mark.slow
 def test_many_columns_hold_what_was_promised(tmp_path: Path) -> None:
     """600 inputs along a dimension of their own, and a sample of 2,000 rows of them."""
     rng = np.random.default_rng(0)

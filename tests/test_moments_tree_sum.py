@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.moments.tree_sum import RunningSum, TreeSum, covers
 
 
 class Term:
@@ -96,3 +97,55 @@ def test_values_are_added_not_changed() -> None:
         total.add(i, value)
     assert total.total() is not None
     assert all((value == 1).all() for value in values)
+
+
+@given(data=st.data(), count=st.integers(1, 60))
+def test_a_running_sum_adds_from_left_to_right_whatever_the_order_of_arrival(
+    data: st.DataObject, count: int
+) -> None:
+    terms, total = letters(count), RunningSum[Term]()
+    arrived = data.draw(st.permutations(range(count)))
+    for place, i in enumerate(arrived):
+        total.add(i, terms[i])
+        assert all(total.covers(j) for j in arrived[: place + 1])
+        assert not any(total.covers(j) for j in arrived[place + 1 :])
+        early = sum(i > min(arrived[place + 1 :], default=count) for i in arrived[: place + 1])
+        assert len(total.nodes) <= 1 + early, "one sum, and what waits for others"
+    found = total.total()
+    assert found is not None
+    assert found.text == functools.reduce(lambda a, b: a + b, letters(count)).text
+
+
+@given(data=st.data(), count=st.integers(1, 30))
+def test_a_running_sum_goes_on_from_its_nodes(data: st.DataObject, count: int) -> None:
+    order = data.draw(st.permutations(range(count)))
+    stop = data.draw(st.integers(0, count))
+    first, second = RunningSum[Term](), RunningSum[Term]()
+    for i in order[:stop]:
+        first.add(i, letters(count)[i])
+    nodes = first.nodes
+    assert all(not covers(a, b) for a in nodes for b in nodes if a != b), "they are disjoint"
+    for (level, i), value in data.draw(st.permutations(list(nodes.items()))):
+        second.add(i, value, level)
+    for i in order[stop:]:
+        assert not second.covers(i)
+        second.add(i, letters(count)[i])
+    found = second.total()
+    assert found is not None
+    assert found.text == functools.reduce(lambda a, b: a + b, letters(count)).text
+
+
+def test_a_running_sum_writes_into_its_first_value_only() -> None:
+    values, total = [np.full(2, float(i)) for i in range(4)], RunningSum[np.ndarray]()
+    for i in (1, 0, 3, 2):
+        total.add(i, values[i])
+    assert total.total() is values[0]
+    assert np.array_equal(values[0], [6.0, 6.0])
+    assert [value[0] for value in values[1:]] == [1.0, 2.0, 3.0]
+
+
+def test_a_first_sum_covers_what_is_before_its_end() -> None:
+    assert covers((64, 8), (64, 7)) and not covers((64, 8), (64, 9))
+    assert covers((64, 8), (0, 7)) and covers((64, 8), (2, 1)) and covers((64, 8), (3, 0))
+    assert not covers((64, 8), (0, 8)) and not covers((64, 6), (2, 1))
+    assert not covers((3, 0), (64, 1)), "a tree's node never replaces it"

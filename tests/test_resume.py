@@ -27,7 +27,7 @@ from rff_stream.model.fitted import Data
 from rff_stream.model.stored import unsolved
 from rff_stream.model.update import Later, Update
 from rff_stream.moments import Moments
-from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
 from test_store_cases import a_row, same_moments, whole_moments
@@ -231,6 +231,22 @@ def test_nodes_are_replaced_by_their_parent(tmp_path, order):
         assert sum(1 << level for level, _ in found) == count
     assert list(found) == [(3, 0)]
     assert same_moments(found[3, 0][0][None], total.nodes[3, 0])
+
+
+@pytest.mark.parametrize("order", [range(8), [5, 1, 0, 7, 6, 2, 4, 3]])
+def test_nodes_are_replaced_by_the_running_sum(tmp_path, order):
+    """Sums one after the other: the sum of the first values takes the place of each of them."""
+    kept = Checkpoint(tmp_path / "c", {"a": 1})
+    kept.begin(a_row(), 2)
+    total: RunningSum[Any] = RunningSum()
+    for index in order:
+        total.add(index, whole_moments(index))
+        for node, moments in sorted(total.nodes.items(), reverse=True):
+            kept.save(node, {None: moments}, 1)
+        assert Checkpoint(tmp_path / "c", {"a": 1}).nodes().keys() == total.nodes.keys()
+    found = Checkpoint(tmp_path / "c", {"a": 1}).nodes()
+    assert list(found) == [(64, 8)]
+    assert same_moments(found[64, 8][0][None], total.total())
 
 
 def kept_at(path: Path) -> Checkpoint:

@@ -13,7 +13,7 @@ from rff_stream.execution.leaf import Tally
 from rff_stream.execution.thread_watchdog import seconds
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.tree_sum import Node, TreeSum
+from rff_stream.moments.tree_sum import Node, RunningSum, TreeSum
 from rff_stream.planning import Plan
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Groups
@@ -125,10 +125,10 @@ class Keeper:
         self._every = seconds("checkpoint-seconds", 30)
         self._last, self._cost = time.monotonic(), 0.0
 
-    def restore(self, total: TreeSum[Tally]) -> int:
+    def restore(self, total: TreeSum[Tally] | RunningSum[Tally]) -> int:
         """Put finished nodes into an empty sum; returns the rows looked at for them."""
         rows = 0
-        for (level, index), (value, seen) in sorted(self._nodes.nodes().items()):
+        for (level, index), (value, seen) in sorted(self._nodes.nodes().items(), reverse=True):
             self._written.add((level, index))
             total.add(index, Tally(value, seen), level)
             rows += seen
@@ -136,12 +136,12 @@ class Keeper:
             logger.warning("resuming from a checkpoint of %s rows", f"{rows:,}")
         return rows
 
-    def offer(self, total: TreeSum[Tally]) -> None:
+    def offer(self, total: TreeSum[Tally] | RunningSum[Tally]) -> None:
         """Write what is new, if it is time."""
         if time.monotonic() - self._last >= max(self._every, SHARE * self._cost):
             self.write(total)
 
-    def write(self, total: TreeSum[Tally]) -> None:
+    def write(self, total: TreeSum[Tally] | RunningSum[Tally]) -> None:
         """Write what is new, largest nodes first."""
         started = time.monotonic()
         for node, tally in sorted(total.nodes.items(), reverse=True):
@@ -190,6 +190,7 @@ def facts_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]:
     the other was stopped.
     """
     columns, layout = source.columns, plan.layout
+    in_sequence = {"added": "one after the other"} if layout.in_sequence else {}
     return {
         **choices,
         "inputs": list(columns.inputs),
@@ -204,6 +205,7 @@ def facts_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]:
         "leaves": [layout.n_boxes, layout.parts, layout.cut, layout.segment_leaves, layout.seed],
         "edges": digest([list(edges) for edges in layout.edges]),
         "data": source.generation(),
+        **in_sequence,
     }
 
 

@@ -16,7 +16,7 @@ from rff_stream.execution.leaf import Job, Leaf
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 
-__all__ = ["segment_tasks"]
+__all__ = ["segment_tasks", "sequence_tasks"]
 
 Graph = dict[Any, Any]
 WAIST_LEAVES = 16
@@ -73,6 +73,42 @@ def segment_tasks(
     return level[0], tasks
 
 
+def sequence_tasks(
+    source: Source,
+    job: Any,
+    leaves: Sequence[Leaf],
+    first: int,
+    token: str,
+    *,
+    window: int,
+    done: list[str],
+) -> tuple[str, Graph]:
+    """The same with leaves that are added one after the other: few sums wait at a time.
+
+    Parameters
+    ----------
+    source, job, leaves, first, token
+        As in :func:`segment_tasks`.
+    window : int
+        A leaf starts when the one so many places before it has been added.
+    done : list of str
+        Keys of what has added each leaf so far; those of these leaves are appended.
+    """
+    tasks: Graph = {}
+    total = ""
+    for place, leaf in enumerate(leaves, start=first):
+        key = f"rff_leaf-{place:09} [{source.describe(leaf.box)}] {token}"
+        after = TaskRef(done[-window]) if len(done) >= window else None
+        tasks[key] = Task(key, run_after, after, job, leaf, *source.arguments(leaf.box))
+        if total:
+            added = f"rff_add-{place:09} {token}"
+            tasks[added] = Task(added, add_up, TaskRef(total), TaskRef(key))
+            key = added
+        total = key
+        done.append(total)
+    return total, tasks
+
+
 def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) -> list[str]:
     """Boxes in words that the task of a key reads; none where it reads none.
 
@@ -87,6 +123,11 @@ def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) ->
 
 def run_leaf(job: Job, leaf: Leaf, *values: Any) -> Any:
     """One leaf, as a task."""
+    return job.run(leaf, *values)
+
+
+def run_after(other: Any, job: Job, leaf: Leaf, *values: Any) -> Any:
+    """One leaf, as a task that starts after another, whose value it does not need."""
     return job.run(leaf, *values)
 
 

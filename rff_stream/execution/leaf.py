@@ -14,6 +14,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Box, Reader, Rows
 from rff_stream.statistics.protocol import Statistic
 
@@ -101,8 +102,14 @@ class Tally:
     kernels: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Self) -> Self:
-        kernels = {**other.kernels, **self.kernels}
-        return type(self)(self.value + other.value, self.seen + other.seen, kernels)
+        return self._joined(other, self.value + other.value)
+
+    def __iadd__(self, other: Self) -> Self:
+        """The sum, for which the value of this one may be written into."""
+        return self._joined(other, add_into(self.value, other.value))
+
+    def _joined(self, other: Self, value: Any) -> Self:
+        return type(self)(value, self.seen + other.seen, {**other.kernels, **self.kernels})
 
     def __sizeof__(self) -> int:
         return int(self.value.__sizeof__()) + 64

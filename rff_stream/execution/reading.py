@@ -239,6 +239,7 @@ class Reading:
             statistic,
             leaves_of(self.source, layout),
             segment_leaves=layout.segment_leaves,
+            in_sequence=layout.in_sequence,
             task_leaves=layout.leaves_a_task(thread_count()),
             n_rows=self.source.n_rows,
             grid=grid,

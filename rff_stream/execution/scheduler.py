@@ -31,13 +31,14 @@ from rff_stream.execution.graph import (
     boxes_of,
     keys_of,
     segment_tasks,
+    sequence_tasks,
     waist,
 )
 from rff_stream.execution.leaf import Job, Leaf, Tally, versions_question
 from rff_stream.execution.leaf_sequence import grid_leaves
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.thread_watchdog import WatchedPool
-from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
 
@@ -110,6 +111,7 @@ class Pass:
         leaves: Sequence[Leaf],
         *,
         segment_leaves: int = 1,
+        in_sequence: bool = False,
         task_leaves: int = 1,
         n_rows: int | None = None,
         grid: tuple[int, ...] = (),
@@ -124,6 +126,8 @@ class Pass:
             In the order of the tree; at least one.
         segment_leaves : int
             A power of two: leaves summed before the driver sees them.
+        in_sequence : bool
+            Add one after the other, not along a tree: so few sums are held at a time.
         task_leaves : int
             A power of two: leaves that one task of a cluster sums, if they read their own slices.
         n_rows : int, optional
@@ -134,31 +138,33 @@ class Pass:
             Where finished nodes come from and go to.
         """
         self._compute_shared()
-        total: TreeSum[Tally] = TreeSum()
+        total: TreeSum[Tally] | RunningSum[Tally] = RunningSum() if in_sequence else TreeSum()
         lock = threading.Lock()
         with Progress(words, n_rows, shown=self._progress) as progress:
             if keeper is not None:
                 progress.advance(keeper.restore(total))
 
-            def commit(index: int, value: Tally) -> None:
+            def commit(index: int, value: Tally, *after: Any) -> int:
                 with lock:
                     total.add(index, value)
                     progress.advance(value.seen)
                     if keeper is not None:
                         keeper.offer(total)
+                    return total.n_early if isinstance(total, RunningSum) else 0
 
             starts = enumerate(range(0, len(leaves), segment_leaves))
             left = [(i, start) for i, start in starts if not total.covers(i)]
             segments = ((i, leaves[start : start + segment_leaves]) for i, start in left)
             alone = self._graph or self._source.arguments(leaves[0].box)
-            together = 1 if alone else task_leaves
+            together = 1 if alone or in_sequence else task_leaves
             boxes = functools.partial(
                 boxes_of, source=self._source, leaves=leaves, together=together
             )
             on_cluster = functools.partial(self._on_cluster, together=together, boxes=boxes)
             run = self._in_threads if self._client is None else on_cluster
+            job = Job(self._source.reader, statistic, grid)
             try:
-                run(Job(self._source.reader, statistic, grid), segments, segment_leaves, commit)
+                run(job, segments, segment_leaves, commit, in_sequence=in_sequence)
             finally:
                 if keeper is not None:
                     with lock:
@@ -173,14 +179,25 @@ class Pass:
         job: Job,
         segments: Iterator[tuple[int, Sequence[Leaf]]],
         size: int,
-        commit: Callable[[int, Tally], None],
+        commit: Callable[..., int],
+        *,
+        in_sequence: bool,
     ) -> None:
-        """One graph in which every segment ends in a task that hands its sum over."""
-        tasks, ends = dict(self._graph), []
+        """One graph in which every segment ends in a task that hands its sum over.
+
+        In sequence, a sum is handed over after those before it.
+        """
+        tasks, ends = dict(self._graph), list[str]()
+        window, done = self._threads or thread_count(), list[str]()
         for index, leaves in segments:
-            key, segment = segment_tasks(self._source, job, leaves, index * size, self._token)
-            end = f"rff_commit-{index:09} {self._token}"
-            tasks |= segment | {end: Task(end, commit, index, TaskRef(key))}
+            where = (self._source, job, leaves, index * size, self._token)
+            end, after = f"rff_commit-{index:09} {self._token}", list[TaskRef]()
+            if in_sequence:
+                key, segment = sequence_tasks(*where, window=window, done=done)
+                done[-1], after = end, [TaskRef(key) for key in ends[-1:]]
+            else:
+                key, segment = segment_tasks(*where)
+            tasks |= segment | {end: Task(end, commit, index, TaskRef(key), *after)}
             ends.append(end)
         keep = ancestors(tasks, ends)
         self._get({key: tasks[key] for key in keep}, ends)
@@ -190,8 +207,9 @@ class Pass:
         job: Job,
         segments: Iterator[tuple[int, Sequence[Leaf]]],
         size: int,
-        commit: Callable[[int, Tally], None],
+        commit: Callable[[int, Tally], int],
         *,
+        in_sequence: bool,
         together: int,
         boxes: Callable[[str], Sequence[str]],
     ) -> None:
@@ -202,17 +220,21 @@ class Pass:
             ship = flight.ship(replace(job, versions=versions_question()()))
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             window = flight.window(size // together) if not self._graph else 2**31
+            early = 0  # sums that wait on the driver count, too
             while True:
-                for index, leaves in segments:
-                    key, tasks = segment_tasks(
-                        self._source, ship, leaves, index * size, self._token, together, fan_in
-                    )
-                    flight.submit(index, key, self._with_graph(tasks))
-                    if flight.waiting >= window:
+                while flight.waiting + early < window:
+                    index, leaves = next(segments, (0, ()))
+                    if not leaves:
                         break
+                    where = (self._source, ship, leaves, index * size, self._token)
+                    if in_sequence:
+                        key, tasks = sequence_tasks(*where, window=fan_in, done=[])
+                    else:
+                        key, tasks = segment_tasks(*where, together, fan_in)
+                    flight.submit(index, key, self._with_graph(tasks))
                 if not flight.waiting:
                     return
-                commit(*flight.next())
+                early = commit(*flight.next())
 
     def _with_graph(self, tasks: Graph) -> Graph:
         """Tasks and what they need of the data's own graph."""

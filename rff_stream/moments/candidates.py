@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.moments.tree_sum import add_into
 
 __all__ = ["CandidateMoments", "candidate_row", "rows_of_candidates"]
 
@@ -31,6 +32,11 @@ class CandidateMoments(ProductMoments):
 
     row: AugmentedRow
     members: tuple[Any, ...]
+
+    def __iadd__(self, other: Self) -> Self:
+        """The sum, for which the sums of this one may be written into."""
+        self._require_same(other)
+        return replace(self, members=_each(add_into, self, other))
 
     def plus(self, other: Self, out: Any = None) -> Self:
         """The sum; ``out`` is not needed."""

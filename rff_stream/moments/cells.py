@@ -101,13 +101,32 @@ class CellMoments(ProductMoments):
         counts, powers = np.zeros(len(cells), np.int64), np.zeros((len(cells), 2))
         sums = np.zeros((len(cells), self.sums.shape[1]))
         for each in (self, other):
-            at = np.searchsorted(cells, each.cells)
-            counts[at] += each.counts
-            powers[at] += each.powers
-            for start in range(0, len(at), ADDED_CELLS):  # a few at a time: no whole copy
-                few = slice(start, start + ADDED_CELLS)
-                sums[at[few]] += each.sums[few]
+            self._put(each, cells, counts, powers, sums)
         return replace(self, cells=cells, counts=counts, powers=powers, sums=sums, sample=sample)
+
+    @staticmethod
+    def _put(
+        value: CellMoments, cells: Array, counts: Array, powers: Float64, sums: Float64
+    ) -> None:
+        """Add the sums of a value into those of more cells."""
+        at = np.searchsorted(cells, value.cells)
+        counts[at] += value.counts
+        powers[at] += value.powers
+        for start in range(0, len(at), ADDED_CELLS):  # a few at a time: no whole copy
+            few = slice(start, start + ADDED_CELLS)
+            sums[at[few]] += value.sums[few]
+
+    def __iadd__(self, other: Self) -> Self:
+        """The sum, for which the sums of this one are written into if they have all cells."""
+        if not self.sums.flags.writeable or len(np.setdiff1d(other.cells, self.cells)):
+            return self + other
+        if len(other.cells) == len(self.cells):
+            return self.plus(other, self.sums)
+        self._require_same(other)
+        counts, powers = self.counts.copy(), self.powers.copy()
+        self._put(other, self.cells, counts, powers, self.sums)
+        sample = self.sample + other.sample
+        return replace(self, counts=counts, powers=powers, sample=sample)
 
     def __neg__(self) -> Self:
         return replace(self, counts=-self.counts, powers=-self.powers, sums=-self.sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.packing import Packed, pack_parts, packing_of, unpack_parts
 from rff_stream.statistics.protocol import Sink, Statistic
@@ -34,9 +36,16 @@ class Groups(Generic[Value]):
     by_label: Mapping[Any, Value]
 
     def __add__(self, other: Self) -> Self:
+        return self._merged(other, operator.add)
+
+    def __iadd__(self, other: Self) -> Self:
+        """The sum, for which the values of this one may be written into."""
+        return self._merged(other, add_into)
+
+    def _merged(self, other: Self, add: Callable[[Value, Value], Value]) -> Self:
         merged = dict(self.by_label)
         for label, value in other.by_label.items():
-            merged[label] = merged[label] + value if label in merged else value
+            merged[label] = add(merged[label], value) if label in merged else value
         return type(self)(merged)
 
     def __sizeof__(self) -> int:

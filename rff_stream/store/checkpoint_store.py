@@ -15,7 +15,7 @@ from typing import Any
 from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.moments.tree_sum import Node
+from rff_stream.moments.tree_sum import Node, covers
 from rff_stream.statistics.packing import Packed
 from rff_stream.store.atomic import remove_whole
 from rff_stream.store.canonical_json import MAX_JSON
@@ -120,11 +120,10 @@ class Checkpoint:
         """Commit a node in place of those below it; nothing where it is covered already."""
 
         def replaces(state: State) -> list[str] | None:
-            if any(id_of(above) in state.live for above in at_or_above(node)):
+            live = {key: each for key in state.live if (each := node_of(key)) is not None}
+            if id_of(node) in state.gone or any(covers(each, node) for each in live.values()):
                 return None
-            live = {key: node_of(key) for key in state.live}
-            below = [key for key, each in live.items() if each is not None and covers(node, each)]
-            return None if id_of(node) in state.gone else sorted(below)
+            return sorted(key for key, each in live.items() if covers(node, each))
 
         self._commit(id_of(node), value, {SEEN: seen}, replaces)
 
@@ -252,13 +251,3 @@ def node_of(id: str) -> Node | None:
     """The node that an id names; None for others."""
     found = ID.fullmatch(id)
     return None if found is None else (int(found[1]), int(found[2]))
-
-
-def covers(node: Node, other: Node) -> bool:
-    """Whether the second is below the first, or it."""
-    return node[0] >= other[0] and other[1] >> (node[0] - other[0]) == node[1]
-
-
-def at_or_above(node: Node) -> list[Node]:
-    """A node and those it is part of."""
-    return [(node[0] + up, node[1] >> up) for up in range(64 - node[0])]
