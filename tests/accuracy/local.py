@@ -11,7 +11,9 @@ Nothing is chosen on the test part: kernels, length-scales, noise and the weight
 from the training rows. ``RFF_STREAM_DATA`` names the folder; see CONTRIBUTING.
 
 Rivals: the mean of the 5 nearest rows (inputs over their standard deviation), boosted trees
-(``HistGradientBoostingRegressor`` with 500 trees), one global map of 2,048 columns, and a plane.
+(``HistGradientBoostingRegressor`` with 500 trees), one global map of 2,048 columns, and a plane;
+for the air cube also its climatology: the mean of the cell at the same hour and day of each year.
+``--only-rivals climatology,whole`` names some of them and leaves cells out.
 
 The inputs of bike hold casual and registered, whose sum is the count; y is the logarithm of the
 count. So a small error on it tells that these two were found; without them it is another task.
@@ -207,6 +209,23 @@ def nearest(data: Data, seed: int) -> tuple[Any, None]:
     return model.predict(data.X_test / scale), None
 
 
+def climatology(data: Data, seed: int) -> tuple[Any, None]:
+    """The mean of the cell at the same hour and day of the other years; of the cell where none is.
+
+    The first input counts hours, from 0 on, in years of 365 days.
+    """
+    both = np.concatenate([data.X, data.X_test])
+    place = np.unique(both[:, 1:], axis=0, return_inverse=True)[1].ravel()
+    key = (both[:, 0] // 6).astype(int) % 1460 + 1460 * place
+    n = len(data.X)
+    count, total = (np.bincount(key[:n], w, key.max() + 1) for w in (None, data.y))
+    cells, sums = (np.bincount(place[:n], w, place.max() + 1) for w in (None, data.y))
+    key, place = key[n:], place[n:]
+    with np.errstate(invalid="ignore"):
+        mean = np.where(count[key] > 0, total[key] / count[key], sums[place] / cells[place])
+    return mean, None
+
+
 def boosted(data: Data, seed: int) -> tuple[Any, None]:
     """Boosted trees on the same inputs."""
     from sklearn.ensemble import HistGradientBoostingRegressor
@@ -221,6 +240,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--only-rivals", default="")
     parser.add_argument("--auto", action="store_true")
     asked = parser.parse_args()
     warnings.simplefilter("ignore", NumericalWarning)
@@ -229,10 +249,15 @@ def main() -> None:
         for seed in map(int, asked.seeds.split(",")):
             data = SETS[name](seed)
             line = "" if data.line is None else f" (line {data.line})"
-            measure(f"{name}, seed {seed}{line}", auto if asked.auto else local, data, seed)
-            if asked.rivals and seed == int(asked.seeds.split(",")[0]):
-                for rival in (linear, nearest, boosted, whole):
-                    measure(f"  {rival.__name__}", rival, data, seed)
+            rivals = [linear, nearest, boosted, whole]
+            rivals += [climatology] if name.startswith("air") else []
+            if only := asked.only_rivals.split(",") if asked.only_rivals else []:
+                rivals = [each for each in rivals if each.__name__ in only]
+            else:
+                measure(f"{name}, seed {seed}{line}", auto if asked.auto else local, data, seed)
+            if only or (asked.rivals and seed == int(asked.seeds.split(",")[0])):
+                for rival in rivals:
+                    measure(f"  {rival.__name__}, seed {seed}", rival, data, seed)
 
 
 if __name__ == "__main__":
