@@ -14,6 +14,7 @@ import reference_local as reference
 import rff_stream as rs
 from rff_stream.answers.cells import (
     LocalPosterior,
+    cell_gcv,
     cross_validate_cells,
     leave_one_out,
     local_evidence,
@@ -377,6 +378,28 @@ def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
                 assert abs(variance[at, t] - expected).max(initial=0) < 1e-8 * noise / alpha[t]
                 for i in range(0, len(own), 9):
                     assert left[tree].mean[own[i], t] == pytest.approx(fit.left_out(i), abs=1e-7)
+
+
+def test_generalised_cross_validation_is_that_of_dense_fits(rng):
+    X, y, w = rows(rng, n=200, targets=2)
+    features = local_map(rng, X, n_components=7, dtype="float64")
+    spectrum = local_spectrum(features, accumulate_cells(features, X, y, w, sums="float64"))
+    alphas, n = np.array([1e-2, 1.0, 30.0]), len(X)
+    scores = cell_gcv(spectrum, alphas)
+    for tree, cells in enumerate(features.route(X)):
+        for alpha, found in zip(alphas, scores[tree], strict=True):
+            df, scatter = 0.0, 0.0
+            for cell in np.unique(cells):
+                own = cells == cell
+                root = np.sqrt(w[own])[:, None]
+                z = features.columns(tree, cell, X[own])
+                A = root * np.column_stack([z, np.ones(len(z))])
+                penalty = np.diag([alpha] * 7 + [0.0])
+                hat = A @ np.linalg.solve(A.T @ A + penalty, A.T)
+                residual = root * y[own] - hat @ (root * y[own])
+                df, scatter = df + np.trace(hat), scatter + (residual**2).sum(axis=0)
+            expected = scatter / w.sum() / (1 - df / n) ** 2
+            np.testing.assert_allclose(found, expected, rtol=1e-8)
 
 
 def test_evidence_finds_the_alpha_of_highest_log_p(rng):

@@ -144,8 +144,11 @@ def test_penalty_by_evidence_cross_validation_or_given(rng):
     by = model().fit(X, y)
     assert abs(np.log(folds.alpha_ / by.alpha_)) < np.log(30)
     assert folds.score(X, y) > 0.95 and by.score(X, y) > 0.95
-    with pytest.raises(ValueError, match="'evidence' or 'cv', without refine"):
-        model(alpha="gcv").fit(X, y)
+    with pytest.raises(ValueError, match="refine=2 but the coefficients of cells are solved once"):
+        model(refine=2).fit(X, y)
+    by_gcv = model(alpha="gcv").fit(X, y)
+    assert by_gcv.alpha_ == pytest.approx(model().fit(X, y).alpha_, rel=30)
+    assert by_gcv.score(X, y) > 0.95
 
 
 def test_groups_and_batches_are_kept_forgotten_and_found_again(rng, tmp_path):
@@ -349,10 +352,16 @@ def test_the_command_line_fits_scores_and_inspects_cells(rng, tmp_path):
 
 
 def test_the_number_of_cells_follows_the_rows():
-    assert Cells().cells_of(100) == 1
-    assert Cells().cells_of(41_157) == 128
-    assert Cells(n_components=128).cells_of(10**9) == 4096
-    assert Cells(n_cells=2).cells_of(10**9) == 2
+    assert Cells().sizes(100, 2) == (256, 4, 1)
+    assert Cells().sizes(41_157, 9) == (256, 4, 128)
+    assert Cells().sizes(3_870_000, 3) == (128, 3, 8192), "the air cube"
+    assert Cells().sizes(2 * 10**7, 4) == (256, 3, 2048)
+    assert Cells(n_trees=6).sizes(2 * 10**7, 4) == (256, 6, 1024)
+    assert Cells(n_components=128).sizes(10**9, 3) == (128, 4, 4096)
+    assert Cells(n_cells=2).sizes(10**9, 3) == (128, 4, 2)
+    for rows in (10, 10**4, 10**6, 10**9):
+        r, n_trees, n_cells = Cells().sizes(rows, 2)
+        assert 4 * r**2 * n_trees * n_cells <= 1.75e9
 
 
 def test_left_out_errors_tell_the_error_on_new_rows(rng):

@@ -38,6 +38,7 @@ from rff_stream.systems.floor import alpha_of_targets, largest_eigenvalue, round
 
 __all__ = [
     "LocalPosterior",
+    "cell_gcv",
     "cross_validate_cells",
     "leave_one_out",
     "local_evidence",
@@ -223,6 +224,32 @@ def local_evidence(
         found.append((chosen, noise, profile.log_evidence(chosen, noise)))
     alphas, noises, values = (np.array(each) for each in zip(*found, strict=True))
     return LocalEvidence(alphas, noises, noises / alphas, values, spectrum)
+
+
+def cell_gcv(spectrum: LocalSpectrum, alphas: Array) -> Float64:
+    """Generalised cross-validation (J, A, T) of each tree, α and target, in units of y².
+
+        (RSS/Σw) / (1 − df/n)²,   RSS = Σ_c ỹᵀWỹ − Σ_c Σ (Uᵀc)² (λ + 2α)/(λ + α)²
+
+    It assumes independent rows, as :func:`~rff_stream.answers.selection.gcv` does.
+
+    Parameters
+    ----------
+    spectrum : LocalSpectrum
+    alphas : (A,) array
+        Positive; η is taken in place of smaller ones.
+    """
+    alphas = np.maximum(np.asarray(alphas, np.float64), spectrum.eta)
+    n_trees, n_targets = len(spectrum.trees), len(spectrum.targets)
+    scores = np.empty((n_trees, len(alphas), n_targets))
+    for i, alpha in enumerate(alphas):
+        df = spectrum.df(np.full((n_trees, n_targets), alpha))
+        held = np.maximum(1 - df / spectrum.n, 1 / spectrum.n)
+        for j, tree in enumerate(spectrum.trees):
+            shrunk = (tree.eigenvalues + 2 * alpha) / (tree.eigenvalues + alpha) ** 2
+            scatter = tree.scatter.sum(axis=0) - np.einsum("kr,krt->t", shrunk, tree.rhs**2)
+            scores[j, i] = np.maximum(scatter, 0) / tree.weight.sum() / held[j] ** 2
+    return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)

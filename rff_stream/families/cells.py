@@ -13,6 +13,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.cells import (
     LocalPosterior,
+    cell_gcv,
     cross_validate_cells,
     leave_one_out,
     local_evidence,
@@ -136,7 +137,8 @@ class CellProcess(CellAnswer):
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         raise ValueError(
             "Functions are drawn from one process, but features='local' is a mean of several "
-            "trees. Use predict with return_std, or a map of the whole space."
+            "trees, which agree on means and variances of single rows and on no covariance of "
+            "two. Use predict with return_std, or a map of the whole space."
         )
 
     def leave_one_out(self, sample: Float64) -> Float64:
@@ -231,15 +233,15 @@ class CellSpace:
         return CellMoments.zero(row, features.n_trees, features.n_cells)
 
     def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> CellAnswer:
-        rule = alpha if isinstance(alpha, str) else ""
-        if rule == "gcv" or refine:
+        if refine:
             raise ValueError(
-                f"alpha={alpha!r} and refine={refine} but the penalty of local "
-                "features is a number, 'evidence' or 'cv', without refine. Choose one of them."
+                f"refine={refine} but the coefficients of cells are solved once: a cell has few "
+                'rows, so little is lost in its sums. Use refine=0, and sums="float64" where each '
+                "digit counts."
             )
-        if rule == "cv":
+        if isinstance(alpha, str) and alpha == "cv":
             alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
-        return CellAnswer(*_solve(totals, None if rule == "evidence" else alpha, fit_intercept))
+        return CellAnswer(*_solve(totals, alpha, fit_intercept))
 
     def refine(
         self,
@@ -255,9 +257,7 @@ class CellSpace:
         return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> CellProcess:
-        return CellProcess(
-            *_solve(totals, None if isinstance(noise, str) else noise, fit_intercept)
-        )
+        return CellProcess(*_solve(totals, noise, fit_intercept))
 
     def ridge_in(self, stored: StoredAnswer) -> CellAnswer:
         return CellAnswer(*_restore(stored))
@@ -274,7 +274,8 @@ def cell_cost(features: Any, source: Source) -> CellCost:
     if isinstance(features, LocalFeatures):
         return CellCost(features.n_components, features.n_trees, features.n_cells)
     asked = Cells() if isinstance(features, str) else features
-    return CellCost(asked.n_components, asked.n_trees, asked.cells_of(rows_of(source)))
+    r, n_trees, n_cells = asked.sizes(rows_of(source), len(source.columns.inputs))
+    return CellCost(r, n_trees, n_cells)
 
 
 def _drawn_for_a_kernel() -> ValueError:
@@ -286,18 +287,25 @@ def _drawn_for_a_kernel() -> ValueError:
 
 def _not_streamed() -> ValueError:
     return ValueError(
-        "features='local' is read to the end: its error on leaves held out is not told "
-        "from sums. Use fit without until, or a map of the whole space."
+        "features='local' is read to the end: sums of leaves held out tell the error of each "
+        "tree, not that of their mean, and take as much memory each as all the data. Fit a part "
+        "of the rows without until, or use a map of the whole space."
     )
 
 
 def _solve(
     totals: Totals, alpha: Any, fit_intercept: bool
 ) -> tuple[LocalPosterior, Float64, Float64]:
-    """The posterior at a penalty (None: of highest evidence), log p (T,) and the origin of y."""
+    """The posterior at a penalty, log p (T,) and the origin of y.
+
+    "gcv" is the penalty of least generalised cross-validation, any other text that of evidence.
+    """
     moments: CellMoments = totals.whole
     spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)
-    evidence = local_evidence(spectrum, alpha=alpha)
+    if isinstance(alpha, str) and alpha == "gcv":
+        alphas = penalties(totals.features, moments.weight)
+        alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
+    evidence = local_evidence(spectrum, alpha=None if isinstance(alpha, str) else alpha)
     posterior = local_posterior(evidence, moments.sample.rows)
     return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
 
@@ -314,10 +322,15 @@ def _restore(stored: StoredAnswer) -> tuple[LocalPosterior, Float64, Float64]:
 def penalty_by_folds(totals: Totals, *, fit_intercept: bool) -> Float64:
     """α (T,) of the least held-out error, summed over folds and trees."""
     features, parts = totals.features, list(totals.groups.values())
-    size = np.mean([part.weight for part in parts]) * len(parts) / features.n_cells
-    alphas = ALPHAS * size * features.kernel.variance / features.n_components
+    alphas = penalties(features, float(np.mean([part.weight for part in parts])) * len(parts))
     losses = cross_validate_cells(features, parts, alphas, fit_intercept=fit_intercept)
     return np.asarray(alphas[losses.sum(axis=(0, 1)).argmin(axis=0)])
+
+
+def penalties(features: LocalFeatures, weight: float) -> Float64:
+    """α (A,) that are compared, for rows of this Σ w."""
+    share = weight / features.n_cells * features.kernel.variance / features.n_components
+    return np.asarray(ALPHAS * share)
 
 
 def _search(

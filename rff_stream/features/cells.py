@@ -35,7 +35,13 @@ ROWS_A_COLUMN = 1.5
 """Rows of data for each column of a cell where the number of cells is not given."""
 
 MOST_CELLS = 4096
-"""Cells of a tree where their number is not given: sums of one tree then take 1.1 GB at R = 256."""
+"""Cells of a tree where R alone is given: sums of one tree then take 1.1 GB at R = 256."""
+
+MOST_SUMS = 1.75e9
+"""Bytes of all sums where nothing is given: a process holds them about four times."""
+
+FEW_INPUTS, MANY_ROWS = 3, 1 << 20
+"""So many rows of so few inputs: small cells see as much of them with 128 columns as with 256."""
 
 MOST_VALUE = 1e150
 """The square of a larger input is no float64."""
@@ -47,14 +53,16 @@ class Cells:
 
     Parameters
     ----------
-    n_components : int
+    n_components : int, optional
         R, columns of a cell: its landmarks. The cost of a row is 2R² flops a tree and the sums
-        take R²/2 numbers a cell: half the R with twice the cells costs less and sees less.
-    n_trees : int
-        J. Seams between cells shrink as trees are averaged.
+        take R²/2 numbers a cell: half the R with twice the cells costs less and sees less. Where
+        absent 256; 128 for a million rows and more of at most three inputs.
+    n_trees : int, optional
+        J. Seams between cells shrink as trees are averaged. Where absent 4; 3 where R is absent,
+        too, and four trees with cells enough would not fit into 1.75 GB.
     n_cells : int, optional
-        B, a power of two; as many as leave about 1.5 R rows of data to each where absent,
-        at most 4,096.
+        B, a power of two; as many as leave about 1.5 R rows of data to each where absent, at most
+        4,096, or where R is absent, too, as many as keep the sums below 1.75 GB.
     encode : FeatureMap or mapping of column(s) to FeatureMap, optional
         What rows are before they are sent to cells: ``{"hour": Periodic(24), ("lat", "lon"):
         Sphere()}``. Columns that are not named are left out. Length-scales are then those of the
@@ -62,8 +70,8 @@ class Cells:
 
     Examples
     --------
-    >>> Cells(n_components=128).cells_of(1_000_000)
-    4096
+    >>> Cells().sizes(40_000, 9), Cells().sizes(4_000_000, 3), Cells(128).sizes(1_000_000, 4)
+    ((256, 4, 128), (128, 3, 8192), (128, 4, 4096))
     >>> import numpy as np, rff_stream as rs
     >>> X = np.random.default_rng(0).uniform(-1, 1, (2000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
     >>> cells = Cells(n_components=32, n_trees=2, n_cells=16)
@@ -72,24 +80,29 @@ class Cells:
     True
     """
 
-    n_components: int = 256
-    n_trees: int = 4
+    n_components: int | None = None
+    n_trees: int | None = None
     n_cells: int | None = None
     encode: Any = None
 
     def __post_init__(self) -> None:
         for name in ("n_components", "n_trees"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} but there is at least 1.")
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise ValueError(f"{name}={given} but there is at least 1.")
         if self.n_cells is not None:
             check_n_cells(self.n_cells)
 
-    def cells_of(self, n_rows: int) -> int:
-        """B for so many rows of data."""
-        if self.n_cells is not None:
-            return self.n_cells
-        wanted = max(n_rows / (ROWS_A_COLUMN * self.n_components), 1.0)
-        return min(1 << int(np.round(np.log2(wanted))), MOST_CELLS)
+    def sizes(self, n_rows: int, n_inputs: int) -> tuple[int, int, int]:
+        """R, J and B for so many rows of data with so many inputs."""
+        few = n_inputs <= FEW_INPUTS and n_rows >= MANY_ROWS
+        r = self.n_components or (128 if few else 256)
+        wanted = 1 << int(np.round(np.log2(max(n_rows / (ROWS_A_COLUMN * r), 1.0))))
+        if self.n_cells is not None or self.n_components is not None:
+            return r, self.n_trees or 4, self.n_cells or min(wanted, MOST_CELLS)
+        n_trees = self.n_trees or (4 if 16 * r**2 * wanted <= MOST_SUMS else 3)
+        most = max(MOST_SUMS / (4 * r**2 * n_trees), 1.0)
+        return r, n_trees, min(wanted, 1 << int(np.log2(most)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
