@@ -22,7 +22,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from PIL import Image
 
 import rff_stream as rs
-from rff_stream.plot.canvas import COLOURS, GREY
+from rff_stream.plot.canvas import COLOURS, GREY, plain_ticks
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "_static"
@@ -130,6 +130,9 @@ def speed() -> None:
     right.set(xlabel="rows", ylabel="peak memory of the process [MiB]")
     for ax in (left, right):
         ax.grid(color=GREY, alpha=0.3, lw=0.5)
+        ax.set_xticks(SIZES, [f"{n:,}" for n in SIZES])
+        ax.minorticks_off()
+        plain_ticks(ax.yaxis)
         ax.legend()
     left.set_title(f"8 inputs, R = {COMPONENTS}, from Zarr, one thread", fontsize="medium")
     figure.savefig(STATIC / "speed.png")

@@ -259,7 +259,7 @@ class Plan:
             *self.cost.lines(self.sizes, self.n_rows),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
-            ("segments", f"{layout.n_segments:,} of {layout.segment_leaves}"),
+            ("segments", f"{layout.n_segments:,}, leaves of each: {layout.segment_leaves:,}"),
             ("read", format_bytes(self.source_bytes)),
             ("work", f"{self.flops:.3g} flops"),
             ("moments", format_bytes(self.state_bytes)),

@@ -118,7 +118,7 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "observed": (lambda s, ax: rs.plot.observed(s.line, ax), ("inside the 95% interval", "RMSE")),
     "observed on new rows": (
         lambda s, ax: rs.plot.observed(s.plane, ax, X=s.x[:90], y=s.y[:90]),
-        ("90 rows", "new rows"),
+        ("90 rows", "rows given"),
     ),
     "selection": (lambda s, ax: rs.plot.selection(s.cv, ax), ("penalty α", "chosen: α", "±")),
     "selection by GCV": (lambda s, ax: rs.plot.selection(s.gcv, ax), ("GCV", "chosen: α")),

@@ -158,6 +158,18 @@ def test_batches_of_a_store_are_set_beside_each_other(
         assert name in drift
 
 
+def test_times_are_dates_and_rows_that_the_fit_may_know_are_named(rng: Any) -> None:
+    time = np.arange("2020-01-01", "2020-03-01", dtype="datetime64[D]").astype("datetime64[ns]")
+    data = xr.Dataset({"y": ("time", rng.normal(size=len(time)))}, {"time": time})
+    model = rs.KernelRidge(n_components=16, random_state=0, progress=False)
+    model.fit(data, "y", inputs=["time"], where=[rs.HoldOut(0.3)])
+    known = read(report(model, test=assess(model, data))).words
+    assert "2020-01-" in known and "2020-02-" in known and "e+04" not in known.split("asked")[0]
+    assert "look better than it is" in known
+    held = assess(model, data, where=[rs.HoldOut(0.3, part="test")])
+    assert "look better than it is" not in read(report(model, test=held)).words
+
+
 def test_densities_and_detectors_have_reports_too(rng: np.random.Generator, tmp_path: Path) -> None:
     x = rng.normal(size=(500, 2))
     density = rs.KernelDensity(n_components=512, random_state=0).fit(x)
@@ -176,7 +188,10 @@ def test_classifiers_and_components_have_reports_too(rng: np.random.Generator) -
     kinds = np.where((x**2).sum(axis=1) < 1.4, "in", "out")
     model = rs.KernelClassifier(n_components=64, random_state=0, progress=False)
     model.fit(x[:300], kinds[:300])
-    page = read(report(model, test=assess(model, x[300:], target=kinds[300:], place="others")))
+    html = report(model, test=assess(model, x[300:], target=kinds[300:], place="others"))
+    good = html.split("<section>")[2]
+    assert "How good it is" in good and good.count('<div class="wide">') == 2  # pictures
+    page = read(html)
     assert f"{np.mean(model.predict(x[300:]) == kinds[300:]):.2%} right of 300 rows" in page.words
     assert "recall" in page.words
     assert "Not known" in read(report(model)).words

@@ -253,7 +253,7 @@ def _pairs(
 ) -> tuple[Float64, Float64, Float64 | None, str]:
     """Predicted, observed, standard deviations of y, and which rows these are."""
     if X is not None and y is not None:
-        x, seen, words = np.asarray(X, float), np.asarray(y, float), "new rows"
+        x, seen, words = np.asarray(X, float), np.asarray(y, float), "rows given"
         seen = seen.reshape(len(x), -1)
     else:
         x, seen, w = sample_of(model)

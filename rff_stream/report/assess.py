@@ -37,6 +37,8 @@ class Assessment:
         Some of the rows, spread over the data.
     seconds : float
         Of the pass; 0 where it was made before.
+    held_out : bool
+        Whether a condition says that the fit left these rows out.
     """
 
     place: str
@@ -45,6 +47,7 @@ class Assessment:
     x: Float64
     y: Float64
     seconds: float
+    held_out: bool = False
 
 
 def assess(
@@ -77,11 +80,13 @@ def assess(
     Assessment
     """
     started, targets = time.monotonic(), model.columns_.targets
+    held_out = any(getattr(each, "part", None) == "test" for each in where)
     choices: dict[str, Any] = {"dim": dim, "where": where, "storage_options": storage_options}
     if hasattr(model, "scores"):
         scores = model.scores(data, target, weights, **choices)
         nothing = np.empty((0, len(model.columns_.inputs)))
-        return Assessment(place, None, scores, nothing, nothing, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return Assessment(place, None, scores, nothing, nothing, seconds, held_out)
     seconds = 0.0
     if targets and residuals is None:
         residuals = model.residuals(data, target, weights, **choices)
@@ -93,4 +98,4 @@ def assess(
     step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
     x = np.asarray(pilot.x[::step], np.float64)
     y_drawn = np.asarray(pilot.y[::step], np.float64)
-    return Assessment(place, residuals, None, x, y_drawn, seconds)
+    return Assessment(place, residuals, None, x, y_drawn, seconds, held_out)

@@ -57,18 +57,21 @@ class Section:
         HTML.
     details : str
         HTML that is shown when a reader opens it: hashes, versions, history.
+    words : str
+        HTML above the blocks.
     """
 
     title: str
     blocks: tuple[str, ...]
     details: str = ""
+    words: str = ""
 
     def html(self) -> str:
         """The heading and its blocks."""
         inner = "".join(f'<div class="wide">{block}</div>' for block in self.blocks)
         more = f"<details><summary>Details</summary>{self.details}</details>" * bool(self.details)
         row = f'<div class="row">{inner}</div>' * bool(inner)
-        return f"<section><h2>{html.escape(self.title)}</h2>{row}{more}</section>"
+        return f"<section><h2>{html.escape(self.title)}</h2>{self.words}{row}{more}</section>"
 
 
 GENERATOR = '<meta name="generator" content="rff_stream">'

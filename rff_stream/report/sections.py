@@ -24,6 +24,7 @@ from rff_stream.moments import Moments
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
 from rff_stream.report.assess import Assessment
 from rff_stream.report.page import Section, paragraph, picture
+from rff_stream.sources.values import EPOCH
 from rff_stream.store import MomentStore
 
 __all__ = ["good", "groups_of", "lead", "provenance", "sure"]
@@ -59,7 +60,7 @@ def fit_section(model: Any) -> Section:
     units = columns.units or ("",) * d
     rows = []
     for i, name in enumerate(columns.inputs):
-        range_ = "" if not len(x) else f"{x[:, i].min():.4g} … {x[:, i].max():.4g}"
+        range_ = "" if not len(x) else _range(x[:, i], units[i])
         each = scales[i] if isinstance(scales[i], str) else numbers(scales[i])
         rows.append([name, units[i], range_, each])
     head = ["input", "unit", "range in the row sample", "length-scale"]
@@ -69,10 +70,18 @@ def fit_section(model: Any) -> Section:
     return Section("What was fitted, and on what", blocks)
 
 
+def _range(values: Float64, unit: str) -> str:
+    """Least and largest value; days since 1970 as dates."""
+    if unit != EPOCH:
+        return f"{values.min():.4g} … {values.max():.4g}"
+    ends = (np.array([values.min(), values.max()]) * 86400).astype("datetime64[s]")
+    return " … ".join(np.datetime_as_string(ends, unit="D"))
+
+
 def good(model: Any, test: Assessment | None) -> Section:
     """How good it is, on other rows where there are some."""
     if hasattr(model, "classes_"):
-        return Section("How good it is", _classes(test))
+        return _classes(test)
     if not model.columns_.targets:
         return Section("What it sees", tuple(_cloud(model)))
     blocks = []
@@ -81,7 +90,7 @@ def good(model: Any, test: Assessment | None) -> Section:
         columns = zip(model.columns_.targets, found.r2(), found.rmse(), units, strict=False)
         rows = [[name, f"{r2:.5f}", f"{rmse:.4g} {unit}"] for name, r2, rmse, unit in columns]
         words = f"{found.n:,} rows of {test.place}, all of them read once."
-        scores = table(["target", "R²", "RMSE"], rows) + paragraph(words)
+        scores = table(["target", "R²", "RMSE"], rows) + paragraph(words, _doubt(test))
         blocks.append(scores + _beside(model, test))
         blocks.append(
             _observed_picture(model, test.x, test.y, "Some of these rows, spread over the data.")
@@ -210,18 +219,29 @@ def _regresses(model: Any) -> bool:
     return bool(model.columns_.targets) and not hasattr(model, "classes_")
 
 
-def _classes(test: Assessment | None) -> tuple[str, ...]:
+def _doubt(test: Assessment) -> str:
+    """What a score is worth whose rows the fit may have read."""
+    words = "Rows that the fit read, too, make it look better than it is: fit and report with"
+    return "" if test.held_out else f"{words} --holdout, or report on other data."
+
+
+def _classes(test: Assessment | None) -> Section:
     """Accuracy by class, and whether probabilities mean what they say."""
+    title = "How good it is"
     if test is None or test.scores is None:
-        return (paragraph("Not known: no data were given (--data)."),)
+        return Section(title, (paragraph("Not known: no data were given (--data)."),))
     found, recall, area = test.scores, test.scores.recall(), test.scores.auroc()
     rows = [[str(k), f"{recall.get(k, np.nan):.4f}", f"{area[k]:.4f}"] for k in found.labels]
     words = f"{found.accuracy():.2%} right of {found.n:,} rows of {test.place}, read once."
-    return (
-        table(["class", "recall", "AUROC"], rows) + paragraph(words),
-        picture(lambda ax: plot.confusion(found, ax), "What is taken for what."),
-        picture(lambda ax: plot.calibration(found, ax), "Whether probabilities are kept."),
+    drawn = (
+        picture(lambda ax: plot.confusion(found, ax), "Answers for the rows of each class."),
+        picture(
+            lambda ax: plot.calibration(found, ax),
+            "Stated probabilities, and how often they are right.",
+        ),
     )
+    scores = table(["class", "recall", "AUROC"], rows) + paragraph(words, _doubt(test))
+    return Section(title, drawn, words=scores)
 
 
 def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
