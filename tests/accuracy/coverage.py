@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rff_stream.systems.grid_system import GridSystem
 from scipy import stats
 from scipy.signal import lfilter
 
@@ -36,6 +35,7 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import total
 from rff_stream.moments.grid import GridAccumulator, grid_row
+from rff_stream.systems.grid import GridSystem
 
 Found = float
 """Share of one seed's chances that came true, in [0, 1]."""
