@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.foresight import Foresight
-from rff_stream.answers.gaps import FOLDS, SIZES, block_of_rows, gap_test
+from rff_stream.answers.gaps import FOLDS, SIZES, _Blocks, block_of_rows, gap_test
 from rff_stream.errors import NumericalWarning
+from rff_stream.features.fourier import LINEAR, STEEP, nearly_linear
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot, augmented_row
 
@@ -22,6 +23,10 @@ QUIET: Any = {"random_state": 0, "progress": False}
 
 def smooth(x: Any) -> Any:
     return np.sin(2 * x[:, 0]) * x[:, 1]
+
+
+def rms(values: Any) -> float:
+    return float(np.sqrt(np.mean(values**2)))
 
 
 def rough(x: Any) -> Any:
@@ -73,6 +78,61 @@ def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> No
         pairs.append((model / min(line, mean), model))
     assert found.error == pytest.approx(sorted(pairs)[2][1], rel=1e-8)
     assert found.is_safe and found.error < found.trend_error
+
+
+@pytest.mark.parametrize("n_components", [32, 200])
+def test_errors_near_the_data_are_those_of_rows_left_out(n_components: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(-2, 2, (100, 2)), rng.uniform(0.5, 2, 100)
+    y = smooth(x)[:, None] + 0.1 * rng.normal(size=(100, 1))
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, n_components, rng=0, dtype="float64")
+    rows, missed = features(x) * np.sqrt(features.prior()), 0.0
+    blocks = _Blocks.of(features(x), y, w, features.prior(), 0.02)
+    for out in range(100):
+        kept = np.arange(100) != out
+        model = Ridge(0.02).fit(rows[kept], y[kept, 0], w[kept])
+        missed += w[out] * (y[out, 0] - model.predict(rows[[out]])[0]) ** 2
+    assert blocks.fit(0, 0.02).error_near() == pytest.approx(np.sqrt(missed / w.sum()), rel=1e-6)
+
+
+def test_nearly_linear_columns_are_linear_and_bounded() -> None:
+    columns = nearly_linear(np.array([5.0, 1.0, 0.0]), np.array([2.0, 1.0, 3.0]),
+                            np.array([True, False, True]), "float64")  # fmt: skip
+    x = np.linspace(-3, 3, 7)[:, None] * [2.0, 9.0, 3.0] + [5.0, 1.0, 0.0]
+    line = np.linspace(-3, 3, 7)[:, None] / LINEAR
+    assert columns.n_components == 4
+    np.testing.assert_allclose(columns(x)[:, 1::2], np.repeat(line, 2, axis=1), rtol=0.02)
+    assert columns.prior()[0] / LINEAR**2 == pytest.approx(STEEP)
+    assert np.abs(columns(1e6 * x)).max() <= 1
+
+
+def test_short_length_scales_return_to_a_trend_in_gaps() -> None:
+    """Columns that are linear are taken: where no row is near, the model is a line."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2, 2, (2500, 2))
+    y, kept = rough(x), x[:, 0] < 0.8
+    pilot = Pilot(x[kept], y[kept, None], np.ones(kept.sum()))
+    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    plain = rs.FourierFeatures.sample(rs.Matern(1.5, 0.15), 2, 1024, rng=0)
+    both = seen.with_trend(plain, float(kept.sum()))
+    assert both.n_components == 1024 + 4
+    errors = []
+    for features in (plain, both):
+        found = evidence(accumulate(features, x[kept], y[kept], sums="float64")).posterior()
+        errors.append(rms(y[~kept] - found.mean(features(x[~kept]))[:, 0]))
+    line = LinearRegression().fit(x[kept], y[kept])
+    errors.append(rms(y[~kept] - line.predict(x[~kept])))
+    assert errors[2] < errors[1] < 0.75 * errors[0], errors
+
+
+def test_a_map_that_serves_in_gaps_stays_as_it_is() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (1000, 2))
+    for y in (smooth(x), smooth(x) + x[:, 0], rng.normal(size=1000)):
+        pilot = Pilot(x, y[:, None], np.ones(1000))
+        seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+        features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 256, rng=0)
+        assert seen.with_trend(features, 1000.0) is features
 
 
 def test_clusters_are_held_out_whole() -> None:

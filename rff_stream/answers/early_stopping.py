@@ -50,11 +50,21 @@ class State:
     def interval(self, coverage: float = 0.95) -> tuple[Float64, Float64]:
         """Lower and upper end (T,) of an interval for the RMSE over all rows.
 
-        From the spread and the skewness of the leaves; see :func:`limit_of_ratio`.
+        From the spread and the skewness of the leaves, see :func:`limit_of_ratio`, and from
+        Student's t of the logarithm: each end is the further one. For "95 %" and 6 to 60 leaves
+        it holds in 93 to 97 % where leaves share an error or differ by a third, and in 90 to 93 %
+        where they differ by factors of 7. It is of one look; :func:`has_settled` allows for more.
         """
-        ends = (0.5 - coverage / 2, 0.5 + coverage / 2)
-        low, high = (limit_of_ratio(self.errors, self.weights, p) for p in ends)
-        return np.sqrt(np.maximum(low, 0.0)), np.sqrt(np.maximum(high, 0.0))
+        tail, h = 0.5 - coverage / 2, len(self.weights)
+        low, high = (limit_of_ratio(self.errors, self.weights, p) for p in (tail, 1 - tail))
+        if h < FEWEST_SKEWED:
+            return np.sqrt(np.maximum(low, 0.0)), np.sqrt(high)
+        mean, factor = self.rmse**2, np.ones_like(self.rmse)
+        known = self.rmse > 0
+        relative = 2 * self.rmse_se[known] / self.rmse[known]  # of the mean square
+        factor[known] = np.exp(float(stdtrit(h - 1, 1 - tail)) * relative)
+        low, high = np.minimum(low, mean / factor), np.maximum(high, mean * factor)
+        return np.sqrt(np.maximum(low, 0.0)), np.sqrt(high)
 
     @property
     def error(self) -> str:

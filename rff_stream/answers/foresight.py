@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Self
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
-from rff_stream.answers.gaps import FEWEST_ROWS, MOST_ROWS, GapTest, gap_test
+from rff_stream.answers.gaps import FEWEST_ROWS, MOST_ROWS, GapTest, gap_test, trend_share
 from rff_stream.answers.row_space import RowSpace
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
+from rff_stream.features.composed import SideBySide
+from rff_stream.features.fourier import nearly_linear
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.moments.few_rows import kept_rows
-from rff_stream.pilot import Pilot
+from rff_stream.moments.few_rows import FewRowsSink, kept_rows
+from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.systems.floor import largest_eigenvalue
 
 __all__ = ["Foresight", "safe_alpha", "safe_evidence"]
@@ -25,6 +28,10 @@ __all__ = ["Foresight", "safe_alpha", "safe_evidence"]
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at
 a million, and what is rounded is felt before α reaches η."""
+
+TREND_ROWS, TREND_GAIN, MOST_TREND = 1024, 0.9, 1 / 16
+"""Rows that decide on nearly linear columns, the error of a line over that of the mean from which
+they are taken, and the largest share of the columns that they may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +79,56 @@ class Foresight:
                 warnings.simplefilter("ignore", NumericalWarning)  # said of the fit itself
                 alpha = evidence(moments).alpha
         return bool(np.min(alpha) < FLOOR_A_ROW * weight)
+
+    def with_trend(self, features: FeatureMap, weight: float) -> FeatureMap:
+        """The map, or one with nearly linear columns beside it, by blocks that are held out.
+
+        Columns of short length-scales know nothing of a trend: away from the data the posterior
+        returns to the mean, with linear columns to a line. These are taken where a line is a
+        tenth better than the mean in blocks, and the map is not better than the line in all sets.
+
+        Parameters
+        ----------
+        features : FeatureMap
+        weight : float
+            Σw of all rows.
+
+        Notes
+        -----
+        One system of at most 1,024 rows: .3 CPU s.
+        """
+        step = -(-len(self.x) // TREND_ROWS)
+        seen = replace(self, x=self.x[::step], y=self.y[::step], w=self.w[::step])
+        varies = (seen.x != seen.x[:1]).any(axis=0)
+        few = 2 * varies.sum() <= MOST_TREND * features.n_components
+        if len(seen.x) < FEWEST_ROWS or not few or not seen._needs_trend(features, weight):
+            return features
+        dtype: Any = np.dtype(features.dtype).name
+        return SideBySide((features, nearly_linear(self.origin, self.scale, varies, dtype)))
+
+    def _needs_trend(self, features: FeatureMap, weight: float) -> bool:
+        """Whether a line serves better in some blocks than the map at the penalty of evidence."""
+        x = (self.x - self.origin) / self.scale
+        if not (trend_share(x, self.y, self.w) < TREND_GAIN).any():
+            return False
+        pilot = Pilot(self.x, self.y, self.w)
+        inputs = tuple(f"x{j}" for j in range(x.shape[1]))
+        targets = tuple(f"y{j}" for j in range(self.y.shape[1]))
+        row = augmented_row(features, pilot, inputs, targets)
+        if len(x) < features.n_components:
+            sink = FewRowsSink(features, row, 0, nullcontext)
+            sink.add(self.x, self.y, self.w, np.arange(len(x)))
+            moments: Moments = sink.result()
+        else:
+            moments = accumulate(features, self.x, self.y, self.w, row=row, sums="float64")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)  # said of the fit itself
+            alpha = evidence(moments).alpha
+        if not (alpha > 0).all():
+            return False
+        Z = features(self.x)
+        tests = gap_test(Z, x, self.y, self.w, row.prior, alpha, weight, largest=0.0)
+        return not all(test.is_safe and test.worst[0] < test.worst[1] for test in tests)
 
     def safe(
         self, features: FeatureMap, found: Evidence, kernel: Float64 | None = None
@@ -181,7 +238,7 @@ def _take_sample(moments: Moments) -> Foresight | None:
 
 
 def _warn(test: GapTest, name: str) -> None:
-    if test.is_safe and test.is_even:
+    if test.is_better and test.is_even and test.is_cheap:
         return
     held_out = f"{name}: where blocks of pilot rows are held out, "
     near = (

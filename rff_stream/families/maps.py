@@ -32,6 +32,7 @@ __all__ = [
     "n_columns",
     "n_entries",
     "scale_of_map",
+    "searches",
     "seed_of",
 ]
 
@@ -66,7 +67,7 @@ def find_kernel(
     """
     if isinstance(kernel, Sequence) and not isinstance(kernel, str):
         kernels = [as_kernel(each) for each in kernel]
-        if not _searches(length_scale):
+        if not searches(length_scale):
             raise ValueError(
                 f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
                 f"not {length_scale!r}. Give one of the two, or a single kernel."
@@ -81,7 +82,7 @@ def find_kernel(
                 "Give one of the two."
             )
         return named
-    if _searches(length_scale):
+    if searches(length_scale):
         return _search([named], length_scale, pilot, seed, progress)
     if isinstance(length_scale, str):
         if length_scale != "median":
@@ -95,13 +96,14 @@ def find_kernel(
     return named.with_length_scale(_numbers(length_scale, pilot.x.shape[1]))
 
 
-def _searches(length_scale: LengthScale) -> bool:
+def searches(length_scale: LengthScale) -> bool:
+    """Whether length-scales are found on the pilot."""
     return isinstance(length_scale, str) and length_scale in ("evidence", "ard")
 
 
 def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
     """CPU seconds, at most about, of the search for length-scales on the pilot; 0 for none."""
-    if not _searches(length_scale):
+    if not searches(length_scale):
         return 0.0
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
     size = Size(min(n_rows, MOST_ROWS), PILOT_COMPONENTS, ITERATIONS)
@@ -264,7 +266,7 @@ def check_kernel(
     kernel: Kernel | str | Sequence[Kernel], length_scale: LengthScale, d: int
 ) -> None:
     """Refuse a kernel, or length-scales, that say no kernel of d inputs."""
-    if not _searches(length_scale):
+    if not searches(length_scale):
         one_row = Pilot(np.zeros((1, d)), np.zeros((1, 1)), np.ones(1))
         find_kernel(kernel, length_scale, one_row, 0, False)
 

@@ -30,6 +30,7 @@ from rff_stream.families.maps import (
     n_columns,
     n_entries,
     number_or_array,
+    searches,
 )
 from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
 from rff_stream.families.whole_classes import WholeClasses
@@ -235,6 +236,7 @@ class WholeSpace:
                 asked.features, kernel, asked.n_components, pilot, seed=asked.seed,
                 dtype=asked.dtype,
             )  # fmt: skip
+            features = _with_trend(features, asked, rows_of(reading.source), pilot)
             row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
             scales = {"length_scale": np.asarray(length_scale_of(kernel))}
             if _needs_float64(asked, rows_of(reading.source), pilot, features, row):
@@ -363,6 +365,20 @@ class WholeSpace:
         return WholeClasses()
 
 
+def _with_trend(
+    features: FeatureMap, asked: MapParameters, n_rows: int, pilot: Pilot
+) -> FeatureMap:
+    """The map, with nearly linear columns where length-scales were found and blocks ask for it."""
+    found = isinstance(asked.features, str) and searches(asked.length_scale)
+    if not (found and isinstance(asked.penalty, str)):
+        return features
+    return _foresight(pilot).with_trend(features, float(n_rows))
+
+
+def _foresight(pilot: Pilot) -> Foresight:
+    return Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+
+
 def _with_misfit(posterior: Posterior, features: FeatureMap, moments: Moments) -> Posterior:
     """The posterior with the variance of f that its columns cannot follow, where there is some."""
     rows, d = moments.sample.rows, len(moments.row.inputs)
@@ -414,6 +430,5 @@ def _needs_float64(
     """Whether sums="auto" is float64 beyond its number of rows, for the pilot's penalty."""
     if asked.sums != "auto" or resolve_sums("auto", int(n_rows)) == "float64":
         return False
-    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
     penalty = None if isinstance(asked.penalty, str) else asked.penalty
-    return seen.needs_float64(features, row, n_rows, penalty)
+    return _foresight(pilot).needs_float64(features, row, n_rows, penalty)

@@ -29,7 +29,10 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import Kernel, length_scale_vector
 
-__all__ = ["FourierFeatures", "Frequencies", "RandomState"]
+__all__ = ["FourierFeatures", "Frequencies", "RandomState", "nearly_linear"]
+
+LINEAR, STEEP = 10.0, 10.0
+"""Scales of an input in a radian of a nearly linear column, and the variance of its slope."""
 
 SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
     "auto": (None, None),
@@ -302,3 +305,25 @@ def _shapes(frequencies: tuple[int, ...], paired: bool) -> dict[str, tuple[int, 
     m, d = frequencies
     shapes: dict[str, tuple[int, ...]] = {"frequencies": (m, d), "origin": (d,), "scale": (d,)}
     return shapes if paired else shapes | {"phases": (m,)}
+
+
+def nearly_linear(
+    origin: Float64, scale: Float64, varies: Array, dtype: FeatureDtype
+) -> FourierFeatures:
+    """Two columns for each input: a sine and a cosine of a wave 60 scales long.
+
+    Within three scales of the origin the sine is linear to 2 %, and it is bounded far away. Its
+    slopes have ten times the variance of a kernel of length-scale 1, so that they are hardly
+    penalised.
+
+    Parameters
+    ----------
+    origin, scale : (d,) float64
+        Of the inputs.
+    varies : (d,) bool
+        Inputs that have columns.
+    dtype : {"float32", "float64"}
+    """
+    speeds = np.eye(len(scale))[varies] / LINEAR
+    variance = STEEP * len(speeds) * LINEAR**2
+    return FourierFeatures(speeds, None, origin, scale, variance, dtype, {})
