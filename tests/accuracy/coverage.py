@@ -369,7 +369,7 @@ CLAIMS = {
         Claim("density ± 1.96 s.e., rows", 0.95, density(2000, 2048)),
         Claim("density ± 1.96 s.e., few columns", 0.95, density(10_000, 64)),
         Claim("density ± 1.96 s.e., AR(.8)", 0.95, density(4000, 1024, by="series")),
-        Claim("the same, 40 days added", 0.95, density(4000, 256, days=40, by="days")),
+        Claim("the same, 8 days added", 0.95, density(4000, 256, days=8, by="days")),
     ],
     "probability": [
         Claim("probability .85, squared", 0.85, probability("squared"), "both"),
