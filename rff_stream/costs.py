@@ -170,7 +170,7 @@ class WholeCost:
     def pilot_rows(self) -> int:
         return 0
 
-    def counted(self, sizes: Sizes) -> bool:
+    def counts_pairs(self, sizes: Sizes) -> bool:
         """Whether entries are counted in pairs, in place of rank-k updates."""
         return sizes.order == 2 and counts(self.n_features, self.entries, sizes.sums)
 
@@ -183,11 +183,11 @@ class WholeCost:
         return packed_size(width) if sizes.order == 2 else 33 * width
 
     def row_flops(self, sizes: Sizes) -> float:
-        columns = self.entries if self.counted(sizes) else self.n_features
+        columns = self.entries if self.counts_pairs(sizes) else self.n_features
         return float((columns + 1 + sizes.n_targets) ** 2) if sizes.order == 2 else 0.0
 
     def row_seconds(self, sizes: Sizes) -> float:
-        if self.counted(sizes):
+        if self.counts_pairs(sizes):
             return counting_seconds(self.n_features, self.entries, sizes.n_inputs)
         width = self.width(sizes)
         value = VALUE_SECONDS[sizes.dtype] + 2 * sizes.n_inputs / SYRK_FLOPS[sizes.dtype]
@@ -203,7 +203,7 @@ class WholeCost:
     def accumulator_bytes(self, sizes: Sizes, n_groups: int, threads: int) -> int:
         """Triangles, one batch of Z or its entries, and the map's scratch."""
         rows, width = batch_bytes(sizes), self.width(sizes)
-        if self.counted(sizes):
+        if self.counts_pairs(sizes):
             counting = counting_bytes(self.n_features, self.entries, sizes.n_targets)
             return n_groups * (rows + counting)
         batch = rows + BATCH_ROWS * 2 * 8 * width
@@ -219,7 +219,7 @@ class WholeCost:
         return SOLVE_SECONDS * (self.n_features / 1000) ** 3 if sizes.order == 2 else 0.0
 
     def lines(self, sizes: Sizes, n_rows: int) -> list[tuple[str, str]]:
-        if not self.counted(sizes):
+        if not self.counts_pairs(sizes):
             return []
         return [("counted", f"{self.entries:,} of {self.n_features:,} columns in a row")]
 

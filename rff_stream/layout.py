@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import PlanError
-from rff_stream.sources.protocol import Box, BoxCost, Selection, Source
+from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Source
 from rff_stream.words import format_bytes
 
 __all__ = [
@@ -298,7 +298,7 @@ def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iter
     return (_clip(chunks.box(int(i)), selection) for i in order), rows
 
 
-def _with_rows(chunks: Layout, selection: Selection | None) -> np.ndarray[Any, Any]:
+def _with_rows(chunks: Layout, selection: PlacesAlong | None) -> np.ndarray[Any, Any]:
     """Coarse boxes in which conditions on coordinates leave rows."""
     if selection is None or all(along is None for along in selection):
         return np.arange(chunks.n_boxes)
@@ -311,7 +311,7 @@ def _with_rows(chunks: Layout, selection: Selection | None) -> np.ndarray[Any, A
     return np.flatnonzero(left)
 
 
-def _clip(box: Box, selection: Selection | None) -> Box:
+def _clip(box: Box, selection: PlacesAlong | None) -> Box:
     """The box from the first to the last place that conditions leave along each dimension."""
     return tuple(
         (int(places[0]), int(places[-1]) + 1) if len(places := _places(pair, along)) else pair
@@ -325,7 +325,7 @@ def _places(pair: tuple[int, int], along: Any) -> Any:
     return range(lo, hi) if along is None else lo + np.flatnonzero(along[lo:hi])
 
 
-def _is_small(source: Source, whole: Box, selection: Selection | None, most: int) -> bool:
+def _is_small(source: Source, whole: Box, selection: PlacesAlong | None, most: int) -> bool:
     """Whether conditions on coordinates leave few rows, and those not far apart."""
     if source.n_rows is None or selection is None:
         return False
@@ -333,7 +333,7 @@ def _is_small(source: Source, whole: Box, selection: Selection | None, most: int
     return inside <= 4 * most and _n_selected(whole, selection) <= most
 
 
-def _n_selected(box: Box, selection: Selection | None) -> int:
+def _n_selected(box: Box, selection: PlacesAlong | None) -> int:
     """Rows of a box that conditions on coordinates leave."""
     pairs = zip(box, selection or [None] * len(box), strict=True)
     return math.prod(len(_places(pair, along)) for pair, along in pairs)
@@ -344,7 +344,7 @@ def _cut_boxes(
     boxes: list[Box],
     blocks: int,
     rows: int,
-    selection: Selection | None,
+    selection: PlacesAlong | None,
     seed: int,
 ) -> tuple[Iterator[Box], int]:
     """Few chunks: several places in each where that is cheap, else whole chunks."""

@@ -14,7 +14,7 @@ __all__ = [
     "format_seconds",
     "list_names",
     "printable",
-    "redact",
+    "redact_url",
     "suggestion",
 ]
 
@@ -48,7 +48,7 @@ def printable(text: str) -> str:
     )
 
 
-def redact(url: str) -> str:
+def redact_url(url: str) -> str:
     """A URL without user, password and query."""
     return re.sub(r"\?.*$", "?…", re.sub(f"://{USER}", "://…@", url))
 
@@ -58,7 +58,7 @@ def cause_words(error: BaseException) -> str:
 
     Services answer with codes such as ``ExpiredToken``, which file systems put into a cause.
     """
-    text = redact(str(getattr(error, "strerror", None) or error))
+    text = redact_url(str(getattr(error, "strerror", None) or error))
     words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": ")
     seen: BaseException | None = error
     while seen is not None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 import rff_stream as rs
 from rff_stream.cli import main, values
-from rff_stream.cli.redaction import forget, hide_options, hide_url, redact
+from rff_stream.cli.redaction import forget, hide_options, hide_url, redact_text
 from rff_stream.execution import progress
 from rff_stream.sources import HoldOut
 
@@ -566,10 +566,10 @@ def test_what_is_hidden(monkeypatch: Any) -> None:
     hide_url("s3://key:pass%2Fword@bucket/x")
     hide_options({"client_kwargs": {"aws_session_token": "session"}, "secret": "ab", "anon": True})
     text = "from-the-environment pass%2Fword pass/word session ab tcp://u:p@h:1/x?sig=1, y?"
-    assert redact(text) == "… … … … ab tcp://…@h:1/x?…, y?"
+    assert redact_text(text) == "… … … … ab tcp://…@h:1/x?…, y?"
     monkeypatch.undo()
     forget()
-    assert redact("session") == "session"
+    assert redact_text("session") == "session"
 
 
 # ------------------------------------------------------------------------------- messages

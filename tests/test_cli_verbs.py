@@ -16,7 +16,7 @@ import rff_stream as rs
 from growing import fitted, grown
 from rff_stream.cli import main
 from rff_stream.cli.program import in_options
-from rff_stream.cli.redaction import forget, hide_options, hide_url, redact
+from rff_stream.cli.redaction import forget, hide_options, hide_url, redact_text
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, manifest
 from rff_stream.words import printable
@@ -137,10 +137,10 @@ def test_passwords_in_any_address_are_hidden(data, password):
     for place in (f"http//u:{password}@host", f"u:{password}@host:9000", f"https://u:{password}@h"):
         forget()
         hide_options({"client_kwargs": {"endpoint_url": place}})
-        assert password not in redact(f"Invalid endpoint: {place}")
+        assert password not in redact_text(f"Invalid endpoint: {place}")
     forget()
     hide_url(address)
-    assert password not in redact(f"cannot connect to user:{password}@127.0.0.1:1")
+    assert password not in redact_text(f"cannot connect to user:{password}@127.0.0.1:1")
 
 
 def test_what_a_model_may_take_is_the_memory_there_is(data, tmp_path, monkeypatch):

@@ -493,8 +493,8 @@ def test_a_map_that_bins_is_planned_by_its_entries() -> None:
     source = grid((regular(1_000_000, 10_000),))
     narrow, wide = (rs.plan(source, n_features=r, n_entries=256) for r in (4096, 16_384))
     dense = rs.plan(source, n_features=4096)
-    assert all(p.cost.counted(p.sizes) for p in (narrow, wide))
-    assert not dense.cost.counted(dense.sizes)
+    assert all(p.cost.counts_pairs(p.sizes) for p in (narrow, wide))
+    assert not dense.cost.counts_pairs(dense.sizes)
     assert narrow.flops == wide.flops == 1e6 * 258**2
     assert dense.flops == 1e6 * 4098**2
     seconds = [p.time_parts()["features and sums"] for p in (narrow, wide, dense)]
@@ -509,12 +509,12 @@ def test_what_is_not_worth_counting_is_planned_as_any_map() -> None:
     dense = rs.plan(source, n_features=2048)
     for choices in ({"n_entries": 256}, {"n_entries": 2048}):
         found = rs.plan(source, n_features=2048, **choices)
-        assert not found.cost.counted(found.sizes)
+        assert not found.cost.counts_pairs(found.sizes)
         assert (found.flops, found.seconds, found.process_bytes) == (
             dense.flops, dense.seconds, dense.process_bytes,
         )  # fmt: skip
     mean = rs.plan(source, n_features=8192, n_entries=256, order=1)
-    assert not mean.cost.counted(mean.sizes)
+    assert not mean.cost.counts_pairs(mean.sizes)
 
 
 KINDS: dict[str, Any] = {
@@ -544,9 +544,9 @@ def test_the_plan_of_a_fit_is_that_of_its_accumulator(
     )
     model.fit(x, y)
     assert model.plan_.cost.entries == entries_of(model.features_)
-    counted = model.plan_.cost.counted(model.plan_.sizes)
+    counted = model.plan_.cost.counts_pairs(model.plan_.sizes)
     assert counted == pays(model.features_, np.dtype(model.plan_.sums))
-    assert model.plan_.cost.counted(model.plan_.sizes)
+    assert model.plan_.cost.counts_pairs(model.plan_.sizes)
 
 
 def test_the_plan_of_rows_collected_is_that_of_the_map() -> None:

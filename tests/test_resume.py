@@ -24,7 +24,7 @@ from rff_stream.estimators.kernel_ridge import RidgeRecipe
 from rff_stream.execution import leaf as leaf_module
 from rff_stream.model import update as updating
 from rff_stream.model.fitted import Data
-from rff_stream.model.stored import unsolved
+from rff_stream.model.stored import read_unsolved
 from rff_stream.model.update import Later, Update
 from rff_stream.moments import Moments
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
@@ -289,7 +289,7 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     model.save(tmp_path / "first.zarr", moments=True)
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())
-    saved = unsolved(first.header, first.arrays)
+    saved = read_unsolved(first.header, first.arrays)
     new = updating.look(recipe, saved, known, first.row, later)
     monkeypatch.setattr(
         updating,

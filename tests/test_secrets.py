@@ -22,13 +22,13 @@ from rff_stream.cli import redaction
 )
 def test_secrets_of_a_url_are_not_shown(url: str) -> None:
     for secret in ("SECRET", "SEC", "RET", "KEY"):
-        assert secret not in words.redact(url)
-        assert secret not in redaction.redact(f"See {url}, or not.")
-    assert words.redact("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
-    assert words.redact("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"
+        assert secret not in words.redact_url(url)
+        assert secret not in redaction.redact_text(f"See {url}, or not.")
+    assert words.redact_url("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
+    assert words.redact_url("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"
 
 
 def test_a_hidden_password_is_hidden_wherever_it_stands() -> None:
     redaction.hide_url("s3://key:pass/word@bucket/x")
-    assert redaction.redact("not allowed: pass/word") == "not allowed: …"
+    assert redaction.redact_text("not allowed: pass/word") == "not allowed: …"
     redaction.forget()

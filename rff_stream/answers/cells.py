@@ -31,7 +31,7 @@ from scipy.special import gammaln
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.answers.posterior import conformal_quantile
-from rff_stream.features.cells import LocalFeatures, encoded
+from rff_stream.features.cells import LocalFeatures, encode_rows
 from rff_stream.features.landmarks import prior_variance
 from rff_stream.moments.cells import CellMoments
 from rff_stream.systems.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
@@ -419,7 +419,7 @@ class LocalPosterior:
         With weights w (n, 1) of rows that were counted also the least 1 − h of each; else ones.
         """
         own, features = self.spectrum.trees[tree], self.spectrum.features
-        prior = prior_variance(features.kernel, encoded(features.encoding, x))
+        prior = prior_variance(features.kernel, encode_rows(features.encoding, x))
         n_targets, alpha = len(self.inflation), self.alpha[tree]
         mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
         short, spread = prior.copy(), np.zeros((len(x), n_targets))

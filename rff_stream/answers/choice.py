@@ -19,7 +19,7 @@ SIMPLEST = "the simplest within one standard error of the best"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SelectionCell:
     """One cell of the table.
 
     Parameters
@@ -108,12 +108,12 @@ class Selection:
         return np.asarray(spread / np.sqrt(len(self.folds)))
 
     @property
-    def best(self) -> Choice:
+    def best(self) -> SelectionCell:
         """What the rule chooses."""
         return self._choice(*self._best_place())
 
     @property
-    def learning_curve(self) -> tuple[Choice, ...]:
+    def learning_curve(self) -> tuple[SelectionCell, ...]:
         """The best α of each R', increasing; sizes where no α reaches η are left out."""
         masked = self._masked_scores()
         rows = [k for k in range(len(self.sizes)) if np.isfinite(masked[k]).any()]
@@ -184,9 +184,9 @@ class Selection:
         k = np.flatnonzero(near.any(axis=1))[0]
         return int(k), int(np.flatnonzero(near[k])[-1])
 
-    def _choice(self, k: int, a: int) -> Choice:
+    def _choice(self, k: int, a: int) -> SelectionCell:
         error = self.relative_error
-        return Choice(
+        return SelectionCell(
             alpha=float(self.alphas[a]),
             n_components=self.sizes[k],
             score=float(self.relative[k, a]),
@@ -215,7 +215,7 @@ class Selection:
         return [head, *(_line(choice, choice == self.best) for choice in self.learning_curve)]
 
 
-def _line(choice: Choice, chosen: bool) -> str:
+def _line(choice: SelectionCell, chosen: bool) -> str:
     error = "" if choice.standard_error is None else f"{choice.standard_error:.2g}"
     return (
         f"{choice.n_components:>8}{choice.alpha:>12.4g}{choice.score:>12.4g}{error:>10}"

@@ -125,7 +125,7 @@ def hsic(
     >>> hsic(rs.collect(both, x), 32).p_value < 1e-6
     True
     """
-    blocks = _Blocks.of(moments, split)
+    blocks = _RunCovariances.of(moments, split)
     x, y = linalg.eigvalsh(blocks.xx), linalg.eigvalsh(blocks.yy)
     return _test_independence(blocks, blocks.crosses, x, y, n_signs, random_state)
 
@@ -160,7 +160,7 @@ def canonical_correlations(
     ----------
     Bach & Jordan 2002. Lopez-Paz et al. 2014 (random features).
     """
-    blocks = _Blocks.of(moments, split)
+    blocks = _RunCovariances.of(moments, split)
     if not (regularisation > 0 and 1 <= n_components <= min(len(blocks.xx), len(blocks.yy))):
         raise ValueError(
             f"regularisation={regularisation!r} and n_components={n_components!r} but the first is "
@@ -181,7 +181,7 @@ def canonical_correlations(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Blocks:
+class _RunCovariances:
     """Covariances of scaled features, and Σ w z̃(x) z̃(y)ᵀ of each run of rows."""
 
     xx: Float64
@@ -194,7 +194,7 @@ class _Blocks:
     n: int
 
     @classmethod
-    def of(cls, moments: Moments | Mapping[Any, Moments], split: int) -> _Blocks:
+    def of(cls, moments: Moments | Mapping[Any, Moments], split: int) -> _RunCovariances:
         parts = list(moments.values()) if isinstance(moments, Mapping) else [moments]
         parts = [part for part in parts if part.n]
         whole = total(parts)
@@ -236,7 +236,7 @@ def _whitening(matrix: Float64, regularisation: float) -> tuple[Float64, Float64
 
 
 def _test_independence(
-    blocks: _Blocks,
+    blocks: _RunCovariances,
     crosses: Sequence[Float64],
     x: Float64,
     y: Float64,

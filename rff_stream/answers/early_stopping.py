@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
 
-__all__ = ["State", "has_settled", "leaf_errors", "root_ratio", "state_of", "state_of_errors"]
+__all__ = ["StreamState", "has_settled", "leaf_errors", "root_ratio", "state_of", "state_of_errors"]
 
 
 FEWEST_SKEWED = 3
@@ -22,7 +22,7 @@ STRAIGHT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StreamState:
     """A model of some of the rows, and its error on leaves that it has not seen.
 
     Parameters
@@ -79,17 +79,17 @@ class State:
 
 def state_of(
     tests: Sequence[Moments], coef: Float64, intercept: Float64, n_rows: int, fraction: float
-) -> State:
+) -> StreamState:
     """What a linear model of so many rows is worth on held-out leaves."""
     errors = np.stack([leaf_errors(test, coef, intercept) for test in tests])
     weights = np.array([test.weight for test in tests])
     return state_of_errors(errors, weights, n_rows, fraction)
 
 
-def state_of_errors(errors: Float64, weights: Float64, n_rows: int, fraction: float) -> State:
+def state_of_errors(errors: Float64, weights: Float64, n_rows: int, fraction: float) -> StreamState:
     """The same from Σ w (y − ŷ)² (h, T) and Σ w (h,) of held-out leaves."""
     rmse, se = root_ratio(errors, weights)
-    return State(n_rows, fraction, rmse, se, errors, weights)
+    return StreamState(n_rows, fraction, rmse, se, errors, weights)
 
 
 def leaf_errors(moments: Moments, coef: Array, intercept: Array) -> Float64:
@@ -114,7 +114,7 @@ def root_ratio(errors: Float64, weights: Float64) -> tuple[Float64, Float64]:
         return rmse, np.where(rmse > 0, np.sqrt(variance) / (2 * rmse), 0.0)
 
 
-def has_settled(history: Sequence[State], until: float) -> bool:
+def has_settled(history: Sequence[StreamState], until: float) -> bool:
     """Whether twice the rows made the error less than ``until`` (a share of it) smaller.
 
     With a fixed R the part of the error that rows can cure falls at least as 1/n, so what the

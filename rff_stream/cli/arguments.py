@@ -14,13 +14,13 @@ from rff_stream.cli import values
 if TYPE_CHECKING:
     from rff_stream.sources import HoldOut
 
-__all__ = ["Machine", "Selection", "machine", "overwrite", "seed", "selection", "storage_options"]
+__all__ = ["Machine", "machine", "overwrite", "seed", "selection", "storage_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DataSelection:
     """Which rows and columns of the data."""
 
     inputs: tuple[str, ...] | None
@@ -149,10 +149,10 @@ seed = click.option(
     help="Of the hold-out, the frequencies and the pilot.",
 )  # fmt: skip
 
-selection = group(Selection, "selection", inputs, needed_target, *ROWS)
+selection = group(DataSelection, "selection", inputs, needed_target, *ROWS)
 """Rows and columns to fit."""
 
-test_rows = group(Selection, "selection", other_target, *ROWS)
+test_rows = group(DataSelection, "selection", other_target, *ROWS)
 """Rows to score."""
 
 learner = group(

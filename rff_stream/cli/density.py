@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rff_stream.cli import arguments, objects, prediction_writer, values
-from rff_stream.cli.arguments import Machine, Selection
+from rff_stream.cli.arguments import DataSelection, Machine
 from rff_stream.cli.output import Line, number, numbers, show
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ inputs = click.option(
     "--inputs", type=values.names, metavar="A,B,C",
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables.",
 )  # fmt: skip
-rows = arguments.group(Selection, "selection", inputs, *arguments.ROWS)
+rows = arguments.group(DataSelection, "selection", inputs, *arguments.ROWS)
 model = click.option("--model", metavar="M.zarr", help="Where the model is written.")
 output = click.option("--output", metavar="OUT.zarr", help="Where answers are written.")
 at = click.option(
@@ -65,7 +65,7 @@ def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
 @arguments.overwrite
 @arguments.as_json
 def density(
-    data: str, selection: Selection, bandwidth: Any, kernel: str, n_components: int,
+    data: str, selection: DataSelection, bandwidth: Any, kernel: str, n_components: int,
     places: str | None, model: str | None, output: str | None, machine: Machine, seed: int,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -91,7 +91,7 @@ def density(
     facts["below_error"] = share
     lines.insert(2, ("bandwidth", numbers(scale)))
     lines.insert(4, ("floored", f"{share:.1%} of sampled rows: their density is below its error"))
-    show({"command": "density", "data": redact(data), **facts}, lines, as_json)
+    show({"command": "density", "data": redact_text(data), **facts}, lines, as_json)
 
 
 def below_error(made: Any) -> float:
@@ -123,7 +123,7 @@ def below_error(made: Any) -> float:
 @arguments.overwrite
 @arguments.as_json
 def novelty(
-    data: str, selection: Selection, contamination: float, length_scale: Any, kernel: str,
+    data: str, selection: DataSelection, contamination: float, length_scale: Any, kernel: str,
     n_components: int, whitened: bool, exact: bool, places: str | None, model: str | None,
     output: str | None, machine: Machine, seed: int, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -155,7 +155,7 @@ def novelty(
     )
     facts |= {"threshold": made.offset_, "length_scale": made.length_scale_}
     lines.insert(2, ("threshold", f"{number(made.offset_)}: {contamination:.3g} of the rows below"))
-    show({"command": "novelty", "data": redact(data), **facts}, lines, as_json)
+    show({"command": "novelty", "data": redact_text(data), **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream drift data.zarr --by time.year")
@@ -176,7 +176,7 @@ def novelty(
 @arguments.seed
 @arguments.as_json
 def drift(
-    data: str, selection: Selection, by: str | None, buckets: int | None,
+    data: str, selection: DataSelection, by: str | None, buckets: int | None,
     reference: tuple[str, ...] | None, n_components: int, machine: Machine, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -214,11 +214,11 @@ def drift(
     facts = {str(label): as_facts(each) for label, each in found.items()}
     lines = [("bucket", f"{'rows':>12} {'distance':>9} {'by chance':>9} {'p':>7}")]
     lines += [(str(label), as_line(each)) for label, each in found.items()]
-    show({"command": "drift", "data": redact(data), "buckets": facts}, lines, as_json)
+    show({"command": "drift", "data": redact_text(data), "buckets": facts}, lines, as_json)
 
 
 def collect_moments(
-    data: str, selection: Selection, by: str | None, buckets: int, n_components: int,
+    data: str, selection: DataSelection, by: str | None, buckets: int, n_components: int,
     machine: Machine, seed: int,
 ) -> dict[Any, Moments]:  # fmt: skip
     """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
@@ -271,7 +271,7 @@ def as_line(found: TwoSample) -> str:
     return f"{found.n_a:>12,} {found.distance:>9.4f} {found.expected:>9.4f} {found.p_value:>7.4f}"
 
 
-def common(selection: Selection, machine: Machine, seed: int) -> dict[str, Any]:
+def common(selection: DataSelection, machine: Machine, seed: int) -> dict[str, Any]:
     """What both estimators are told."""
     return {
         "missing_rows": selection.missing_rows or "error",
@@ -282,7 +282,7 @@ def common(selection: Selection, machine: Machine, seed: int) -> dict[str, Any]:
 
 
 def fitted_and_written(
-    made: Any, data: str, selection: Selection, machine: Machine, seed: int,
+    made: Any, data: str, selection: DataSelection, machine: Machine, seed: int,
     written: tuple[str | None, str | None, bool], places: str | None, answers: Any,
 ) -> tuple[dict[str, Any], list[Line]]:  # fmt: skip
     """Fit, save and answer; what to say about it."""
@@ -324,12 +324,12 @@ def fitted_and_written(
     ]
     for name, place in (("model", model), ("output", output)):
         if place is not None:
-            facts[name] = redact(place)
+            facts[name] = redact_text(place)
             lines.append((name, place))
     return facts, lines
 
 
-def fit(made: Any, data: str, selection: Selection, seed: int) -> None:
+def fit(made: Any, data: str, selection: DataSelection, seed: int) -> None:
     """Fit an estimator of rows on what was selected."""
     made.fit(
         objects.open_data(data),

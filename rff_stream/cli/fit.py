@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rff_stream.cli import arguments, objects, resume, summary
-from rff_stream.cli.arguments import Learner, Machine, Selection
+from rff_stream.cli.arguments import DataSelection, Learner, Machine
 from rff_stream.cli.output import show
 from rff_stream.cli.predict import scores
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left 
 @arguments.as_json
 def plan(
     data: str,
-    selection: Selection,
+    selection: DataSelection,
     learner: Learner,
     machine: Machine,
     seed: int,
@@ -50,7 +50,7 @@ def plan(
     with computing(machine):
         source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
         facts, lines = summary.of_plan(plan_fit(source, learner, machine, workers))
-    show({"command": "plan", "data": redact(data), **facts}, lines, as_json)
+    show({"command": "plan", "data": redact_text(data), **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream fit data.zarr --target y --model model.zarr")
@@ -70,7 +70,7 @@ def plan(
 @arguments.as_json
 def fit(
     data: str,
-    selection: Selection,
+    selection: DataSelection,
     learner: Learner,
     machine: Machine,
     seed: int,
@@ -89,7 +89,9 @@ def fit(
     goes on after an interrupt or a crash, with the same result. Other options exit 4.
     """
     if model is not None and resume.was_finished(model, overwrite):
-        show({"command": "fit", "model": redact(model)}, [("saved", f"{model} before")], as_json)
+        show(
+            {"command": "fit", "model": redact_text(model)}, [("saved", f"{model} before")], as_json
+        )
         return
     objects.check_free(model, overwrite, data)
     if model is None and not dry_run:
@@ -110,18 +112,18 @@ def fit(
                 remote = selection.storage_options if "://" in model else None
                 fitted.save(model, moments=moments, overwrite=overwrite, storage_options=remote)
                 resume.finish(model)
-                facts, lines = facts | {"model": redact(model)}, [*lines, ("saved", model)]
+                facts, lines = facts | {"model": redact_text(model)}, [*lines, ("saved", model)]
             else:
                 lines = [*lines, ("saved", "nowhere: no --model was given")]
             if selection.holdout is not None:
                 facts["held_out"], found = scores(fitted, data, selection, seed)
                 lines = [*lines, *[("held out", f"{name}: {text}") for name, text in found], SCORED]
-    show({"command": "fit", "data": redact(data), **facts}, lines, as_json)
+    show({"command": "fit", "data": redact_text(data), **facts}, lines, as_json)
 
 
 def fitted_model(
     data: str,
-    selection: Selection,
+    selection: DataSelection,
     learner: Learner,
     machine: Machine,
     seed: int,

@@ -10,7 +10,7 @@ import click
 from rff_stream.cli import arguments, contents, objects, summary, values
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.redaction import redact_text
 from rff_stream.words import format_bytes
 
 __all__ = ["compact", "inspect", "verify"]
@@ -31,7 +31,7 @@ def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -
     if hasattr(loaded, "moments_"):
         kept, more = contents.of_store(model, storage_options)
         facts, lines = facts | kept, [*lines, *more]
-    facts = {"command": "inspect", "model": redact(model), **facts}
+    facts = {"command": "inspect", "model": redact_text(model), **facts}
     show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)
 
 
@@ -55,7 +55,7 @@ def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) ->
     verified = verify_store(open_files(model, remote), None)
     facts = {
         "command": "verify",
-        "model": redact(model),
+        "model": redact_text(model),
         "entries": verified.entries,
         "batches": verified.batches,
         "n_rows": verified.rows,
@@ -94,7 +94,7 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
     removed = store.gc() if gc else []
     facts = {
         "command": "compact",
-        "model": redact(model),
+        "model": redact_text(model),
         "batches_before": before,
         "batches": len(store),
         "id": made,

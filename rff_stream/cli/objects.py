@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli.arguments import Learner, Machine, Selection
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.arguments import DataSelection, Learner, Machine
+from rff_stream.cli.redaction import redact_text
 
 if TYPE_CHECKING:
     from rff_stream.estimators import GaussianProcessRegressor
@@ -31,7 +31,7 @@ def open_data(data: str) -> Any:
     return netcdf(data) if format_of(data) == "netcdf" else data
 
 
-def source_of(data: str, selection: Selection, seed: int, *, labels: bool = False) -> Any:
+def source_of(data: str, selection: DataSelection, seed: int, *, labels: bool = False) -> Any:
     """The source that a fit reads, of labels or of numbers; touches metadata only."""
     from rff_stream.sources import open_source
 
@@ -49,14 +49,14 @@ def source_of(data: str, selection: Selection, seed: int, *, labels: bool = Fals
     )
 
 
-def target_of(selection: Selection) -> Any:
+def target_of(selection: DataSelection) -> Any:
     """One name, or a list of several; None where none was given."""
     if selection.target is None or len(selection.target) > 1:
         return None if selection.target is None else list(selection.target)
     return selection.target[0]
 
 
-def estimator(learner: Learner, selection: Selection, machine: Machine, seed: int) -> Any:
+def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed: int) -> Any:
     """The estimator that these options describe, not fitted."""
     import rff_stream as rs
 
@@ -83,7 +83,7 @@ def estimator(learner: Learner, selection: Selection, machine: Machine, seed: in
 
 
 def gaussian_process(
-    learner: Learner, selection: Selection, machine: Machine, seed: int
+    learner: Learner, selection: DataSelection, machine: Machine, seed: int
 ) -> GaussianProcessRegressor:
     """A Gaussian process whose noise and signal are chosen by evidence."""
     if learner.classify is not None:
@@ -141,7 +141,7 @@ def kernel_of(learner: Learner) -> Any:
 def load_model(
     path: str,
     machine: Machine,
-    selection: Selection | None = None,
+    selection: DataSelection | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """A saved model, with what this run says about memory and missing values."""
@@ -178,7 +178,7 @@ def check_lasting(place: str) -> None:
     ending = PurePath(place).suffix
     if ending in OTHER_ENDINGS:
         raise click.UsageError(
-            f"{redact(place)} ends in {ending}, but a Zarr store is written. Give a name that ends "
+            f"{redact_text(place)} ends in {ending}, but a Zarr store is written. Give a name that ends "
             "in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a grid, "
             "and pandas.DataFrame(zarr.open(…)[:]).to_csv(…) a table of rows."
         )

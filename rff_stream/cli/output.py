@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.redaction import redact_text
 from rff_stream.words import printable
 
 __all__ = ["number", "numbers", "show"]
@@ -20,11 +20,11 @@ Line = tuple[str, str]
 def show(facts: Mapping[str, Any], lines: Sequence[Line], as_json: bool) -> None:
     """Print facts as JSON, or lines of a name and a text."""
     if as_json:
-        click.echo(redact(json.dumps(plain(facts), allow_nan=False)))
+        click.echo(redact_text(json.dumps(plain(facts), allow_nan=False)))
         return
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
-        click.echo(printable(redact(f"{name:<{width}}  {text}")))
+        click.echo(printable(redact_text(f"{name:<{width}}  {text}")))
 
 
 def plain(value: Any) -> Any:

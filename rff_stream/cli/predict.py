@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from rff_stream.cli import arguments, objects, prediction_writer, summary, values
-from rff_stream.cli.arguments import Machine, Selection
+from rff_stream.cli.arguments import DataSelection, Machine
 from rff_stream.cli.output import Line, show
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
@@ -85,9 +85,9 @@ def predict(
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
     facts, lines = summary.of_prediction(loaded, prediction_writer.sizes(found), words)
-    facts |= {"model": redact(model), "output": redact(output), "seconds": seconds}
+    facts |= {"model": redact_text(model), "output": redact_text(output), "seconds": seconds}
     lines = [*lines, ("output", output)]
-    show({"command": "predict", "data": redact(data), **facts}, lines, as_json)
+    show({"command": "predict", "data": redact_text(data), **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream score model.zarr data.zarr")
@@ -100,7 +100,7 @@ def predict(
 def score(
     places: tuple[str, ...],
     model: str | None,
-    selection: Selection,
+    selection: DataSelection,
     machine: Machine,
     seed: int,
     as_json: bool,
@@ -116,7 +116,7 @@ def score(
     loaded = objects.load_model(model, machine, selection, selection.storage_options)
     with computing(machine):
         facts, lines = scores(loaded, data, selection, seed)
-    facts = {"command": "score", "data": redact(data), "model": redact(model), **facts}
+    facts = {"command": "score", "data": redact_text(data), "model": redact_text(model), **facts}
     show(facts, lines, as_json)
 
 
@@ -169,7 +169,7 @@ def columns_of(model: Any, std: bool, probabilities: bool) -> tuple[str, ...]:
 
 
 def scores(
-    model: Any, data: str, selection: Selection, seed: int
+    model: Any, data: str, selection: DataSelection, seed: int
 ) -> tuple[summary.Facts, list[Line]]:
     """Scores on the rows selected; on the test part where rows were held out."""
     if not model.columns_.targets:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rff_stream.errors import ModelError
-from rff_stream.words import redact
+from rff_stream.words import redact_url
 
 __all__ = ["sizes", "together"]
 
@@ -31,10 +31,10 @@ def check_output(
         return
     data = open_files(output, storage_options).find("zarr.json", MAX_JSON)
     if data is not None and not overwrite:
-        raise exists(redact(output))
-    if data is not None and not is_marked(data, redact(output)):
+        raise exists(redact_url(output))
+    if data is not None and not is_marked(data, redact_url(output)):
         raise ModelError(
-            f"{redact(output)} exists and is {PREDICTIONS.stranger}, so it is not replaced. "
+            f"{redact_url(output)} exists and is {PREDICTIONS.stranger}, so it is not replaced. "
             "Choose another place, or remove it yourself."
         )
 
@@ -119,7 +119,7 @@ def write_predictions(
     remote = "://" in path
     options = dict(storage_options) if remote and storage_options is not None else None
     mode: Any = "w" if not remote or overwrite else "w-"  # a folder of our own, and empty
-    with cannot_write(redact(output)), warnings.catch_warnings(), DaskBar():
+    with cannot_write(redact_url(output)), warnings.catch_warnings(), DaskBar():
         # xarray opens groups with consolidated metadata without a warning of its own.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         if hasattr(values, "to_dataset") or hasattr(values, "data_vars"):

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli.redaction import forget, redact
+from rff_stream.cli.redaction import forget, redact_text
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
 from rff_stream.words import printable
 
@@ -122,7 +122,7 @@ def report(error: Exception, debug: bool) -> int:
         error.show()
         return 2
     if debug:
-        click.echo(redact("".join(traceback.format_exception(error))), err=True, nl=False)
+        click.echo(redact_text("".join(traceback.format_exception(error))), err=True, nl=False)
     click.echo(f"rff-stream: {one_line(sentence(error))}", err=True)
     return exit_code(error)
 
@@ -151,7 +151,7 @@ def sentence(error: Exception) -> str:
 
 def one_line(text: str) -> str:
     """A message on one line, in words of the command line and without secrets."""
-    return printable(redact(in_options(" ".join(text.split()))))
+    return printable(redact_text(in_options(" ".join(text.split()))))
 
 
 def in_options(text: str) -> str:

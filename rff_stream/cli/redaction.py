@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from rff_stream.words import USER
 
-__all__ = ["forget", "hide", "hide_url", "redact"]
+__all__ = ["forget", "hide", "hide_url", "redact_text"]
 
 NAMES = re.compile(
     r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE
@@ -24,7 +24,7 @@ SHORTEST = 6
 _hidden: set[str] = set()
 
 
-def redact(text: str) -> str:
+def redact_text(text: str) -> str:
     """Text without what stands before @ in a URL, signatures, or any hidden value."""
     text = re.sub(rf"(\w+://){USER}", r"\1…@", text)
     text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*[^\s'\",;)]", r"\1?…", text)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rff_stream.cli import arguments, objects, values
-from rff_stream.cli.arguments import Machine, Selection
+from rff_stream.cli.arguments import DataSelection, Machine
 from rff_stream.cli.output import show
-from rff_stream.cli.redaction import redact
+from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 from rff_stream.words import format_bytes
 
@@ -35,7 +35,7 @@ def report(
     model: str,
     data: str | None,
     output: str,
-    selection: Selection,
+    selection: DataSelection,
     machine: Machine,
     seed: int,
     overwrite: bool,
@@ -60,19 +60,19 @@ def report(
         with replacing(page, overwrite, PAGE) as beside:
             write_report(beside, loaded, test=test, place=model)
     seconds, size = time.monotonic() - started, Path(output).stat().st_size
-    facts: dict[str, Any] = {"command": "report", "model": redact(model), "output": output}
+    facts: dict[str, Any] = {"command": "report", "model": redact_text(model), "output": output}
     facts |= {"seconds": seconds, "bytes": size}
     show(facts, [("report", f"{output}, {format_bytes(size)}, in {seconds:.1f} s")], as_json)
 
 
-def assess_rows(model: Any, data: str, selection: Selection, seed: int) -> Assessment:
+def assess_rows(model: Any, data: str, selection: DataSelection, seed: int) -> Assessment:
     """The model on the rows selected; on the test part where rows were held out."""
     from rff_stream.report import assess
 
     return assess(
         model,
         objects.open_data(data),
-        place=redact(data),
+        place=redact_text(data),
         target=objects.target_of(selection),
         weights=selection.weights,
         dim=selection.dim,

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli.redaction import hide_options, hide_url, redact
+from rff_stream.cli.redaction import hide_options, hide_url, redact_text
 
 __all__ = [
     "address",
@@ -129,7 +129,7 @@ def address(text: str) -> str:
         )
     if "@" in text:
         raise click.BadParameter(
-            f"{redact(text)} contains a user name, but Dask's schedulers have no users. Write "
+            f"{redact_text(text)} contains a user name, but Dask's schedulers have no users. Write "
             "tls://host:8786; certificates come from Dask's configuration (distributed.comm.tls)."
         )
     return text

@@ -19,7 +19,7 @@ from rff_stream.model.facts import model_card
 from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import Recipe
-from rff_stream.model.stored import keep_answer, restore, save, unsolved
+from rff_stream.model.stored import keep_answer, read_unsolved, restore, save
 from rff_stream.model.update import Later, Update, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
@@ -230,7 +230,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _add_to_store(self, store: MomentStore, later: Later) -> Update:
         """Add new rows to a store, without loading this estimator from it and without an answer."""
-        fitted = unsolved(store.header, store.arrays)
+        fitted = read_unsolved(store.header, store.arrays)
         return ingest(self._recipe(), fitted, store, later)
 
     def _keep_answer(self, batches: Collection[Batch]) -> None:

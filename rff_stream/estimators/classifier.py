@@ -20,7 +20,7 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import Draft, MapParameters, family_of
+from rff_stream.families import DrawnMap, MapParameters, family_of
 from rff_stream.families.maps import (
     FeatureChoice,
     LengthScale,
@@ -40,7 +40,7 @@ from rff_stream.model.inputs import in_memory
 from rff_stream.model.opening import Opened, open_labels, open_later
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.model.predict import score_rows, values_of_rows
-from rff_stream.model.recipe import Pass, Recipe
+from rff_stream.model.recipe import PassResult, Recipe
 from rff_stream.model.update import partial_fit
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
@@ -434,7 +434,7 @@ class ClassAnswer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClassPass(Pass):
+class ClassPass(PassResult):
     """What one read of labelled rows gave.
 
     Parameters
@@ -565,14 +565,14 @@ class ClassRecipe(Recipe):
 
     # -------------------------------------------------------------------------------- map
 
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
         seed, plan = seed_of(self.asked.random_state), self.plan(reading, columns)
         pilot, _ = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
         return self.draft(pilot, columns, plan, seed, before)
 
     def draft(
         self, pilot: Pilot, columns: Columns, plan: Plan, seed: int, before: Fitted | None
-    ) -> Draft:
+    ) -> DrawnMap:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
@@ -583,7 +583,7 @@ class ClassRecipe(Recipe):
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
         row = family_of(features).row(features, bare, unlabelled)
-        return Draft(features, row, scales)
+        return DrawnMap(features, row, scales)
 
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
         return {"length_scale": scale_of_map(features)}
@@ -685,7 +685,7 @@ class ClassRecipe(Recipe):
         given = self.asked.class_weight
         return self.least_squares(fitted, dict(given) if given else {})
 
-    def answer_of_pass(self, fitted: Fitted, done: Pass) -> ClassAnswer:
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> ClassAnswer:
         assert isinstance(done, ClassPass)
         if self.asked.loss == "squared":
             found = self.least_squares(fitted, done.class_weight)
@@ -860,7 +860,7 @@ def balance(
     return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
 
 
-def passes_of(done: Pass) -> SumOfRows:
+def passes_of(done: PassResult) -> SumOfRows:
     """A statistic -> its sum over all rows, or what an earlier run kept of it."""
 
     def read(asked: LossStatistic) -> LossSums:

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import State
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import ModelError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -33,7 +33,7 @@ from rff_stream.losses.regression import (
 )
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.recipe import Pass
+from rff_stream.model.recipe import PassResult
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import class_row
@@ -244,7 +244,7 @@ class LossAnswer:
         answer = Exponential(linear.coef, linear.intercept)
         return AnswerPredictor(linear.features, answer, len(linear.intercept))
 
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         """The squared error of f on leaves held out."""
         return self.linear.state(tests, n_rows, fraction)
 
@@ -317,7 +317,7 @@ class LossRecipe(RegressionRecipe):
         self.check_grows()
         raise AssertionError
 
-    def answer_of_pass(self, fitted: Fitted, done: Pass) -> LossAnswer:
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> LossAnswer:
         """Reads of all rows until the loss is least."""
         asked, moments, features = self.asked, fitted.whole, fitted.features
         d, sample = len(moments.row.inputs), moments.sample.rows

@@ -17,7 +17,7 @@ from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.recipe import Pass
+from rff_stream.model.recipe import PassResult
 from rff_stream.moments.accumulate import Sums
 from rff_stream.statistics.normal import NormalStatistic, NormalSums
 from rff_stream.systems.floor import alpha_of_targets
@@ -202,7 +202,7 @@ class RidgeRecipe(RegressionRecipe):
             self.totals(fitted), asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
         )
 
-    def answer_of_pass(self, fitted: Fitted, done: Pass) -> RidgeAnswer:
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> RidgeAnswer:
         """With conjugate-gradient steps on the exact system; each reads the rows once."""
         asked, answer = self.asked, self.answer(fitted)
         if not asked.refine:
@@ -218,7 +218,7 @@ class RidgeRecipe(RegressionRecipe):
 
 
 def normal_sums(
-    done: Pass, coef: Float64, intercept: Float64, *, residuals: bool = False
+    done: PassResult, coef: Float64, intercept: Float64, *, residuals: bool = False
 ) -> NormalSums:
     """Σ w z̃ (y − ŷ) and what else refinement needs, by one more pass."""
     statistic = NormalStatistic(done.draft.features, coef, intercept, residuals)

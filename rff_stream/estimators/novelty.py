@@ -32,7 +32,7 @@ from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
-from rff_stream.model.recipe import Pass
+from rff_stream.model.recipe import PassResult
 from rff_stream.pilot import Pilot
 from rff_stream.row_functions import AnswerPredictor, RowFunction, ScorePredictor
 from rff_stream.sources import Columns
@@ -273,7 +273,7 @@ class NoveltyRecipe(RowsRecipe):
         scores, weights = left_out_scores(solved) if left_out else sample_scores(solved)
         return replace(answer, offset=threshold(scores, weights, asked.contamination))
 
-    def answer_of_pass(self, fitted: Fitted, done: Pass) -> NoveltyAnswer:
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> NoveltyAnswer:
         """With the exact threshold, where it is asked for and the sample is not all rows."""
         answer = self.answer(fitted)
         solved = replace(fitted, answer=answer)

@@ -14,10 +14,10 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
-from rff_stream.answers.early_stopping import State
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
-from rff_stream.families import Draft, MapParameters, StoredAnswer, Totals, family_of
+from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, family_of
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
@@ -91,7 +91,7 @@ class RegressionRecipe(Recipe):
         family_of(asked.features).check(asked, len(columns.inputs))
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
         asked = self.map_parameters(columns, seed_of(self.asked.random_state))
         return family_of(asked.features).draw(reading, columns, asked)
 
@@ -229,7 +229,7 @@ def stream(
     dim: str | Sequence[str] | None = None,
     where: Sequence[Any] = (),
     storage_options: Mapping[str, Any] | None = None,
-) -> Iterator[State]:
+) -> Iterator[StreamState]:
     """Models of more and more rows, in a seeded random order of leaves.
 
     After each step this estimator is fitted on the rows so far: it may predict, be saved,
@@ -243,7 +243,7 @@ def stream(
 
     Yields
     ------
-    State
+    StreamState
         Rows, share read, and the error on held-out leaves with its standard error.
     """
     data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)

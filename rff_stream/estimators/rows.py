@@ -14,7 +14,7 @@ from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families import Draft, check_whole_space
+from rff_stream.families import DrawnMap, check_whole_space
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
@@ -57,13 +57,13 @@ class RowsRecipe(Recipe):
     def open_more(self, fitted: Fitted, data: Data) -> Opened:
         return open_later(self.asked, fitted, data)
 
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
         seed = seed_of(self.asked.random_state)
         with single_threaded_blas():
             pilot = reading.pilot(seed)
             features, scales = self.new_map(pilot, columns, rows_of(reading.source), seed)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
-        return Draft(features, row, scales)
+        return DrawnMap(features, row, scales)
 
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
         return {"length_scale": scale_of_map(features)}

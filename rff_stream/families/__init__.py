@@ -14,7 +14,7 @@ from rff_stream.families import choice
 from rff_stream.families.choice import ChoiceSpace
 from rff_stream.families.maps import seconds_of_search
 from rff_stream.families.protocol import (
-    Draft,
+    DrawnMap,
     Family,
     MapParameters,
     StoredAnswer,
@@ -24,7 +24,7 @@ from rff_stream.families.protocol import (
 from rff_stream.families.whole import LinearAnswer, WholeSpace
 
 __all__ = [
-    "Draft",
+    "DrawnMap",
     "Family",
     "LinearAnswer",
     "MapParameters",

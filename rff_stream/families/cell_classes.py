@@ -27,7 +27,7 @@ from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
-from rff_stream.features.cells import encoded
+from rff_stream.features.cells import encode_rows
 from rff_stream.length_scales.windows import (
     CellSize,
     Window,
@@ -43,7 +43,7 @@ from rff_stream.row_functions import RowFunction
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["CellClasses", "CellLogOdds"]
+__all__ = []
 
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, over that of highest evidence."""
@@ -224,7 +224,7 @@ def _search(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> An
         y = y[:, 1:]
     elif y.shape[1] > MOST_WINDOW_TARGETS:
         y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
-    rows = Window(encoded(encoding, pilot.x), y, pilot.w)
+    rows = Window(encode_rows(encoding, pilot.x), y, pilot.w)
     near = compact_windows(
         rows.x,
         rows.y,

@@ -20,7 +20,7 @@ from rff_stream.answers.cells import (
     local_posterior,
     local_spectrum,
 )
-from rff_stream.answers.early_stopping import State
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
@@ -36,9 +36,9 @@ from rff_stream.families.maps import (
     named_kernels,
     number_or_array,
 )
-from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
-from rff_stream.features.cells import encoded
+from rff_stream.features.cells import encode_rows
 from rff_stream.layout import pilot_boxes, rows_of
 from rff_stream.length_scales.windows import (
     CellSize,
@@ -95,7 +95,7 @@ class CellAnswer:
     def mean(self) -> RowFunction:
         return LocalPredictor(self.posterior)
 
-    def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> StreamState:
         raise _not_streamed()
 
     def attributes(self, flat: bool) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class CellSpace:
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         return PlanRequest(cell_cost(features, source))
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map, drawn for pilot rows, and what a row of one of its cells means.
 
         A map that is given stays as it is. Length-scales are numbers, those of the kernel, or
@@ -212,7 +212,7 @@ class CellSpace:
                     encoding=encoding,
                 )
         scale = np.asarray(length_scale_of(features.kernel))
-        return Draft(features, self.row(features, pilot, columns), {"length_scale": scale})
+        return DrawnMap(features, self.row(features, pilot, columns), {"length_scale": scale})
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         return cell_row(
@@ -343,7 +343,7 @@ def _search(
 ) -> Any:
     """The kernel that explains windows of rows best."""
     rng = np.random.default_rng(asked.seed)
-    rows = Window(encoded(encoding, pilot.x), pilot.y, pilot.w)
+    rows = Window(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
     with single_threaded_blas():
         blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
         found = search_windows(
@@ -395,7 +395,8 @@ def neighbouring_rows(
     ).value
     d = len(reading.source.columns.inputs)
     stored = [
-        Window(encoded(encoding, each[:, :d]), each[:, d:-1], each[:, -1]) for each in found.windows
+        Window(encode_rows(encoding, each[:, :d]), each[:, d:-1], each[:, -1])
+        for each in found.windows
     ]
     unit = rows.x.std(axis=0) + np.finfo(float).tiny
     closer = _log_volume(stored, unit) < _log_volume(near, unit)

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import State
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.stack import Choice, choose_models, noise_factor
 from rff_stream.costs import SeveralCosts
 from rff_stream.execution import Reading
@@ -34,7 +34,7 @@ from rff_stream.families.grid import GridSpace
 from rff_stream.families.maps import length_scale_of, scale_of_map
 from rff_stream.families.protocol import (
     ClassFamily,
-    Draft,
+    DrawnMap,
     Family,
     MapParameters,
     Process,
@@ -58,7 +58,7 @@ from rff_stream.statistics.candidates import CandidateStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["ChoiceSpace"]
+__all__ = []
 
 logger = logging.getLogger("rff_stream")
 
@@ -138,7 +138,7 @@ class ChoiceAnswer:
         errors = [weights[i] * p.leave_one_out(sample) for i, p in self.processes.items()]
         return np.asarray(np.sum(errors, axis=0))
 
-    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
         raise _read_to_the_end()
 
     def attributes(self, flat: bool) -> dict[str, Any]:
@@ -224,16 +224,16 @@ class ChoiceSpace:
         ]
         return PlanRequest(SeveralCosts(tuple(each.cost for each in several)))
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """Every candidate draws its map; "median" is a search for those of the whole space, too."""
         members = _members(asked.features, asked.n_components, reading.source)
-        own = replace(asked, length_scale=_searched(asked)) if len(members) > 1 else asked
+        own = replace(asked, length_scale=_length_scale_of(asked)) if len(members) > 1 else asked
         drafts = [
             _family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
         ]
         features: Any = CandidateFeatures(tuple(draft.features for draft in drafts))
         scales = {name: value for draft in drafts[::-1] for name, value in draft.scales.items()}
-        return Draft(features, self.row(features, reading.pilot(asked.seed), columns), scales)
+        return DrawnMap(features, self.row(features, reading.pilot(asked.seed), columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         return candidate_row([_family_of(each).row(each, pilot, columns) for each in features.maps])
@@ -373,7 +373,7 @@ def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...
     )
 
 
-def _searched(asked: MapParameters) -> Any:
+def _length_scale_of(asked: MapParameters) -> Any:
     """Length-scales as asked for; searched for where nothing but the default was said."""
     plain, kernel = asked.length_scale, asked.kernel
     several = not isinstance(kernel, str) and isinstance(kernel, Sequence)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import State, state_of_errors
+from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import (
     Scales,
@@ -33,7 +33,7 @@ from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.cells import neighbouring_rows
 from rff_stream.families.maps import check_inputs, number_or_array
-from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Grid, GridFeatures
 from rff_stream.features.grid import TAIL, Trend, check_n_inputs, share_modes
 from rff_stream.kernels import Kernel, as_kernel, kernel_from_spec, length_scale_vector
@@ -94,7 +94,7 @@ class GridAnswer:
     def mean(self) -> RowFunction:
         return GridMean(self.posterior)
 
-    def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> StreamState:
         errors = np.stack([leaf_errors(test, self.posterior) for test in tests])
         weights = np.array([test.weight for test in tests])
         return state_of_errors(errors, weights, n_rows, fraction)
@@ -230,7 +230,7 @@ class GridSpace:
         size = int(np.prod([2 * m + 1 for m in modes]))
         return PlanRequest(GridCost(size, modes))
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The grid for the extent of pilot rows.
 
         Modes that are not given are shared among the axes by the length-scales: those that are
@@ -240,7 +240,7 @@ class GridSpace:
         given: Any = asked.features
         pilot = reading.pilot(asked.seed)
         if isinstance(given, GridFeatures):
-            return Draft(asked.features, self.row(given, pilot, columns), {})
+            return DrawnMap(asked.features, self.row(given, pilot, columns), {})
         request = _request(given)
         features: Any = _grid_over(request, pilot, columns)
         kernel: Any = _known_kernel(asked)
@@ -255,7 +255,7 @@ class GridSpace:
             most, spacing = request.columns_of(features.n_inputs), _spacing(pilot.x)
             modes = share_modes(kernel, features.period, most, tail=tail, spacing=spacing)
             features = replace(features, modes=modes)
-        return Draft(features, self.row(features, pilot, columns), scales)
+        return DrawnMap(features, self.row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         return grid_row(

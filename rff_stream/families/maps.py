@@ -14,7 +14,7 @@ from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.progress import Progress
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
-from rff_stream.length_scales.search import Size, search_seconds
+from rff_stream.length_scales.search import SearchSize, search_seconds
 from rff_stream.length_scales.selection import ITERATIONS, MOST_ROWS, fit_length_scales
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.pilot import Pilot
@@ -106,7 +106,7 @@ def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
     if not searches(length_scale):
         return 0.0
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-    size = Size(min(n_rows, MOST_ROWS), PILOT_COMPONENTS, ITERATIONS)
+    size = SearchSize(min(n_rows, MOST_ROWS), PILOT_COMPONENTS, ITERATIONS)
     return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import State
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.execution import Reading
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import Loss
@@ -23,7 +23,7 @@ from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = [
-    "Draft",
+    "DrawnMap",
     "Family",
     "LogOdds",
     "LossRequest",
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
+class DrawnMap:
     """What is decided from pilot rows, before the pass.
 
     Parameters
@@ -108,7 +108,7 @@ class Totals:
     asked : MapParameters or None
         For a family whose sums are the same for every kernel.
     scales : mapping of str to array
-        What was found on pilot rows, as in :class:`Draft`.
+        What was found on pilot rows, as in :class:`DrawnMap`.
     """
 
     features: Any
@@ -152,7 +152,7 @@ class RidgeAnswer(Protocol):
         """x ↦ ŷ (T), a picklable function of rows."""
         ...
 
-    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
         """Its error on leaves that it has not seen, from their sums alone."""
         ...
 
@@ -349,7 +349,7 @@ class Family(Protocol):
         """The sizes that a plan is made from, before the map is drawn or after."""
         ...
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map for the pilot's rows, and what a row of the sums means."""
         ...
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.choice import Selection
-from rff_stream.answers.early_stopping import State, state_of
+from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.evidence import FEW_FEATURES, evidence_at
 from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
@@ -32,7 +32,7 @@ from rff_stream.families.maps import (
     number_or_array,
     searches,
 )
-from rff_stream.families.protocol import ClassFamily, Draft, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
 from rff_stream.families.whole_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.layout import rows_of
@@ -96,7 +96,7 @@ class LinearAnswer:
     def mean(self) -> LinearPredictor:
         return LinearPredictor(self.features, self.coef, self.intercept)
 
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         return state_of(tests, self.coef, self.intercept, n_rows, fraction)
 
     def attributes(self, flat: bool) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class ProcessAnswer:
         Z = self.linear.features(x).astype(np.float64)
         return self.posterior.leave_one_out(Z, y, w)
 
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> State:
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         return self.linear.state(tests, n_rows, fraction)
 
     def attributes(self, flat: bool) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class WholeSpace:
         size = n_columns(features, n_components)
         return PlanRequest(WholeCost(size, n_entries(features, size)))
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         pilot = reading.pilot(asked.seed)
         kernel = find_kernel(asked.kernel, asked.length_scale, pilot, asked.seed, asked.progress)
         with single_threaded_blas():
@@ -241,7 +241,7 @@ class WholeSpace:
             scales = {"length_scale": np.asarray(length_scale_of(kernel))}
             if _needs_float64(asked, rows_of(reading.source), pilot, features, row):
                 scales["float64_sums"] = np.ones(1)
-        return Draft(features, row, scales)
+        return DrawnMap(features, row, scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         with single_threaded_blas():

@@ -215,7 +215,7 @@ class LocalFeatures:
         two of its rows. A cell without rows borrows those of its neighbour in the tree.
         """
         check_dtype(dtype)
-        X = encoded(encoding, np.asarray(X, np.float64))
+        X = encode_rows(encoding, np.asarray(X, np.float64))
         if n_components < 1:
             raise ValueError(f"n_components={n_components} but a cell has at least 1 column.")
         rng = np.random.default_rng(rng)
@@ -276,7 +276,7 @@ class LocalFeatures:
 
     def route(self, X: Array) -> Array:
         """Cell (J, n) of each row X (n, d) in each tree, from 0 to B − 1."""
-        return self.partition.route(encoded(self.encoding, self._check_rows(X)))
+        return self.partition.route(encode_rows(self.encoding, self._check_rows(X)))
 
     def landmark_rows(self, tree: int, cell: int) -> Float64:
         """U_c (R, d), in units of the inputs."""
@@ -284,7 +284,7 @@ class LocalFeatures:
 
     def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
         """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
-        X = encoded(self.encoding, X)
+        X = encode_rows(self.encoding, X)
         kernel, d = self.kernel, X.shape[1]
         if not isinstance(kernel, RadialKernel):
             out[...] = kernel(X, self.landmark_rows(tree, cell))
@@ -440,7 +440,7 @@ class LocalFeatures:
 MAPS.add(LocalFeatures)
 
 
-def encoded(encoding: Any, X: Array) -> Array:
+def encode_rows(encoding: Any, X: Array) -> Array:
     """Rows X (n, d) in the columns that cells are cut in, float64."""
     if encoding is None:
         return X

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from rff_stream.kernels.approximation_error import ApproximationError, approximation_error
+from rff_stream.kernels.approximation_error import approximation_error
 from rff_stream.kernels.arc_cosine import ArcCosine
 from rff_stream.kernels.base import (
     DotProductKernel,
@@ -41,7 +41,6 @@ for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
 
 __all__ = [
-    "ApproximationError",
     "ArcCosine",
     "Cauchy",
     "Chi2",

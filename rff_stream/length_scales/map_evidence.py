@@ -112,14 +112,14 @@ class MapEvidence:
         solved = self._solve(log_scale, log_alpha)
         return np.zeros(self.y.shape[1]) if solved is None else solved.noise
 
-    def _solve(self, log_scale: Float64, log_alpha: float) -> _Solved | None:
+    def _solve(self, log_scale: Float64, log_alpha: float) -> _SolvedMap | None:
         omega = np.asarray(self.frequencies / np.exp(log_scale), dtype=self.dtype)
         rows, mean = self._features(omega)
-        mapped = _Mapped(rows, mean, self._targets(), omega)
+        mapped = _MapRows(rows, mean, self._targets(), omega)
         few = len(rows) < rows.shape[1]
         return (self._by_rows if few else self._by_columns)(mapped, float(np.exp(log_alpha)))
 
-    def _by_columns(self, mapped: _Mapped, alpha: float) -> _Solved | None:
+    def _by_columns(self, mapped: _MapRows, alpha: float) -> _SolvedMap | None:
         """From A (R, R)."""
         rows, y, (r, t) = mapped.rows, mapped.y, (mapped.rows.shape[1], mapped.y.shape[1])
         inverse, log_det = _inverse(self._scatter(rows), alpha)
@@ -138,9 +138,9 @@ class MapEvidence:
             return moved
 
         to_alpha = alpha * ((b * weighed).sum() + t * np.trace(inverse)) - t * r
-        return _Solved(mapped, log_det - r * np.log(alpha), noise, float(to_alpha), change)
+        return _SolvedMap(mapped, log_det - r * np.log(alpha), noise, float(to_alpha), change)
 
-    def _by_rows(self, mapped: _Mapped, alpha: float) -> _Solved | None:
+    def _by_rows(self, mapped: _MapRows, alpha: float) -> _SolvedMap | None:
         """From P (n, n)."""
         rows, y, (n, t) = mapped.rows, mapped.y, mapped.y.shape
         inverse, log_det = _inverse(self._products(rows), alpha)
@@ -153,7 +153,7 @@ class MapEvidence:
         change = (self.prior * (t * inverse - alpha * weighed @ a.T)).astype(self.dtype)
         squares = (weighed * (y - alpha * a)).sum()  # ‖b‖²/σₙ²
         to_alpha = alpha * (squares + t * np.trace(inverse)) - t * n
-        return _Solved(
+        return _SolvedMap(
             mapped,
             log_det - n * np.log(alpha),
             noise,
@@ -214,7 +214,7 @@ class MapEvidence:
             total += rows[block].T @ y[block].astype(self.dtype)
         return total
 
-    def _scale_gradient(self, solved: _Solved) -> Float64:
+    def _scale_gradient(self, solved: _SolvedMap) -> Float64:
         """∂(−2 log p)/∂ log ℓ (d,), a block of rows at a time; ω is already over ℓ."""
         mapped = solved.mapped
         rows, omega, m = mapped.rows, mapped.omega, len(mapped.omega)
@@ -229,7 +229,7 @@ class MapEvidence:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Mapped:
+class _MapRows:
     """Rows of the map at one ℓ."""
 
     rows: Array  # Z̃ (n, R)
@@ -239,10 +239,10 @@ class _Mapped:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Solved:
+class _SolvedMap:
     """What value and gradient share."""
 
-    mapped: _Mapped
+    mapped: _MapRows
     log_det: float  # log|G + αI| − R log α
     noise: Float64  # Q/ν (T,)
     to_alpha: float  # ∂(−2 log p)/∂ log α

@@ -17,9 +17,9 @@ from rff_stream.kernels import Kernel
 from rff_stream.length_scales.map_evidence import MapEvidence
 from rff_stream.length_scales.relevance import relevant_inputs
 
-__all__ = ["End", "Progress", "Rows", "Size", "search_seconds"]
+__all__ = ["End", "SearchSize", "search_seconds"]
 
-Progress = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 """Takes a line of text after each search."""
 
 Advance = Callable[[int], None]
@@ -45,7 +45,7 @@ FLAT = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SearchSize:
     """How large a search is: rows, components, L-BFGS iterations."""
 
     n_rows: int
@@ -53,17 +53,17 @@ class Size:
     iterations: int
 
 
-SCREEN = Size(1500, 256, 15)
+SCREEN = SearchSize(1500, 256, 15)
 """The first look, at every kernel and start."""
 
-MIDDLE = Size(3000, 512, 30)
+MIDDLE = SearchSize(3000, 512, 30)
 """The second, at every kernel's best start."""
 
 STEP_FLOPS = 60e9
 """Useful flops a second of one step, of the slower of two machines."""
 
 
-def search_seconds(size: Size, n_kernels: int = 1, *, ard: bool = False) -> float:
+def search_seconds(size: SearchSize, n_kernels: int = 1, *, ard: bool = False) -> float:
     """CPU seconds of a search whose rounds all use their iterations up: it may end earlier.
 
     A step is 4nR² flops: the products of a map's R columns, and their gradient.
@@ -95,7 +95,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class SearchRows:
     """Pilot rows in random order: inputs of unit variance, centred; targets of unit variance.
 
     Parameters
@@ -126,7 +126,7 @@ class Trial:
     log_evidence : float
         Sum over targets, on ``n_rows`` rows: compare only trials of equal size.
     n_rows, n_components : int
-        Size of the pilot and of the map.
+        SearchSize of the pilot and of the map.
     evaluations : int
         Of log p and its gradient, at different points.
     finished : bool
@@ -163,7 +163,7 @@ class Search:
 
     Parameters
     ----------
-    rows : Rows
+    rows : SearchRows
     seed : int
         Of the frequencies: every size sees the first of the same draw.
     ard : bool
@@ -172,15 +172,15 @@ class Search:
     progress, advance : callable
     """
 
-    rows: Rows
+    rows: SearchRows
     seed: int
     ard: bool
     clock: Clock
-    progress: Progress
+    progress: ProgressCallback
     advance: Advance
     trials: list[Trial] = field(default_factory=list)
 
-    def run(self, kernels: tuple[Kernel, ...], size: Size) -> End:
+    def run(self, kernels: tuple[Kernel, ...], size: SearchSize) -> End:
         """The best kernel at full size, after rounds that leave fewer kernels each."""
         ends = [
             self._screen_starts(kernel, size, share)
@@ -193,7 +193,7 @@ class Search:
         ends = sorted(ends, key=lambda end: -end.score)[:FINALISTS]
         return max(self._round(ends, size, 0.5, 1.0), key=lambda end: end.score)
 
-    def _screen_starts(self, kernel: Kernel, size: Size, share: float) -> End:
+    def _screen_starts(self, kernel: Kernel, size: SearchSize, share: float) -> End:
         """The better of a few starts with one ℓ, on few rows."""
         target = self._target(kernel, _at_most(SCREEN, size))
         starts = np.log(self.rows.median * np.array(STARTS))[:, None]
@@ -204,7 +204,7 @@ class Search:
         ]
         return max(ends, key=lambda end: end.score)
 
-    def _narrow_inputs(self, end: End, size: Size) -> End:
+    def _narrow_inputs(self, end: End, size: SearchSize) -> End:
         """The end, or a better one from the inputs that matter: found without any kernel.
 
         Among many inputs one ℓ for all sees noise, and a climb from there goes nowhere.
@@ -231,7 +231,7 @@ class Search:
         found = relevant_inputs(self.rows.x, self.rows.y, self.rows.w)
         return found if found.any() and not found.all() else None
 
-    def _round(self, ends: list[End], size: Size, low: float, high: float) -> list[End]:
+    def _round(self, ends: list[End], size: SearchSize, low: float, high: float) -> list[End]:
         """A larger search of each kernel from where its smaller one ended."""
         width = self.rows.x.shape[1] if self.ard else 1
         return [
@@ -246,7 +246,7 @@ class Search:
             for end, share in zip(ends, _shares(low, high, len(ends)), strict=True)
         ]
 
-    def _target(self, kernel: Kernel, size: Size) -> MapEvidence:
+    def _target(self, kernel: Kernel, size: SearchSize) -> MapEvidence:
         """log p of the kernel's map on the first rows."""
         x, count = self.rows.x[: size.n_rows], size.n_components + size.n_components % 2
         unit = kernel.with_length_scale(None)
@@ -346,9 +346,9 @@ class _Best:
         return -value / n, -np.r_[to_scale, to_alpha] / n
 
 
-def _at_most(size: Size, full: Size) -> Size:
+def _at_most(size: SearchSize, full: SearchSize) -> SearchSize:
     """A smaller round that does not exceed the last one."""
-    return Size(
+    return SearchSize(
         min(size.n_rows, full.n_rows),
         min(size.n_components, full.n_components),
         min(size.iterations, full.iterations),

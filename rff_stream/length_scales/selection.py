@@ -13,7 +13,16 @@ from numpy.random import Generator
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
-from rff_stream.length_scales.search import Advance, Clock, End, Progress, Rows, Search, Size, Trial
+from rff_stream.length_scales.search import (
+    Advance,
+    Clock,
+    End,
+    ProgressCallback,
+    Search,
+    SearchRows,
+    SearchSize,
+    Trial,
+)
 from rff_stream.pilot import Pilot
 
 __all__ = ["ITERATIONS", "MOST_ROWS", "fit_length_scales"]
@@ -71,7 +80,7 @@ def fit_length_scales(
     max_seconds: float = 600.0,
     rng: Generator | int | None = None,
     weights: Array | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     advance: Advance | None = None,
 ) -> LengthScales:
     """Length-scales of the kernel that explains pilot rows best, by evidence.
@@ -103,7 +112,7 @@ def fit_length_scales(
         work (at most about 100 CPU s), so that only a machine that is far too slow gets here.
         It is passed by one step at most for each search.
     rng : Generator or int, optional
-        Rows and frequencies: the same seed, the same result, unless time ran out.
+        SearchRows and frequencies: the same seed, the same result, unless time ran out.
     weights : (n,) array, optional
         Positive; 1 where absent.
     progress : callable, optional
@@ -147,7 +156,7 @@ def fit_length_scales(
         progress or _silent,
         advance or _without_bar,
     )
-    end = search.run(named, Size(len(rows.x), n_components, max_iterations))
+    end = search.run(named, SearchSize(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
         warnings.warn(
             f"The search for length-scales was ended by its limit of {max_seconds:g} s: another "
@@ -169,7 +178,7 @@ def _kernels(kernels: Kernel | Sequence[Kernel] | None) -> tuple[Kernel, ...]:
 
 def _rows(
     X: Array, y: Array, weights: Array | None, max_rows: int, rng: Generator
-) -> tuple[Rows, Array]:
+) -> tuple[SearchRows, Array]:
     """Random rows in random order with the targets that vary, and which those are (T,)."""
     X = np.asarray(X, dtype=np.float64)
     targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
@@ -191,7 +200,7 @@ def _rows(
         )
     median = float(np.median(pilot.median_length_scale() / pilot.scale))
     x, y = (pilot.x - pilot.origin) / pilot.scale, centred[:, varies] / unit[varies]
-    return Rows(x, y, pilot.w, pilot.scale, unit[varies], median), varies
+    return SearchRows(x, y, pilot.w, pilot.scale, unit[varies], median), varies
 
 
 def _result(end: End, search: Search, varies: Array) -> LengthScales:

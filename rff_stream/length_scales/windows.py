@@ -555,7 +555,7 @@ class _Targets:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Solved:
+class _SolvedWindow:
     """What value and gradient of one window share."""
 
     inverse: Float64  # P (m, m)
@@ -564,7 +564,7 @@ class _Solved:
     log_det: float  # log|K| + log 1ᵀK⁻¹1
 
 
-def _solve(kernel: ExactKernel, window: Window, alpha: float) -> _Solved | None:
+def _solve(kernel: ExactKernel, window: Window, alpha: float) -> _SolvedWindow | None:
     matrix = np.array(kernel(window.x, window.x))
     matrix[np.diag_indices_from(matrix)] += alpha / window.w
     factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
@@ -578,13 +578,13 @@ def _solve(kernel: ExactKernel, window: Window, alpha: float) -> _Solved | None:
     inverse -= np.outer(ones / total, ones)
     weighed = inverse @ window.y
     misfit = np.maximum((window.y * weighed).sum(axis=0), 1e-300)
-    return _Solved(inverse, weighed, misfit, log_det + float(np.log(total)))
+    return _SolvedWindow(inverse, weighed, misfit, log_det + float(np.log(total)))
 
 
 def _gradient(
     kernel: ExactKernel,
     window: Window,
-    solved: _Solved,
+    solved: _SolvedWindow,
     noise: Float64,
     scales: Float64,
     alpha: float,

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from rff_stream._array import Array, Float64
-from rff_stream.losses.regression import NEAR, rounded, rounded_curvature, rounded_slope
+from rff_stream.losses.regression import NEAR, round_corner, rounded_curvature, rounded_slope
 from rff_stream.moments.class_moments import one_hot
 
 __all__ = [
@@ -239,7 +239,7 @@ class Hinge(_Classes):
 
     def value(self, F: Float64, codes: Array) -> Float64:
         """Σ max(0, 1 − sf) (m,)."""
-        return np.asarray(rounded(self._short(F, codes), self.width).sum(axis=1))
+        return np.asarray(round_corner(self._short(F, codes), self.width).sum(axis=1))
 
     def slope(self, F: Float64, codes: Array) -> Float64:
         """−s on rows that miss the margin (m, K)."""

@@ -204,7 +204,7 @@ class EpsilonInsensitive(RegressionLoss):
 
     def values(self, F: Float64, y: Float64) -> Float64:
         above, below = self._beyond(F, y)
-        return rounded(above, self.width) + rounded(below, self.width)
+        return round_corner(above, self.width) + round_corner(below, self.width)
 
     def slope(self, F: Float64, y: Float64) -> Float64:
         above, below = self._beyond(F, y)
@@ -248,7 +248,7 @@ class Quantile(RegressionLoss):
             raise ValueError(f"quantile={self.quantile!r} but it lies between 0 and 1.")
 
     def values(self, F: Float64, y: Float64) -> Float64:
-        return (self.quantile - 1) * (y - F) + rounded(y - F, self.width)
+        return (self.quantile - 1) * (y - F) + round_corner(y - F, self.width)
 
     def slope(self, F: Float64, y: Float64) -> Float64:
         return 1 - self.quantile - rounded_slope(y - F, self.width)
@@ -359,7 +359,7 @@ def regression_loss(choice: RegressionLoss | str | Mapping[str, Any]) -> Regress
     return loss
 
 
-def rounded(u: Float64, width: float) -> Float64:
+def round_corner(u: Float64, width: float) -> Float64:
     """max(0, u) with its corner rounded: (u + √(u² + 4h²))/2."""
     return np.asarray((u + np.hypot(u, 2 * width)) / 2)
 

@@ -17,14 +17,18 @@ from rff_stream.model.counted_batches import Ledger
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import plain_selection, plain_value
-from rff_stream.model.recipe import Pass, Recipe
+from rff_stream.model.recipe import PassResult, Recipe
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source
 from rff_stream.sources.growth import can_grow, record_of
 from rff_stream.store import Checkpoint
 
-__all__ = ["fit", "fit_moments", "solve", "started"]
+__all__ = [
+    "fit",
+    "fit_moments",
+    "solve",
+]
 
 Place = str | PathLike[str]
 
@@ -53,7 +57,7 @@ def fit(
     -------
     Fitted
     """
-    opened = started(recipe, data)
+    opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
     counted = ledger_of(opened.source)
     done = read_rows(recipe, opened, reading, data, checkpoint, before)
@@ -79,7 +83,7 @@ def fit(
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 
 
-def started(recipe: Recipe, data: Data) -> Opened:
+def open_rows(recipe: Recipe, data: Data) -> Opened:
     """The rows to read, and parameters that fit them."""
     recipe.check()
     opened = recipe.open(data)
@@ -94,7 +98,7 @@ def read_rows(
     data: Data,
     checkpoint: Place | None,
     before: Fitted | None,
-) -> Pass:
+) -> PassResult:
     """Plan, map and pass; with a checkpoint map and finished sums are kept, or taken, there."""
     plan = recipe.plan(reading, opened.columns)
     kept = checkpoint_at(recipe, opened, data, plan, checkpoint)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.answers.early_stopping import State
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import ModelError
 from rff_stream.families import Family, MapParameters, Totals, family_of
 from rff_stream.features import FeatureMap
@@ -99,7 +99,7 @@ class Fitted:
         Share of the rows that were read.
     plan : Plan or None
         Of the pass; None for a model that was loaded.
-    history : tuple of State
+    history : tuple of StreamState
         Errors on held-out leaves, where a fit stopped early.
     classes : tuple
         Labels of a classifier, as they were stored.
@@ -123,7 +123,7 @@ class Fitted:
     token: str = ""
     fraction: float | None = None
     plan: Plan | None = None
-    history: tuple[State, ...] = ()
+    history: tuple[StreamState, ...] = ()
     classes: tuple[Any, ...] = ()
     announced: tuple[Any, ...] | None = None
     total: Any = field(init=False)

@@ -73,7 +73,7 @@ def open_values(asked: Any, data: Data) -> Opened:
             f"{type(asked).__name__} requires y to be passed, but the target y is None."
         )
     names = names_in(stand_in) if arrays else ()
-    columns = named(source.columns, names, targets if arrays else ())
+    columns = with_given_names(source.columns, names, targets if arrays else ())
     return Opened(source, columns, flat and len(columns.targets) == 1, names)
 
 
@@ -88,7 +88,7 @@ def open_inputs(asked: Any, data: Data) -> Opened:
         data = replace(data, X=X, sample_weight=weight, inputs=None)
     source = source_of(asked, data)
     names = names_in(stand_in) if arrays else ()
-    return Opened(source, named(source.columns, names, ()), True, names)
+    return Opened(source, with_given_names(source.columns, names, ()), True, names)
 
 
 def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
@@ -119,7 +119,7 @@ def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
         source.columns, targets=target[:1] or ("y",), units=(*units, "") if units else ()
     )
     names = names_in(stand_in) if arrays else ()
-    return Opened(source, named(found, names, ()), True, names, table)
+    return Opened(source, with_given_names(found, names, ()), True, names, table)
 
 
 def open_later(asked: Any, fitted: Fitted, data: Data, *, labels: bool = False) -> Opened:
@@ -167,7 +167,9 @@ def source_of(asked: Any, data: Data, **choices: Any) -> Source:
     )
 
 
-def named(columns: Columns, inputs: tuple[str, ...], targets: tuple[str, ...]) -> Columns:
+def with_given_names(
+    columns: Columns, inputs: tuple[str, ...], targets: tuple[str, ...]
+) -> Columns:
     """Columns under the names that they were given by, where there are some."""
     given: Mapping[str, Any] = {"inputs": inputs, "targets": targets}
     return replace(columns, **{kind: names for kind, names in given.items() if names})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.families import Draft
+from rff_stream.families import DrawnMap
 from rff_stream.features import Candidates, Cells, FeatureMap, Grid, map_from_spec
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.scikit_learn import is_scikit_learn
@@ -33,18 +33,18 @@ def named_arrays(
     return dict(plain), named | {SCALES + name: values for name, values in scales.items()}
 
 
-def draft_of(draft: Draft) -> tuple[dict[str, Any], dict[str, Array]]:
+def draft_of(draft: DrawnMap) -> tuple[dict[str, Any], dict[str, Array]]:
     """What is decided before the pass as the header and arrays of a checkpoint."""
     plain, arrays = named_arrays(draft.features, draft.scales)
     return {"map": plain}, arrays
 
 
-def draft_in(checkpoint: Checkpoint) -> Draft | None:
+def draft_in(checkpoint: Checkpoint) -> DrawnMap | None:
     """What an earlier run of the same fit decided; None without one."""
     store = checkpoint.store
     if store is None:
         return None
-    return Draft(map_in(store.header, store.arrays), store.row, scales_in(store.arrays))
+    return DrawnMap(map_in(store.header, store.arrays), store.row, scales_in(store.arrays))
 
 
 def map_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:

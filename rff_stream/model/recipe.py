@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
-from rff_stream.families import Draft, family_of, search_before
+from rff_stream.families import DrawnMap, family_of, search_before
 from rff_stream.families.maps import chosen_map
 from rff_stream.features import FeatureMap
 from rff_stream.layout import rows_of
@@ -23,13 +23,13 @@ from rff_stream.sources import Columns
 from rff_stream.statistics.groups import RUNS
 from rff_stream.store import Checkpoint
 
-__all__ = ["Pass", "Recipe"]
+__all__ = ["PassResult", "Recipe"]
 
 Groups = dict[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pass:
+class PassResult:
     """What one read of the rows gave.
 
     Parameters
@@ -37,7 +37,7 @@ class Pass:
     opened : Opened
     reading : Reading
         For estimators that read the rows again.
-    draft : Draft
+    draft : DrawnMap
     plan : Plan
     groups : dict of label to Sums
     seen : int
@@ -47,7 +47,7 @@ class Pass:
 
     opened: Opened
     reading: Reading
-    draft: Draft
+    draft: DrawnMap
     plan: Plan
     groups: Groups
     seen: int
@@ -112,7 +112,7 @@ class Recipe(ABC):
         return chosen_map(self.asked.features, columns.inputs)
 
     @abstractmethod
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> Draft:
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
         """The map, drawn for the pilot, and what a row of the sums means."""
 
     @abstractmethod
@@ -190,7 +190,7 @@ class Recipe(ABC):
         grouped: bool,
         checkpoint: Checkpoint | None,
         before: Fitted | None,
-    ) -> Pass:
+    ) -> PassResult:
         """Draw the map, or take it from the checkpoint, and add up all rows."""
         draft = None if checkpoint is None else draft_in(checkpoint)
         if draft is None:
@@ -201,7 +201,7 @@ class Recipe(ABC):
         groups, seen = self.add_up(
             reading, draft.features, draft.row, plan, grouped=grouped, checkpoint=checkpoint
         )
-        return Pass(opened, reading, draft, plan, groups, seen, checkpoint)
+        return PassResult(opened, reading, draft, plan, groups, seen, checkpoint)
 
     def read_more(
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
@@ -234,7 +234,7 @@ class Recipe(ABC):
     def answer(self, fitted: Fitted) -> Any:
         """A frozen result of the sums alone."""
 
-    def answer_of_pass(self, fitted: Fitted, done: Pass) -> Any:
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> Any:
         """The result of a fit, which may read the rows again."""
         return self.answer(fitted)
 

@@ -26,7 +26,7 @@ from rff_stream.model.plain import (
 from rff_stream.model.recipe import Recipe
 from rff_stream.store import Batch, StoredModel, save_answer, save_model
 
-__all__ = ["keep_answer", "parameters_in", "restore", "save", "unsolved"]
+__all__ = ["keep_answer", "parameters_in", "read_unsolved", "restore", "save"]
 
 OF_READING = {"memory", "missing_chunks", "missing_rows", "progress"}
 """Parameters of every estimator that no answer from given sums depends on."""
@@ -90,7 +90,7 @@ def parameters_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dic
     return {name: value_of(value, features) for name, value in header["parameters"].items()}
 
 
-def unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fitted:
+def read_unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fitted:
     """What a store knows of a fit besides sums and answer."""
     facts = header["fitted"]
     chosen, classes = facts.get("selection", {}), tuple(facts.get("classes", ()))
@@ -120,7 +120,7 @@ def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
     chosen : bool
         Some batches or groups were chosen: the fit does not commit to the store then.
     """
-    facts, fitted = stored.header["fitted"], unsolved(stored.header, stored.arrays)
+    facts, fitted = stored.header["fitted"], read_unsolved(stored.header, stored.arrays)
     scales = stored.answers.get("length_scale")
     if scales is not None and not fitted.scales:
         fitted = replace(fitted, scales={"length_scale": scales})

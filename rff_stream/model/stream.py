@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rff_stream.answers.early_stopping import State, has_settled
+from rff_stream.answers.early_stopping import StreamState, has_settled
 from rff_stream.errors import PlanError
 from rff_stream.execution import Reading, leaves_of
 from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.progress import Progress
 from rff_stream.families import family_of
-from rff_stream.model.fit import solve, started
+from rff_stream.model.fit import open_rows, solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import Recipe
 from rff_stream.moments import AugmentedRow
@@ -30,7 +30,7 @@ MOST_HELD, FEWEST_HELD = 24, 6
 HELD_SHARE = 0.1
 
 
-def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, State]]:
+def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, StreamState]]:
     """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
 
     Parameters
@@ -43,9 +43,9 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
 
     Yields
     ------
-    Fitted, State
+    Fitted, StreamState
     """
-    opened = started(recipe, data)
+    opened = open_rows(recipe, data)
     family_of(recipe.choice(opened.columns)).check_streams()
     if not (every > 0 and every != 1):
         raise ValueError(
@@ -79,7 +79,7 @@ def fit_until(recipe: Recipe, data: Data, until: float, checkpoint: object) -> F
             f"until={until!r} is a share of the error in (0, 1), and goes without checkpoint "
             "and by: a fit that stops early is short. Use 0.01."
         )
-    history: list[State] = []
+    history: list[StreamState] = []
     last: Fitted | None = None
     for fitted, state in stream(recipe, data, STEP):
         history.append(state)
@@ -98,7 +98,7 @@ def steps(
     parts: tuple[Sequence[Leaf], Sequence[Leaf]],
     every: float,
     bar: Progress,
-) -> Iterator[tuple[Fitted, State]]:
+) -> Iterator[tuple[Fitted, StreamState]]:
     """Fits after each step through the second part of the leaves; the first is held out."""
     held, train = parts
     with bar.shared():

@@ -78,7 +78,7 @@ def update(recipe: Recipe, fitted: Fitted, later: Later) -> Fitted:
     row = fitted.row  # refuses a model without sums
     recipe.check_grows()
     if fitted.home is None:
-        return merged(recipe, fitted, look(recipe, fitted, fitted.ledger, row, later).added)
+        return add_batches(recipe, fitted, look(recipe, fitted, fitted.ledger, row, later).added)
     store = fitted.home.open()
     ingest(recipe, fitted, store, later)
     fitted, batches = as_stored(recipe, fitted, store)
@@ -104,7 +104,7 @@ def partial_fit(recipe: Recipe, fitted: Fitted | None, data: Data, batch: str | 
     groups, seen = recipe.read_more(fitted, opened, fitted.row, grouped=False)
     if not any(part.n for part in groups.values()) and not in_memory(data.X):
         raise no_rows(opened.source)
-    return merged(recipe, fitted, (Added(batch or "", groups, seen, mine),))
+    return add_batches(recipe, fitted, (Added(batch or "", groups, seen, mine),))
 
 
 def _to_store(
@@ -174,7 +174,7 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
     return replace(solved, answer_name=answer, n_missing=missing), batches
 
 
-def merged(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fitted:
+def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fitted:
     """A model in memory with some batches more, and its answer."""
     if not added:
         return fitted

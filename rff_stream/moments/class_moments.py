@@ -19,7 +19,7 @@ from rff_stream.moments import AugmentedRow, packed_size, row_start
 from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["ClassMoments", "class_row", "joined", "one_hot", "sorted_labels"]
+__all__ = ["ClassMoments", "class_row", "one_hot", "sorted_labels"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +174,6 @@ def _spread_sample(moments: Any, row: AugmentedRow, at: Array) -> RowSample:
     return replace(sample, rows=found)
 
 
-def joined(parts: Iterable[ClassMoments]) -> ClassMoments:
+def sum_class_moments(parts: Iterable[ClassMoments]) -> ClassMoments:
     """Sum of at least one, from left to right."""
     return functools.reduce(lambda a, b: a + b, parts)

@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.binning import RandomBinningFeatures
-from rff_stream.moments import AugmentedRow, pack_bordered
+from rff_stream.moments.moments import AugmentedRow, pack_bordered
 
 __all__ = ["counting_bytes", "counting_seconds", "counts", "entries_of", "pays"]
 

@@ -299,7 +299,7 @@ class Moments(MomentGroup):
         mine, theirs = (self.parts, self.runs), (other.parts, other.runs)
         return add_runs(mine, theirs, self.row.n_features)
 
-    def ended(self, reading: int) -> Self:
+    def end_reading(self, reading: int) -> Self:
         """The moments of a reading, by its number, that has ended: runs no longer mix."""
         if self.parts is None:
             return self
@@ -404,7 +404,7 @@ def ended_readings(groups: Mapping[Any, Moments]) -> dict[Any, Moments]:
         return dict(groups)
     sums = {str(i): moments.sums for i, moments in enumerate(groups.values())}
     number = int(digest("reading", sums)[:15], 16) + 1
-    return {label: moments.ended(number) for label, moments in groups.items()}
+    return {label: moments.end_reading(number) for label, moments in groups.items()}
 
 
 Sums = TypeVar("Sums", bound=MomentGroup)

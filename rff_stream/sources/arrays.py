@@ -19,7 +19,7 @@ from rff_stream.sources.values import KindError, is_from, is_sparse, unknown_con
 from rff_stream.sources.variable import Variable, variable_of
 from rff_stream.words import suggestion
 
-__all__ = ["numbered", "open_container", "target_names"]
+__all__ = ["open_container", "target_names"]
 
 
 CONVERTED = (
@@ -51,7 +51,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         )
     if any(has_unknown_rows(each) for each in (X, y, request.sample_weight, request.by)):
         return open_blocks(X, y, request)
-    inputs = numbered("x", variable_of("X", ("rows", "columns"), X))
+    inputs = number_columns("x", variable_of("X", ("rows", "columns"), X))
     draft = align(Arrays(inputs, y, request.missing_chunks), y, request)
     return draft.source(as_it_is, request, arrays=True)
 
@@ -158,7 +158,7 @@ def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
     raise unknown_container(role, values)
 
 
-def numbered(stem: str, variable: Variable) -> Found:
+def number_columns(stem: str, variable: Variable) -> Found:
     """A two-dimensional variable whose columns are named x0, x1, …."""
     names = tuple(f"{stem}{i}" for i in range(variable.shape[1]))
     return Found(variable.name, variable, columns=names)
@@ -203,7 +203,7 @@ def open_blocks(X: Any, y: Any, request: Request) -> BlockSource:
     arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
     check_blocks(arrays)
     stubs = {name: stub(name, array) for name, array in arrays.items()}
-    inputs = numbered("x", variable_of("X", ("rows", "columns"), stubs["X"]))
+    inputs = number_columns("x", variable_of("X", ("rows", "columns"), stubs["X"]))
     request = replace(
         request,
         sample_weight=stubs.get("sample_weight", request.sample_weight),

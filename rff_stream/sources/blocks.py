@@ -15,9 +15,9 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.columns import Draft
+from rff_stream.sources.columns import GridBuilder
 from rff_stream.sources.grid import Window, Wrap
-from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows, Selection
+from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
 from rff_stream.sources.values import column_values, is_from, plain_array
@@ -228,7 +228,7 @@ class BlockSource:
         rows = partitions * GUESSED_ROWS
         return BoxCost(rows, rows * self.row_bytes, rows * self.row_bytes, partitions)
 
-    def selection(self) -> Selection | None:
+    def selection(self) -> PlacesAlong | None:
         """Any partition may hold rows that meet the conditions."""
         return (None,) if self._selective else None
 
@@ -267,7 +267,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
 
 def block_source(
-    draft: Draft,
+    draft: GridBuilder,
     members: Sequence[Member],
     collections: Sequence[Any],
     place: Callable[[Variable], tuple[int, Any]],

@@ -2,7 +2,7 @@
 
 A container is a :class:`Container`: it looks names up and says which grid its samples lie on.
 :func:`align` asks it for inputs, targets, weight and labels, and collects them in a
-:class:`Draft`, which checks that they fit the grid and gives the source.
+:class:`GridBuilder`, which checks that they fit the grid and gives the source.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names, suggestion
 
 __all__ = [
-    "Draft",
     "align",
     "labels_of",
     "plain_names",
@@ -108,7 +107,7 @@ def with_levels(found: Found, named: bool) -> Found:
     return replace(found, columns=level_names(found.name, levels), levels=levels)
 
 
-def gathered(several: Iterable[Found]) -> list[Found]:
+def gather_levels(several: Iterable[Found]) -> list[Found]:
     """Levels of one column that stand side by side as one: its text is looked at once."""
     runs = groupby(several, key=lambda each: id(each.variable) if each.levels else each)
     return [together(list(run)) for _, run in runs]
@@ -186,7 +185,7 @@ class Container(Protocol):
         ...
 
 
-def align(container: Container, y: Any, request: Request) -> Draft:
+def align(container: Container, y: Any, request: Request) -> GridBuilder:
     """The columns that were asked for, over one grid.
 
     Raises
@@ -200,13 +199,13 @@ def align(container: Container, y: Any, request: Request) -> Draft:
     others = {role: container.column(role, values) for role, values in given.items()}
     asked_for = container.inputs(request, targets or [], others.get("sample_weight"))
     named = request.inputs is not None
-    inputs = gathered(with_levels(each, named) for each in asked_for)
+    inputs = gather_levels(with_levels(each, named) for each in asked_for)
     sizes = container.sizes(request, inputs, targets or [], y)
     if targets is None:
         targets = [container.on_grid("y", y, sizes)]
     if request.columns is not None:
         check_units(request.columns, inputs, [] if request.y_labels else targets)
-    draft = Draft(sizes)
+    draft = GridBuilder(sizes)
     for each in inputs:
         draft.numbers("input", each)
     for each in targets:
@@ -259,7 +258,7 @@ class Pending:
     picks: Picks
 
 
-class Draft:
+class GridBuilder:
     """Collects the columns of a row over a grid.
 
     Parameters

@@ -42,34 +42,34 @@ class DaskFrame(Table):
     def frame_column(self, name: str) -> Variable:
         """A column of the frame, from its meta."""
         place = self.names.index(name)
-        return self.placed(name, self.frame._meta.iloc[:, place], 0, self.frame.columns[place])
+        return self.placeholder(name, self.frame._meta.iloc[:, place], 0, self.frame.columns[place])
 
-    def placed(self, name: str, meta: Any, member: int, column: Any) -> Variable:
+    def placeholder(self, name: str, meta: Any, member: int, column: Any) -> Variable:
         """A variable of no rows, and where its values will be."""
         variable = replace(column_of(name, meta), levels=known_levels(meta))
         self.places[id(variable)] = (member, column)
         return variable
 
-    def joined(self, name: str, values: Any) -> list[Found]:
+    def join(self, name: str, values: Any) -> list[Found]:
         """The columns of another collection that is paired with the frame."""
         values = as_frame(name, values)
         self.members[name] = values
         place = len(self.members) - 1
         if values.ndim == 1:
             own = str(name if values.name is None else values.name)
-            return [Found(own, self.placed(own, values._meta, place, None))]
+            return [Found(own, self.placeholder(own, values._meta, place, None))]
         metas = ((label, values._meta.iloc[:, i]) for i, label in enumerate(values.columns))
-        return [Found(str(label), self.placed(str(label), meta, place, label))
+        return [Found(str(label), self.placeholder(str(label), meta, place, label))
                 for label, meta in metas]  # fmt: skip
 
     def targets(self, y: Any) -> list[Found]:
         """Targets by name, or another collection with the same partitions."""
         by_name = isinstance(y, (str, list, tuple))
-        return super().targets(y) if by_name else self.joined("y", y)
+        return super().targets(y) if by_name else self.join("y", y)
 
     def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
         """A collection of one column with the same partitions."""
-        return self.joined(role, values)[0]
+        return self.join(role, values)[0]
 
     def source(self, y: Any, request: Request) -> BlockSource:
         """The source of what was asked for."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.protocol import Box, BoxCost, Columns, Reader, Rows, Selection
+from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, Rules, Slab, Use, slab_slices
 from rff_stream.sources.trace import Traced, one_graph
@@ -248,7 +248,7 @@ class GridSource:
             known = self._costs[box] = BoxCost(rows, needed, decoded, chunks)
         return known
 
-    def selection(self) -> Selection | None:
+    def selection(self) -> PlacesAlong | None:
         """Places along each dimension that may meet all conditions; None without any.
 
         A condition on several dimensions says of each where it holds anywhere.

@@ -20,7 +20,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.identity import content_of, stamps_of
-from rff_stream.sources.protocol import Box, BoxCost, Reader, Rows, Selection, Source
+from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.trace import Traced
 from rff_stream.sources.values import as_text
 from rff_stream.sources.variable import Variable
@@ -342,7 +342,7 @@ class PartSource:
         """That of the same box in the whole."""
         return self._source.cost(shift_box(box, self._axis, self._start))
 
-    def selection(self) -> Selection | None:
+    def selection(self) -> PlacesAlong | None:
         """That of the whole, of these places."""
         whole = self._source.selection()
         own = None if whole is None else whole[self._axis]

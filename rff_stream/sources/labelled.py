@@ -129,10 +129,10 @@ class Labelled:
     def variable(self, name: str) -> Variable:
         """A variable or coordinate of the data set, looked at once."""
         if name not in self.known:
-            self.known[name] = self.made(name, self.data[name])
+            self.known[name] = self.make(name, self.data[name])
         return self.known[name]
 
-    def made(self, name: str, array: xarray.DataArray) -> Variable:
+    def make(self, name: str, array: xarray.DataArray) -> Variable:
         """A variable with the labels of the dimensions that have coordinates."""
         indexed = [str(dim) for dim in array.dims if dim in self.data.indexes]
         labels = {dim: np.asarray(without_zone(self.data[dim].variable.data)) for dim in indexed}
@@ -154,14 +154,14 @@ class Labelled:
         """A name in the data, or a labelled array that lies on the same coordinates."""
         if isinstance(values, str):
             return self.find(values)
-        return self.aligned(role, values) if is_from(values, "xarray") else None
+        return self.align(role, values) if is_from(values, "xarray") else None
 
-    def aligned(self, role: str, array: xarray.DataArray) -> Found:
+    def align(self, role: str, array: xarray.DataArray) -> Found:
         """A DataArray whose coordinates are those of X."""
         name = role if array.name is None else str(array.name)
         for dim in array.dims:
             self.same_index(name, str(dim), array)
-        return Found(name, self.made(name, array))
+        return Found(name, self.make(name, array))
 
     def same_index(self, name: str, dim: str, array: xarray.DataArray) -> None:
         """Both have the same coordinate values along a dimension, or one has none."""
@@ -202,7 +202,7 @@ class Labelled:
     ) -> list[Found]:
         """Inputs: those of the fit, those asked for, or all other data variables."""
         if request.columns is not None:
-            return self.fitted(request.columns.inputs)
+            return self.columns_of_fit(request.columns.inputs)
         if request.inputs is not None:
             return [self.find(str(name)) for name in request.inputs]
         names = [str(name) for name in self.data.data_vars]
@@ -216,7 +216,7 @@ class Labelled:
             )
         return left
 
-    def fitted(self, names: Sequence[str]) -> list[Found]:
+    def columns_of_fit(self, names: Sequence[str]) -> list[Found]:
         """The inputs of the fit, by name; by count for a DataArray after an array."""
         if self.one is not None and plain_names(names) and self.one not in names:
             return [self.by_count(names)]
@@ -242,14 +242,14 @@ class Labelled:
         if targets:
             return union(sample_dims(found) for found in targets)
         if request.columns is not None:
-            return self.ordered(union(sample_dims(found) for found in inputs))
+            return self.order_dims(union(sample_dims(found) for found in inputs))
         if self.one is not None and request.inputs is None:
             count = 1 if y is None else self.axes_of(y, inputs[0].variable)
             return inputs[0].variable.dims[:count]
         largest = sorted(inputs, key=lambda found: found.variable.nbytes, reverse=True)
-        return self.ordered(union(sample_dims(found) for found in largest))
+        return self.order_dims(union(sample_dims(found) for found in largest))
 
-    def ordered(self, dims: tuple[str, ...]) -> tuple[str, ...]:
+    def order_dims(self, dims: tuple[str, ...]) -> tuple[str, ...]:
         """The dimensions in the order of a data variable that has them all, if there is one."""
         every = (tuple(str(dim) for dim in v.dims) for v in self.data.data_vars.values())
         own = next((each for each in every if set(dims) <= set(each)), dims)
@@ -382,10 +382,10 @@ def labelled_wrap(data: xarray.Dataset, dims: Sequence[str]) -> Wrap:
     """Wraps in a DataArray with the coordinates of the sample dimensions."""
     coords = data.coords.to_dataset().drop_encoding()
     other = [name for name, coord in coords.variables.items() if not set(coord.dims) <= {*dims}]
-    return partial(labelled, coords.drop_vars(other), tuple(dims))
+    return partial(label_values, coords.drop_vars(other), tuple(dims))
 
 
-def labelled(
+def label_values(
     coords: xarray.Dataset,
     dims: tuple[str, ...],
     values: Any,

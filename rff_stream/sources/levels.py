@@ -79,7 +79,7 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
         There are more than ``MAX_LEVELS``, or objects that are no text.
     """
     if variable.levels is not None or variable.kind == "graph":
-        return known(variable)
+        return known_levels(variable)
     levels: set[str] = set()
     for lo in range(0, variable.shape[0], SCAN_ROWS):
         hi = min(lo + SCAN_ROWS, variable.shape[0])
@@ -93,7 +93,7 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
     return tuple(sorted(levels))
 
 
-def known(variable: Variable) -> tuple[str, ...]:
+def known_levels(variable: Variable) -> tuple[str, ...]:
     """The levels of a column whose values are computed: those that its type names."""
     if not variable.levels:
         raise KindError(

@@ -13,7 +13,7 @@ from rff_stream.sources import zarr
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.values import is_from, missing_extra, needed_package
-from rff_stream.words import cause_words, redact
+from rff_stream.words import cause_words, redact_url
 
 __all__ = ["netcdf", "open_container"]
 
@@ -158,8 +158,8 @@ def references(path: str, storage_options: Mapping[str, Any] | None) -> Any:
         raise missing_extra(path, cause) from cause
     except Exception as cause:
         raise DataError(
-            f"{redact(path)} cannot be opened as references to chunks: {cause_words(cause)}. It "
-            f"must be whole and within reach, and what kerchunk or VirtualiZarr wrote. Data of "
+            f"{redact_url(path)} cannot be opened as references to chunks: {cause_words(cause)}. "
+            f"It must be whole and within reach, and what kerchunk or VirtualiZarr wrote. Data of "
             f"another format need a name that tells the format."
         ) from cause
 
@@ -194,7 +194,7 @@ def session_store(X: Any) -> Any:
 
 def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> Any:
     """The pyarrow Dataset of a file, a folder or the files of a pattern."""
-    needed_package("pyarrow", "dataframe", f"{redact(path)} holds {kind}")
+    needed_package("pyarrow", "dataframe", f"{redact_url(path)} holds {kind}")
     import pyarrow.dataset as ds
 
     if "://" in path:
@@ -216,18 +216,18 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
         absent = not places or (not pattern and not files.exists(inside))
     except Exception as cause:
         raise DataError(
-            f"{redact(path)} cannot be reached: {cause_words(cause)}. Look at the address, the "
+            f"{redact_url(path)} cannot be reached: {cause_words(cause)}. Look at the address, the "
             f"network and the credentials (storage_options=, or the settings of the provider)."
         ) from cause
     if absent:
         raise DataError(
-            f"{redact(path)} does not exist. X is an array, a table, or the path of data. "
+            f"{redact_url(path)} does not exist. X is an array, a table, or the path of data. "
             f"Look at the path; it counts from {Path.cwd()}."
         )
     try:
         return ds.dataset(places, format=kind, filesystem=system, partitioning="hive")
     except (OSError, ValueError) as cause:
         raise DataError(
-            f"{redact(path)} cannot be opened as {kind}: {type(cause).__name__}: {cause}. Every "
-            f"file must be whole and have the same columns."
+            f"{redact_url(path)} cannot be opened as {kind}: {type(cause).__name__}: {cause}. "
+            f"Every file must be whole and have the same columns."
         ) from cause

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["SLAB_ROWS", "Box", "BoxCost", "Columns", "Reader", "Rows", "Selection", "Source"]
+__all__ = ["SLAB_ROWS", "Box", "BoxCost", "Columns", "PlacesAlong", "Reader", "Rows", "Source"]
 
 SLAB_ROWS = 8192
 """Most rows that a reader turns into float64 at a time."""
@@ -23,7 +23,7 @@ Box = tuple[tuple[int, int], ...]
 """(lo, hi) along every sample dimension."""
 
 
-Selection = tuple[Array | None, ...]
+PlacesAlong = tuple[Array | None, ...]
 """Per sample dimension, which places may hold rows that were asked for; None: any may."""
 
 
@@ -150,7 +150,7 @@ class Source(Protocol):
         """Bytes, rows and chunks of a box; touches metadata only."""
         ...
 
-    def selection(self) -> Selection | None:
+    def selection(self) -> PlacesAlong | None:
         """Where the rows that meet all conditions may lie; None without conditions.
 
         Conditions on small variables (coordinates) are looked at, others are left open.

@@ -14,7 +14,7 @@ from rff_stream.sources.columns import (
     Found,
     align,
     check_field,
-    gathered,
+    gather_levels,
     plain_names,
     with_levels,
 )
@@ -128,7 +128,7 @@ class Table:
         KindError
             Strings, categories and other values that are no numbers: by the column's name.
         """
-        parts = [self.values(each) for each in gathered(self.find(name) for name in names)]
+        parts = [self.values(each) for each in gather_levels(self.find(name) for name in names)]
         if not parts:
             rows = self.variable(self.names[0]).shape[0] if self.names else 0
             return np.empty((rows, 0))
@@ -199,7 +199,7 @@ class Table:
     ) -> list[Found]:
         """Inputs: those of the fit, those asked for, or all the other columns."""
         if request.columns is not None:
-            return self.fitted(request.columns.inputs)
+            return self.columns_of_fit(request.columns.inputs)
         if request.inputs is not None:
             return [self.find(str(name)) for name in request.inputs]
         used = {found.variable.name for found in (*targets, *((weight,) if weight else ()))}
@@ -211,7 +211,7 @@ class Table:
             )
         return found
 
-    def fitted(self, names: Sequence[str]) -> list[Found]:
+    def columns_of_fit(self, names: Sequence[str]) -> list[Found]:
         """The inputs of the fit by name; by count where the fit had no names."""
         if not plain_names(names) or set(names) <= set(self.names):
             return [self.find(name) for name in names]

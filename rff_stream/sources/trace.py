@@ -171,7 +171,7 @@ class Traced:
 
     def broken(self, key: Any) -> tuple[str, Exception] | None:
         """The first chunk of a failed slice that fails on its own, and how."""
-        for name in self.fetched(key):
+        for name in self.trace_chunks(key):
             place = self.place_of(name)
             try:
                 self.array[self.region(place)]
@@ -179,7 +179,7 @@ class Traced:
                 return f"chunk {name}", cause
         return None
 
-    def fetched(self, key: Any) -> list[str]:
+    def trace_chunks(self, key: Any) -> list[str]:
         """Names of the chunks that a slice reads, seen as it is read once more."""
         store = self.array.store_path.store
         trace: set[str] = set()

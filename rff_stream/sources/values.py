@@ -15,7 +15,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.words import redact
+from rff_stream.words import redact_url
 
 if TYPE_CHECKING:
     import pandas
@@ -373,8 +373,8 @@ def missing_extra(path: str, cause: ImportError) -> DataError:
     """The error of a URL whose file system is not installed, with the line that installs it."""
     extra = next((extra for name, extra in EXTRAS.items() if name in str(cause)), "all")
     return DataError(
-        f"{redact(path)} is on a file system whose package is not installed ({cause}). It comes "
-        f"with an extra. Install it: pip install 'rff_stream[{extra}]'."
+        f"{redact_url(path)} is on a file system whose package is not installed ({cause}). It "
+        f"comes with an extra. Install it: pip install 'rff_stream[{extra}]'."
     )
 
 

@@ -21,13 +21,13 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.values import is_from, is_masked, is_sparse, plain_array, regular_edges
 
-__all__ = ["Kind", "Layout", "boundaries"]
+__all__ = ["Kind", "boundaries"]
 
 Kind = Literal["memory", "graph", "lazy"]
 
 Bounds = tuple[tuple[int, ...], ...]
 
-Layout = tuple[tuple[int, int, tuple[int, ...]], ...]
+SliceLayout = tuple[tuple[int, int, tuple[int, ...]], ...]
 """Per dimension: where the slice starts in its first block, its length, block lengths."""
 
 Slices = tuple[slice, ...]
@@ -170,14 +170,14 @@ class Part:
             sent = next(values)
             return sent if is_sparse(sent) else plain_array(sent)
         if self.kind == "graph":
-            return self.placed(next(values), values)
+            return self.place_blocks(next(values), values)
         return plain_array(np.asarray(self.handle[slices]))
 
-    def placed(self, layout: Layout, values: Iterator[Any]) -> Array:
+    def place_blocks(self, layout: SliceLayout, values: Iterator[Any]) -> Array:
         """Blocks put in place: a view where one block holds the slice."""
         sizes = [lengths for _, _, lengths in layout]
         blocks = [
-            self.checked(next(values), shape, place)
+            self.check_block(next(values), shape, place)
             for place, shape in zip(
                 product(*(range(len(size)) for size in sizes)), product(*sizes), strict=True
             )
@@ -185,9 +185,9 @@ class Part:
         inside = tuple(slice(start, start + size) for start, size, _ in layout)
         if len(blocks) == 1:
             return blocks[0][inside]
-        return joined(blocks, sizes, self.dtype)[inside]
+        return join_blocks(blocks, sizes, self.dtype)[inside]
 
-    def checked(self, block: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> Array:
+    def check_block(self, block: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> Array:
         """A block that is what its array said it would be."""
         values = plain_array(block)
         if values.shape != shape:
@@ -211,7 +211,7 @@ def kinds_like(dtype: np.dtype[Any]) -> str:
     return "biuf" if dtype.kind in "biuf" else dtype.kind
 
 
-def joined(blocks: list[Array], sizes: list[tuple[int, ...]], dtype: np.dtype[Any]) -> Array:
+def join_blocks(blocks: list[Array], sizes: list[tuple[int, ...]], dtype: np.dtype[Any]) -> Array:
     """Blocks in C order of their grid, as one array."""
     dtypes = [block.dtype for block in blocks]
     out = np.empty([sum(size) for size in sizes], np.result_type(*dtypes) if dtypes else dtype)

@@ -26,7 +26,7 @@ from rff_stream.sources.zarr_chunks import (
     check_array,
     store_name,
 )
-from rff_stream.words import list_names, redact
+from rff_stream.words import list_names, redact_url
 
 if TYPE_CHECKING:
     import xarray
@@ -100,7 +100,7 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
             remote = FsspecStore.from_url(path, storage_options=options, read_only=True)
         except ImportError as cause:
             raise missing_extra(path, cause) from cause
-        return Place(remote, "", redact(path))
+        return Place(remote, "", redact_url(path))
     local = Path(path.removeprefix("file://"))
     if not local.exists():
         raise DataError(

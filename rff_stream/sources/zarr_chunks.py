@@ -28,7 +28,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from rff_stream.errors import DataError
-from rff_stream.words import cause_words, redact
+from rff_stream.words import cause_words, redact_url
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -413,7 +413,7 @@ def store_name(store: Store) -> str:
     if root is not None:
         return str(root)
     references = getattr(getattr(store, "fs", None), "storage_options", {}).get("fo")
-    return redact(references if isinstance(references, str) else str(store))
+    return redact_url(references if isinstance(references, str) else str(store))
 
 
 def check_array(array: Any, name: str) -> None:

@@ -131,7 +131,11 @@ def choose_regression(
     if features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:
-        rows, features, row = _take_leading(features, size, rows), _Mapped(size), row.leading(size)
+        rows, features, row = (
+            _take_leading(features, size, rows),
+            _IdentityMap(size),
+            row.leading(size),
+        )
     assert rows.w is not None
     constant = loss.constant(rows.y, rows.w)
     free = loss
@@ -238,7 +242,7 @@ def _size(features: FeatureMap) -> int:
     return r if features.nesting == "none" else min(r, MOST_COMPONENTS)
 
 
-class _Mapped(RowwiseMap):
+class _IdentityMap(RowwiseMap):
     """Rows that are features already: a copy. It has no spec and stays in this module."""
 
     dtype, nesting = np.float32, "none"
@@ -286,7 +290,7 @@ def _path(
         size = min(size, FEW_COMPONENTS)
     if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
         train, held = (_take_leading(features, size, rows) for rows in (train, held))
-        features, row = _Mapped(size), row.leading(size)
+        features, row = _IdentityMap(size), row.leading(size)
     problem, statistic = _problem_of(features, row, train, loss, class_weight, float(ALPHAS[0]))
     losses, sums_of = np.full(len(ALPHAS), np.nan), _sums_over(train)
 
@@ -367,7 +371,7 @@ def choose_spread(
     size = features.n_components
     if features.nesting != "none":
         size = min(size, max(MOST_COMPONENTS // n_scores, 2))
-    mapped, leading = _Mapped(size), row.leading(size)
+    mapped, leading = _IdentityMap(size), row.leading(size)
     losses = np.zeros(len(SPREADS))
     for turn in _turns(x):
         train, held = (

@@ -17,7 +17,6 @@ metadata. Data without an entry are ignored. An entry holds the sha256 of the en
 itself; every 128th entry also holds the full state before it.
 """
 
-from rff_stream.store.audit import Verified
 from rff_stream.store.batch_ids import Outdated
 from rff_stream.store.cached_answers import answer_name, is_answered
 from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, facts_in
@@ -37,7 +36,6 @@ __all__ = [
     "Outdated",
     "Replaced",
     "StoredModel",
-    "Verified",
     "answer_name",
     "discard",
     "facts_in",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rff_stream.errors import ModelError
-from rff_stream.store.log_entries import Batch, Gone, State
+from rff_stream.store.log_entries import Batch, Gone, LogState
 
 __all__ = ["Outdated"]
 
@@ -35,7 +35,7 @@ def checked_id(id: Any) -> str:
     return name
 
 
-def is_there(state: State, key: str, content: str) -> bool:
+def is_there(state: LogState, key: str, content: str) -> bool:
     """Whether this very content was committed under this id; refuses what it must not become."""
     found: Batch | Gone | None = state.live.get(key) or state.gone.get(key)
     if found is None:
@@ -56,7 +56,7 @@ def is_there(state: State, key: str, content: str) -> bool:
     return True
 
 
-def not_there(state: State, key: str) -> ModelError:
+def not_there(state: LogState, key: str) -> ModelError:
     """The error for a batch that cannot be forgotten."""
     gone = state.gone.get(key)
     if gone is None:

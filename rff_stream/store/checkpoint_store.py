@@ -24,7 +24,7 @@ from rff_stream.store.creation import NewBatch, commit_batch
 from rff_stream.store.files import damage
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
-from rff_stream.store.log_entries import Batch, State
+from rff_stream.store.log_entries import Batch, LogState
 from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moment_store import MomentStore
 
@@ -119,7 +119,7 @@ class Checkpoint:
     def save(self, node: Node, value: Mapping[Any, Moments] | Packed, seen: int) -> None:
         """Commit a node in place of those below it; nothing where it is covered already."""
 
-        def replaces(state: State) -> list[str] | None:
+        def replaces(state: LogState) -> list[str] | None:
             live = {key: each for key in state.live if (each := node_of(key)) is not None}
             if id_of(node) in state.gone or any(covers(each, node) for each in live.values()):
                 return None
@@ -151,7 +151,7 @@ class Checkpoint:
         id: str,
         value: Mapping[Any, Moments] | Packed,
         labels: dict[str, Any],
-        replaces: Callable[[State], list[str] | None],
+        replaces: Callable[[LogState], list[str] | None],
     ) -> None:
         """One batch in place of those that ``replaces`` names; none where it gives None."""
         store = self._make()
@@ -163,7 +163,7 @@ class Checkpoint:
             zero = Moments.zero(store.row, store.order)
             new = NewBatch(id, {None: zero}, {**labels, EMPTY: True})
 
-        def build(state: State, fields: dict[str, Any]) -> dict[str, Any] | None:
+        def build(state: LogState, fields: dict[str, Any]) -> dict[str, Any] | None:
             going = replaces(state)
             return None if going is None else {"op": "checkpoint", "replaces": going, **fields}
 

@@ -13,7 +13,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.canonical_json import MAX_JSON, dump, parse, parse_loosely
 from rff_stream.store.files import Files, damage
-from rff_stream.store.log_entries import Batch, Entry, State, check_format, is_root, sha256
+from rff_stream.store.log_entries import Batch, Entry, LogState, check_format, is_root, sha256
 
 __all__ = ["SNAPSHOT_EVERY", "Log", "Replaced", "now"]
 
@@ -52,7 +52,7 @@ class Log:
     def __init__(self, files: Files, root: bytes) -> None:
         self.files = files
         self.root = root
-        self.state = State()
+        self.state = LogState()
         self.head = ""
         self.last = -1
         self._recent: dict[int, tuple[Entry, str]] = {}
@@ -94,7 +94,7 @@ class Log:
         with self._lock:
             self._refresh(self.files)
 
-    def current(self) -> State:
+    def current(self) -> LogState:
         """The state now, as a value that stays."""
         with self._lock:
             self.refresh()
@@ -138,7 +138,7 @@ class Log:
             raise damage(self.files.place, name, "is not the last entry that was read before")
         return found
 
-    def commit(self, build: Callable[[State], dict[str, Any] | None]) -> Entry | None:
+    def commit(self, build: Callable[[LogState], dict[str, Any] | None]) -> Entry | None:
         """Add the entry that ``build`` makes of the state; again, where another writer was first.
 
         Parameters
@@ -247,7 +247,7 @@ class Log:
                 continue
             if entry.state.get("origin") != origin:
                 raise damage(self.files.place, name, "holds the state of another store")
-            self.state = State.from_plain(entry.state, f"{self.files.place}/{name}")
+            self.state = LogState.from_plain(entry.state, f"{self.files.place}/{name}")
             self.last, self.head = number - 1, str(entry.previous)
             return
 

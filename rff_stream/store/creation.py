@@ -21,7 +21,7 @@ from rff_stream.store.commit_log import Log, Replaced
 from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
-from rff_stream.store.log_entries import FORMAT, Entry, Manifest, State, is_root, sha256
+from rff_stream.store.log_entries import FORMAT, Entry, LogState, Manifest, is_root, sha256
 from rff_stream.store.manifest import write_vouched
 from rff_stream.store.moments_codec import (
     check_moments,
@@ -157,7 +157,7 @@ def write_store(
 
 
 def commit_batch(
-    log: Log, batch: NewBatch, build: Callable[[State, Fields], Fields | None]
+    log: Log, batch: NewBatch, build: Callable[[LogState, Fields], Fields | None]
 ) -> Entry | None:
     """Write the moments of a checked batch and commit them.
 
@@ -231,7 +231,7 @@ def _fill(files: Files, new: NewStore) -> None:
     fields["files"] = {**manifest, **fields["files"]}
     log = Log(files, new.root())
 
-    def first(state: State) -> dict[str, Any]:
+    def first(state: LogState) -> dict[str, Any]:
         if log.last >= 0:
             raise exists(files.place)
         return {**fields, "op": "create", "answers": answers if new.answers else None}

@@ -10,7 +10,7 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
-from rff_stream.words import redact
+from rff_stream.words import redact_url
 
 __all__ = ["check_apart", "local_path", "open_files"]
 
@@ -55,7 +55,7 @@ def check_apart(output: str | os.PathLike[str], *read: str | os.PathLike[str]) -
     """
     for other in read:
         if _is_within(output, other) or _is_within(other, output):
-            shown, place = redact(os.fspath(output)), redact(os.fspath(other))
+            shown, place = redact_url(os.fspath(output)), redact_url(os.fspath(other))
             raise ModelError(
                 f"{shown} cannot be written: {place} is read by this command, and lies there, "
                 "above it or within it. Choose another place."

@@ -14,7 +14,7 @@ from rff_stream.store.canonical_json import canonical, dump, parse, parse_loosel
 from rff_stream.store.files import damage
 from rff_stream.store.moments_codec import Label
 
-__all__ = ["Batch", "Entry", "State", "ever", "sha256"]
+__all__ = ["Batch", "Entry", "ever", "sha256"]
 
 FORMAT = 1
 """The newest format this build reads, and the one it writes."""
@@ -174,7 +174,7 @@ class Entry:
             raise damage(place, name, f"is an entry {self.op!r} without its id or its batch")
 
 
-class State:
+class LogState:
     """What is live and what is gone after some entries: the fold of the log."""
 
     def __init__(self) -> None:
@@ -196,9 +196,9 @@ class State:
                 raise ModelError(f"{place} adds {batch.id!r} a second time: the log is torn.")
             self.live[batch.id] = batch
 
-    def copy(self) -> State:
+    def copy(self) -> LogState:
         """The same state, whatever is applied later."""
-        found = State()
+        found = LogState()
         found.live, found.gone = dict(self.live), dict(self.gone)
         return found
 
@@ -211,7 +211,7 @@ class State:
         }
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], place: str) -> State:
+    def from_plain(cls, plain: Mapping[str, Any], place: str) -> LogState:
         """The state that an entry holds."""
         state = cls()
         try:
@@ -227,7 +227,7 @@ class State:
         return state
 
 
-def ever(state: State) -> dict[str, dict[str, Any]]:
+def ever(state: LogState) -> dict[str, dict[str, Any]]:
     """Labels by id of every batch that was ever committed, what is gone included."""
     known: dict[str, Any] = {**state.gone, **state.live}
     return {key: known[key].labels for key in sorted(known)}

@@ -36,7 +36,7 @@ from rff_stream.store.creation import NewBatch, NewStore, commit_batch, content_
 from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_chooser
 from rff_stream.store.files import Files
 from rff_stream.store.location import open_files
-from rff_stream.store.log_entries import Batch, Entry, State, ever
+from rff_stream.store.log_entries import Batch, Entry, LogState, ever
 from rff_stream.store.moments_codec import Label
 
 __all__ = ["MomentStore"]
@@ -201,7 +201,7 @@ class MomentStore:
         if new.id in state.live or new.id in state.gone:
             return not is_there(state, new.id, content_of(new))
 
-        def build(state: State, fields: dict[str, Any]) -> dict[str, Any] | None:
+        def build(state: LogState, fields: dict[str, Any]) -> dict[str, Any] | None:
             if is_there(state, new.id, fields["content"]):
                 return None
             if still is not None and not still(ever(state)):
@@ -290,7 +290,7 @@ class MomentStore:
                 stacklevel=2,
             )
 
-        def build(state: State) -> dict[str, Any]:
+        def build(state: LogState) -> dict[str, Any]:
             if key not in state.live:
                 raise not_there(state, key)
             return {"op": "forget", "id": key}
@@ -320,7 +320,7 @@ class MomentStore:
             new = NewBatch(COMPACTED, groups, shared_labels(chosen))
 
             def build(
-                state: State, fields: dict[str, Any], chosen: list[Batch] = chosen
+                state: LogState, fields: dict[str, Any], chosen: list[Batch] = chosen
             ) -> dict[str, Any] | None:
                 if any(state.live.get(batch.id) != batch for batch in chosen):
                     return None  # one was taken away meanwhile: sum again

@@ -15,7 +15,7 @@ import fsspec
 
 from rff_stream.errors import ModelError
 from rff_stream.store.files import CLAIMS, damage
-from rff_stream.words import cause_words, redact
+from rff_stream.words import cause_words, redact_url
 
 __all__ = ["RemoteFiles"]
 
@@ -49,7 +49,7 @@ class RemoteFiles:
     @classmethod
     def of(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Self:
         """The files under a URL, with options as fsspec takes them."""
-        place = redact(url)
+        place = redact_url(url)
         secret = place != url or any("@" in str(value) for value in _texts(storage_options))
         try:
             plain, options = _credentials(url)

@@ -69,11 +69,11 @@ class Tridiagonal(Decomposition):
         return (self.rotated * solved).sum(axis=0), (solved**2).sum(axis=0)
 
     def coef(self, alpha: Array) -> Float64:
-        coef = self.turned(self.solve(alpha))
+        coef = self.rotate(self.solve(alpha))
         coef *= self.system.root_prior[:, None]
         return coef
 
-    def turned(self, values: Float64, *, back: bool = False) -> Float64:
+    def rotate(self, values: Float64, *, back: bool = False) -> Float64:
         """Q times values (R, k), which it overwrites, or Qᵀ times them: 2R²k flops."""
         below = np.asfortranarray(values[1:])
         values[1:], _, _ = lapack.dormqr(
@@ -93,7 +93,7 @@ class Tridiagonal(Decomposition):
         if failed:
             raise np.linalg.LinAlgError(NOT_CONVERGED)
         rhs = vectors.T @ self.rotated
-        rotation = self.turned(vectors)
+        rotation = self.rotate(vectors)
         rotation *= self.system.root_prior[:, None]
         return Spectrum(eigenvalues, self.system, rotation, rhs)
 
@@ -118,4 +118,4 @@ def tridiagonal(system: System) -> Tridiagonal:
         packed[:, 1:].shape, order="F"
     )
     found = Tridiagonal(eigenvalues, bare, diagonal, beside, reflectors, scales, system.rhs)
-    return replace(found, rotated=found.turned(system.rhs.copy(), back=True))
+    return replace(found, rotated=found.rotate(system.rhs.copy(), back=True))
