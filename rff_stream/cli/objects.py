@@ -178,9 +178,9 @@ def check_lasting(place: str) -> None:
     ending = PurePath(place).suffix
     if ending in OTHER_ENDINGS:
         raise click.UsageError(
-            f"{redact_text(place)} ends in {ending}, but a Zarr store is written. Give a name that ends "
-            "in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a grid, "
-            "and pandas.DataFrame(zarr.open(…)[:]).to_csv(…) a table of rows."
+            f"{redact_text(place)} ends in {ending}, but a Zarr store is written. Give a name that "
+            "ends in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a "
+            "grid, and pandas.DataFrame(zarr.open(…)[:]).to_csv(…) a table of rows."
         )
 
     if place.rpartition("::")[2].startswith("memory://"):
