@@ -442,9 +442,9 @@ def precision(dtype: DTypeLike) -> Precision:
     raise ValueError(f"dtype={name!r} but features are 'float32' or 'float64'.")
 
 
-def fits(found: Plan, memory: int | None = None) -> bool:
-    """Whether a computing process can hold the plan."""
-    return found.process_bytes <= (available_memory() if memory is None else memory)
+def fits(found: Plan, memory: int | None = None, *, more: int = 0) -> bool:
+    """Whether a computing process can hold the plan, and so many bytes more."""
+    return found.process_bytes + more <= (available_memory() if memory is None else memory)
 
 
 def check_memory(found: Plan, memory: int | None = None) -> None:

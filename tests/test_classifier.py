@@ -435,13 +435,13 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
     def mean_loss(statistic, linear, rows):
         return float(abs(asked[-1] - best))
 
-    def descend(sums, statistic, problem, start, **limits):
+    def descend(kept, problem, start, **limits):
         asked.append(int(np.flatnonzero(problem.alpha == loss_penalty.ALPHAS)[0]))
         theta = np.zeros((problem.system.n_features + 1, 3))
         yield Descent(Point(theta, 0.0, theta), 0.0, 0, True)
 
     monkeypatch.setattr(loss_penalty, "_mean_loss", mean_loss)
-    monkeypatch.setattr(loss_penalty, "descents", descend)
+    monkeypatch.setattr(loss_penalty, "descents_of_kept", descend)
     monkeypatch.setattr(loss_penalty, "FEW_ROWS", 0)
     X, y = rings(rng, 100, 3)
     model = rs.KernelClassifier("logistic", max_passes=1, tol=1e3, **QUIET).fit(X, y)
@@ -493,13 +493,18 @@ def test_descent_ends_at_the_minimum_of_a_quadratic(rng):
     target = rng.normal(size=(12, 1))
 
     def probe(theta, direction, steps):
-        places = [theta + t * direction for t in steps]
+        places = [(t, theta + t * direction) for t in steps]
         return [
-            Point(p, float(np.sum(curvature * (p - target) ** 2) / 2), curvature * (p - target))
-            for p in places
+            (
+                t,
+                Point(
+                    p, float(np.sum(curvature * (p - target) ** 2) / 2), curvature * (p - target)
+                ),
+            )
+            for t, p in places
         ]
 
-    start = probe(np.zeros((12, 1)), np.zeros((12, 1)), (0.0,))[0]
+    ((_, start),) = probe(np.zeros((12, 1)), np.zeros((12, 1)), (0.0,))
     *_, last = minimise(probe, start, lambda g: g / 4, tol=1e-9, max_passes=100)
     assert last.converged
     np.testing.assert_allclose(last.point.theta, target, atol=1e-6)

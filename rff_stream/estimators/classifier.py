@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -46,16 +46,21 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
-from rff_stream.planning import Plan
+from rff_stream.planning import Plan, fits
 from rff_stream.row_functions import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
+from rff_stream.statistics.kept_features import KeptRows, RowsStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 from rff_stream.store import Checkpoint
 
 __all__ = ["KernelClassifier"]
 
 LOSS_NAMES = ("squared", *LOSSES)
+
+KEPT_BYTES = 2**29
+"""Features of all rows, in float64, up to which a loss keeps them and maps no row again."""
 
 SEED = "seed"
 """Of the pilot, in the header of a checkpoint."""
@@ -102,8 +107,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     max_passes : int, default=100
         Most reads for a loss other than squared, after the first.
     tol : float, default=1e-2
-        Passes stop where the next step would gain about tol²/2 of the mean loss. 1e-7 for
-        coefficients to five digits, which rarely predict better.
+        Passes stop where the next step would gain about tol²/2 of the mean loss of the best
+        constant. 1e-7 for coefficients to five digits, which rarely predict better.
     warm_start : bool, default=False
         Continue from the coefficients and the map of the last fit: after ``max_passes``, or when
         rows were added.
@@ -135,7 +140,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     margins_ : (2,) or (2, C) array
         For "hinge": the log-odds of its margins −1 and 1.
     n_passes_ : int
-        Reads of all rows.
+        Reads of all rows. Where their features take at most 512 MiB they are read twice and the
+        features kept: then looks at those.
     converged_ : bool
     objective_ : tuple of float
         Mean penalised loss after each pass; empty for squared.
@@ -526,6 +532,8 @@ class ClassRecipe(Recipe):
     @property
     def sums(self) -> Sums:
         sums: Sums = self.asked.sums
+        if sums == "auto" and self.asked.loss != "squared":
+            return "float32"  # they guide the steps of a loss, and are no answer
         return sums
 
     def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
@@ -719,6 +727,7 @@ class ClassRecipe(Recipe):
             pilot=done.pilot,
             penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
             passes=passes_of(done),
+            kept=rows_to_keep(done, classes, asked.memory),
             start=start_of(done, classes),
             tol=asked.tol,
             max_passes=asked.max_passes,
@@ -868,6 +877,24 @@ def passes_of(done: PassResult) -> SumOfRows:
         return found
 
     return read if done.checkpoint is None else remember_passes(read, done.checkpoint)
+
+
+def rows_to_keep(
+    done: ClassPass, classes: ClassMoments, memory: int | None
+) -> Callable[[], Rows] | None:
+    """What reads all rows into memory; None where their features would not fit there."""
+    features = done.draft.features
+    n, width = classes.moments.n, features.n_components + 4 * len(classes.labels)
+    size = 8 * n * (features.n_inputs + width)  # of float64, which small tolerances ask for
+    if size > KEPT_BYTES or not fits(done.plan, memory, more=size):
+        return None
+
+    def read() -> Rows:
+        statistic = RowsStatistic(features.n_inputs)
+        found: KeptRows = done.reading.sums(statistic, done.plan.layout, "keeping rows").value
+        return found.in_order()
+
+    return read
 
 
 def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | None:

@@ -17,7 +17,7 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
-from rff_stream.sources.protocol import Source
+from rff_stream.sources.protocol import Rows, Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
@@ -232,6 +232,8 @@ class LossRequest:
     penalty : float or None
     passes : callable
         A statistic -> its sum over all rows.
+    kept : callable or None
+        Gives all rows in memory, by one more read, where their features fit there.
     start : (coef, intercept) or None
     tol : float
     max_passes : int
@@ -251,6 +253,7 @@ class LossRequest:
     pilot: Pilot
     penalty: float | None
     passes: SumOfRows
+    kept: Callable[[], Rows] | None
     start: tuple[Array, Array] | None
     tol: float
     max_passes: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,18 +27,26 @@ from rff_stream.answers.laplace import check_width, laplace_functions
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.scheduler import thread_count
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import Hinge, SquaredHinge
 from rff_stream.losses.descent import Descent
-from rff_stream.losses.penalised import Penalised, penalise
+from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import AveragedPredictor, LinearPredictor
 from rff_stream.statistics.class_moments import ClassStatistic
-from rff_stream.statistics.loss import LossStatistic, descents, follow_corners
+from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
+from rff_stream.statistics.loss import (
+    FEW_FEATURES,
+    LEAST_TOL,
+    LossStatistic,
+    descents,
+    follow_corners,
+)
 from rff_stream.statistics.loss_penalty import choose_alpha, choose_spread, with_curvatures
 from rff_stream.statistics.protocol import Statistic
 
@@ -45,6 +54,9 @@ logger = logging.getLogger("rff_stream")
 
 MARGIN = 0.25
 """Rounding of the hinge for scores without a row: the hinge itself curves at the margin only."""
+
+Coefficients = tuple[Float64, Float64]
+"""Raw coefficients (R, K) and intercepts (K,)."""
 
 DRAWS = 200
 """Drawn in pairs θ̂ ± δ: a probability is then within about .01 of the average over all."""
@@ -179,9 +191,9 @@ class WholeClasses:
         if request.laplace is not None:
             count = len(request.classes.labels)
             check_width(request.features.n_components, 1 if count == 2 else count)
-        alpha, selection = _penalty(request)
+        alpha, selection, near = _penalty(request)
         problem = penalise(request.classes, request.loss, alpha)
-        state = _descent(request, problem)
+        state = _descent(request, problem, near if request.start is None else request.start)
         coef, intercept = problem.linear(state.point.theta)
         linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
         laplace = _laplace(request, problem, state.point.theta)
@@ -214,13 +226,13 @@ class WholeClasses:
         return LinearLogOdds(features, linear, arrays.get("support"), laplace)
 
 
-def _penalty(request: LossRequest) -> tuple[float, Selection | None]:
-    """The penalty given, or the best on pilot rows."""
+def _penalty(request: LossRequest) -> tuple[float, Selection | None, Coefficients | None]:
+    """The penalty given, or the best on pilot rows with a fit of them."""
     if request.penalty is not None:
-        return request.penalty, None
+        return request.penalty, None, None
     weights = _numbered_weights(request)
-    found = choose_alpha(request.features, request.row, request.pilot, request.loss, weights)
-    return found.best.alpha, found
+    found, near = choose_alpha(request.features, request.row, request.pilot, request.loss, weights)
+    return found.best.alpha, found, near
 
 
 def _numbered_weights(request: LossRequest) -> dict[int, float]:
@@ -261,27 +273,33 @@ def _laplace(request: LossRequest, problem: Penalised, theta: Float64) -> Laplac
     return Laplace(draws, spread)
 
 
-def _descent(request: LossRequest, problem: Penalised) -> Descent:
+def _descent(
+    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None
+) -> Descent:
     """The last state of the descent."""
     state: Descent | None = None
-    for state in _states(request, _statistic(request), problem):
+    for state in _states(request, problem, start):
         if request.progress:
             weight = problem.system.weight
             logger.info(
                 "pass %d: mean loss %.6f, decrement %.2g (stops at %.2g)",
                 state.passes, state.point.value / weight, state.decrement / weight**0.5,
-                request.tol,
+                request.tol * _unit(problem) ** 0.5,
             )  # fmt: skip
     assert state is not None
     return state
 
 
 def _states(
-    request: LossRequest, statistic: LossStatistic, problem: Penalised
+    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None
 ) -> Iterator[Descent]:
     """The descents; those of the hinge begin at the least-squares scores ±1."""
-    tol, most, start = request.tol, request.max_passes, request.start
+    tol, most = request.tol * _unit(problem) ** 0.5, request.max_passes
+    statistic = _statistic(request)
     if not request.loss.cornered:
+        exact = statistic.row is not None and tol < LEAST_TOL  # then Newton's steps are worth it
+        if request.kept is not None and not exact:
+            return _kept_states(request, problem, start, tol)
         return descents(request.passes, statistic, problem, start, tol=tol, max_passes=most)
     if start is None:
         least = ridge(request.classes.moments, problem.alpha, floor="raise_silently")
@@ -289,8 +307,29 @@ def _states(
         if request.loss.n_classes == 2:
             start = start[0][:, 1:], start[1][1:]
     return follow_corners(
-        request.passes, statistic, problem, start, unit=1.0, tol=tol, max_passes=most
+        request.passes, statistic, problem, start, unit=1.0, tol=request.tol, max_passes=most
     )
+
+
+def _kept_states(
+    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None, tol: float
+) -> Iterator[Descent]:
+    """Descents on features that stay in memory, in as many threads as reads have."""
+    assert request.kept is not None
+    single = tol >= LEAST_TOL and problem.system.n_features > FEW_FEATURES
+    with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
+        kept = KeptFeatures(
+            request.features, request.kept(), request.written, request.written_weight,
+            "float32" if single else "float64", pool.map,
+        )  # fmt: skip
+        yield from descents_of_kept(kept, problem, start, tol=tol, max_passes=request.max_passes)
+
+
+def _unit(problem: PenalisedClasses) -> float:
+    """The mean loss of the best constant: what tolerances are shares of; 1 for the hinge."""
+    if problem.loss.cornered:
+        return 1.0
+    return problem.at_constant().value / problem.system.weight
 
 
 def _supports(request: LossRequest, sample: Sampled, raw: Linear, linear: Linear) -> Float64 | None:
@@ -306,13 +345,13 @@ def _supports(request: LossRequest, sample: Sampled, raw: Linear, linear: Linear
     return np.stack([share, centre - slope, centre + slope])
 
 
-def _warn_of_slow(request: LossRequest, state: Descent, problem: Penalised) -> None:
+def _warn_of_slow(request: LossRequest, state: Descent, problem: PenalisedClasses) -> None:
     """Warn where the passes ended before the descent did."""
     if state.converged:
         return
     from sklearn.exceptions import ConvergenceWarning
 
-    share = state.decrement / problem.system.weight**0.5
+    share = state.decrement / (problem.system.weight * _unit(problem)) ** 0.5
     warnings.warn(
         f"After max_passes={request.max_passes} the decrement is {share:.2g}, above "
         f"tol={request.tol:.2g}. Go on with warm_start=True and fit again, raise "

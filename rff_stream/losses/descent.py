@@ -47,8 +47,13 @@ class Point:
     metric: Metric | None = None
 
 
-Probe = Callable[[Float64, Float64, tuple[float, ...]], list[Point]]
-"""(θ, direction, steps) -> the points θ + t·direction: one pass over the rows."""
+Probe = Callable[[Float64, Float64, tuple[float, ...]], list[tuple[float, Point]]]
+"""(θ, direction, steps) -> lengths t, those steps or better ones, and the points θ + t·direction:
+one pass over the rows."""
+
+
+Pair = tuple[Float64, Float64, Float64]
+"""A step, the change of the gradient along it, and H⁻¹ of that change."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +77,7 @@ class Descent:
     passes: int
     converged: bool
     history: tuple[float, ...] = ()
-    pairs: tuple[tuple[Float64, Float64], ...] = field(default=(), repr=False)
+    pairs: tuple[Pair, ...] = field(default=(), repr=False)
 
 
 def minimise(
@@ -109,9 +114,9 @@ def minimise(
     Nocedal & Wright 2006, algorithm 7.4 (two loops). Böhning 1992, for the bound.
     """
     state, steps = Descent(start, np.inf, 0, False, (start.value,)), first_steps
+    solved = (start.metric or metric)(start.gradient)
     while True:
-        own = state.point.metric or metric
-        direction = -_two_loops(state.point.gradient, state.pairs, own)
+        direction = -_two_loops(state.point.gradient, solved, state.pairs)
         slope = float(np.vdot(state.point.gradient, direction))
         state = replace(state, decrement=float(np.sqrt(max(-slope, 0.0))))
         if state.decrement <= tol:
@@ -120,22 +125,21 @@ def minimise(
         if state.converged or state.passes >= max_passes:
             return
         found = probe(state.point.theta, direction, steps)
-        better = _lowest(state.point, found, steps, slope)
+        better = _lowest(state.point, found, slope)
         steps = later_steps if better is not None else tuple(t / SHRINK for t in steps)
-        state = _advance(state, better)
+        before = solved
+        if better is not None:
+            solved = (better.metric or metric)(better.gradient)
+        state = _advance(state, better, solved - before)
         if better is None and max(steps) < np.finfo(float).eps:
             yield replace(state, converged=True)  # no step changes the value: rounding
             return
 
 
-def _lowest(at: Point, found: list[Point], steps: tuple[float, ...], slope: float) -> Point | None:
+def _lowest(at: Point, found: list[tuple[float, Point]], slope: float) -> Point | None:
     """The lowest point that decreases enough; equal values are judged by their gradients."""
     noise = 8 * np.finfo(float).eps * abs(at.value)
-    fine = [
-        p
-        for p, t in zip(found, steps, strict=True)
-        if p.value <= at.value + SUFFICIENT * t * slope + noise
-    ]
+    fine = [p for t, p in found if p.value <= at.value + SUFFICIENT * t * slope + noise]
     if not fine:
         return None
     least = min(p.value for p in fine)
@@ -143,8 +147,11 @@ def _lowest(at: Point, found: list[Point], steps: tuple[float, ...], slope: floa
     return min(near, key=lambda p: float(np.vdot(p.gradient, p.gradient)))
 
 
-def _advance(state: Descent, to: Point | None) -> Descent:
-    """The state after one more pass; a pair of steps is kept where nothing better is known."""
+def _advance(state: Descent, to: Point | None, solved: Float64) -> Descent:
+    """The state after one more pass; a pair of steps is kept where nothing better is known.
+
+    ``solved`` is H⁻¹ of the gradient's change.
+    """
     passes = state.passes + 1
     if to is None:
         return replace(state, passes=passes, history=(*state.history, state.point.value))
@@ -153,23 +160,24 @@ def _advance(state: Descent, to: Point | None) -> Descent:
     if to.metric is not None:
         pairs = ()
     elif np.vdot(step, change) > 0:
-        pairs = (*pairs, (step, change))[-MEMORY:]
+        pairs = (*pairs, (step, change, solved))[-MEMORY:]
     return replace(state, point=to, passes=passes, history=(*state.history, to.value), pairs=pairs)
 
 
-def _two_loops(
-    gradient: Float64, pairs: tuple[tuple[Float64, Float64], ...], metric: Metric
-) -> Float64:
-    """H⁻¹g by the pairs of steps and gradient changes, about ``metric``."""
-    q, weights = gradient.copy(), []
-    for step, change in reversed(pairs):
+def _two_loops(gradient: Float64, solved: Float64, pairs: tuple[Pair, ...]) -> Float64:
+    """H⁻¹g by the pairs of steps and gradient changes, about the metric that gave ``solved``.
+
+    The metric is linear: what it makes of a difference is the difference of what it made.
+    """
+    q, r, weights = gradient.copy(), solved.copy(), []
+    for step, change, own in reversed(pairs):
         weight = np.vdot(step, q) / np.vdot(step, change)
         weights.append(weight)
         q -= weight * change
-    r = metric(q)
+        r -= weight * own
     if pairs:
-        step, change = pairs[-1]
-        r *= np.vdot(step, change) / np.vdot(change, metric(change))
-    for (step, change), weight in zip(pairs, reversed(weights), strict=True):
+        step, change, own = pairs[-1]
+        r *= np.vdot(step, change) / np.vdot(change, own)
+    for (step, change, _), weight in zip(pairs, reversed(weights), strict=True):
         r += step * (weight - np.vdot(change, r) / np.vdot(step, change))
     return r

@@ -144,6 +144,12 @@ class PenalisedClasses(Penalised):
         """The inverse of κG + αI, above every Hessian."""
         return self.bound(self.loss.bound)
 
+    def curvature_at_start(self) -> float:
+        """Mean of ∂²ℓ/∂f² over rows and scores at :meth:`at_constant`."""
+        codes = np.arange(len(self.class_weights))
+        here = self.loss.curvatures(np.tile(self.constant(), (len(codes), 1)), codes)
+        return float(self.class_weights @ here.mean(axis=1) / self.class_weights.sum())
+
     def at_start(self) -> Metric:
         """The inverse Hessian at :meth:`at_constant` where all rows curve alike, or above it."""
         codes = np.arange(len(self.class_weights))

@@ -234,7 +234,7 @@ def descents(
     metric: Metric | None
     if start is not None:
         theta = problem.theta(*start)
-        first = probe(theta, np.zeros_like(theta), (0.0,))[0]
+        ((_, first),) = probe(theta, np.zeros_like(theta), (0.0,))
         metric = first.metric
     else:
         assert isinstance(problem, PenalisedClasses)
@@ -294,7 +294,7 @@ def follow_corners(
         rounded = loss.with_width(width)
         own = replace(problem, loss=rounded)
         whole = _probe(sums, replace(statistic, loss=rounded), own)
-        point = whole(theta, np.zeros_like(theta), (0.0,))[0]
+        ((_, point),) = whole(theta, np.zeros_like(theta), (0.0,))
         assert point.metric is not None
         direction = -point.metric(point.gradient)
         decrement = float(np.sqrt(max(-float(np.vdot(point.gradient, direction)), 0.0)))
@@ -303,7 +303,8 @@ def follow_corners(
         yield Descent(point, decrement, passes, done, history)
         if done or passes >= max_passes:
             return
-        line = _probe(sums, replace(look, loss=rounded), own)(theta, direction, LINE)
+        looked = _probe(sums, replace(look, loss=rounded), own)(theta, direction, LINE)
+        line = [each for _, each in looked]
         passes += 1
         best = int(np.argmin([each.value for each in line]))
         lower = line[best].value < point.value
@@ -340,7 +341,9 @@ def minimisers(
 def _probe(sums: SumOfRows, statistic: LossStatistic, problem: Penalised) -> Probe:
     """One pass: the points θ + t·direction."""
 
-    def probe(theta: Float64, direction: Float64, steps: tuple[float, ...]) -> list[Point]:
+    def probe(
+        theta: Float64, direction: Float64, steps: tuple[float, ...]
+    ) -> list[tuple[float, Point]]:
         here, there = problem.linear(theta), problem.linear(direction)
         asked = replace(
             statistic,
@@ -351,7 +354,7 @@ def _probe(sums: SumOfRows, statistic: LossStatistic, problem: Penalised) -> Pro
         answer = sums(asked)
         metric = problem.newton(answer.curvatures) if answer.curvatures else None
         return [
-            problem.point(theta + t * direction, float(value), cross, metric)
+            (t, problem.point(theta + t * direction, float(value), cross, metric))
             for t, value, cross in zip(steps, answer.values, answer.cross, strict=True)
         ]
 

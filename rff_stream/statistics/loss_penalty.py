@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.losses.classification import Loss, MultinomialPairs
+from rff_stream.losses.descent import Metric
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
 from rff_stream.losses.regression import RegressionLoss
 from rff_stream.moments import AugmentedRow, Moments
@@ -27,7 +28,14 @@ from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.class_weights import codes_of, weigh_classes
 from rff_stream.statistics.groups import select
-from rff_stream.statistics.loss import LossStatistic, descents, follow_corners, minimisers
+from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
+from rff_stream.statistics.loss import (
+    FEW_FEATURES,
+    LossStatistic,
+    descents,
+    follow_corners,
+    minimisers,
+)
 from rff_stream.systems.system import ridge_system
 
 __all__ = [
@@ -55,8 +63,11 @@ MOST_ROWS = 6000
 FEW_ROWS = 2000
 """Fewer rows are held out in four turns, more only once."""
 
-TOL, PASSES = 3e-3, 12
+TOL, PASSES = 3e-3, 6
 """Enough to compare penalties: a start from the one before is near."""
+
+FACTOR = 4.0
+"""Times that α/κ may change before κG + α is factored again: the factor only guides the steps."""
 
 MOST_COMPONENTS = 2048
 """Leading features that are looked at, where a map's leading columns are a map: with 1,024 the
@@ -72,8 +83,11 @@ def choose_alpha(
     pilot: Pilot,
     loss: Loss,
     class_weight: Mapping[Any, float] | None,
-) -> Selection:
+) -> tuple[Selection, Linear | None]:
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
+
+    Also the raw coefficients of a fit of pilot rows near it, where a descent may start; None for
+    a loss with corners.
 
     Parameters
     ----------
@@ -94,10 +108,19 @@ def choose_alpha(
     x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
     turns = _turns(x)
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
+    fits: dict[int, Linear] = {}
     for losses, turn in zip(scores, turns, strict=True):
         train, held = (_rows(x[part], codes[part], w[part]) for part in turn)
-        losses[:] = _path(features, row, train, held, loss, class_weight)
-    return _selection("held-out loss on pilot rows", ALPHAS, scores, _size(features))
+        losses[:], more = _path(features, row, train, held, loss, class_weight)
+        fits |= more
+    found = _selection("held-out loss on pilot rows", ALPHAS, scores, _size(features))
+    best = int(np.argmin(np.abs(ALPHAS - found.best.alpha)))
+    if loss.cornered or best not in fits:
+        return found, None
+    coef, intercept = fits[best]
+    whole = np.zeros((features.n_components, len(intercept)))
+    whole[: len(coef)] = coef
+    return found, (whole, intercept)
 
 
 def choose_regression(
@@ -280,10 +303,11 @@ def _path(
     held: Rows,
     loss: Loss,
     class_weight: Mapping[Any, float] | None,
-) -> Float64:
-    """Mean held-out loss for each α from the middle one on; NaN beyond where it has risen twice.
+) -> tuple[Float64, dict[int, Linear]]:
+    """Mean held-out loss for each α from the middle one on, NaN beyond where it has risen twice.
 
-    Smaller penalties first, larger ones only where no smaller one is better.
+    Smaller penalties first, larger ones only where no smaller one is better. Beside them the fits
+    by the number of their α.
     """
     size = _size(features)
     if loss.cornered and features.nesting != "none":
@@ -292,36 +316,73 @@ def _path(
         train, held = (_take_leading(features, size, rows) for rows in (train, held))
         features, row = _IdentityMap(size), row.leading(size)
     problem, statistic = _problem_of(features, row, train, loss, class_weight, float(ALPHAS[0]))
-    losses, sums_of = np.full(len(ALPHAS), np.nan), _sums_over(train)
+    losses, fits = np.full(len(ALPHAS), np.nan), dict[int, Linear]()
+    descend = (_cornered_path if loss.cornered else _smooth_path)(problem, statistic, train)
 
-    def descend(alpha: float, start: Linear | None) -> Linear:
-        at = replace(problem, alpha=alpha)
-        states = (
-            descents(sums_of, statistic, at, start, tol=TOL, max_passes=PASSES)
-            if start is None or not loss.cornered
-            else follow_corners(sums_of, statistic, at, start, unit=1.0, tol=0.03, max_passes=40)
-        )
-        *_, last = states
-        return problem.linear(last.point.theta)
-
-    def walk(numbers: range, start: Linear | None) -> Linear | None:
+    def walk(numbers: range, start: Linear | None) -> None:
         """Fits along the penalties, each from the one before, until the loss has risen twice."""
-        first, rises, before = None, 0, np.inf
+        rises, before = 0, np.inf
         for i in numbers:
-            start = descend(float(ALPHAS[i]), start)
-            first = start if first is None else first
+            start = fits[i] = descend(float(ALPHAS[i]), start)
             losses[i] = _mean_loss(statistic, start, held)
             rises = rises + 1 if losses[i] > before else 0
             before = losses[i]
             if rises == 2:
                 break
-        return first
 
-    start = problem.linear(problem.at_constant().theta) if loss.cornered else None
-    middle = walk(range(START, len(ALPHAS)), start)
+    walk(range(START, len(ALPHAS)), None)
     if np.nanargmin(losses) == START:
-        walk(range(START - 1, -1, -1), middle)
-    return losses
+        walk(range(START - 1, -1, -1), fits[START])
+    return losses, fits
+
+
+def _cornered_path(
+    problem: PenalisedClasses, statistic: LossStatistic, train: Rows
+) -> Callable[[float, Linear | None], Linear]:
+    """A penalty and a start -> the fit of a loss with corners."""
+    constant = problem.linear(problem.at_constant().theta)
+
+    def descend(alpha: float, start: Linear | None) -> Linear:
+        at = replace(problem, alpha=alpha)
+        *_, last = follow_corners(
+            _sums_over(train), statistic, at, start or constant, unit=1.0, tol=0.03, max_passes=40
+        )
+        return problem.linear(last.point.theta)
+
+    return descend
+
+
+def _smooth_path(
+    problem: PenalisedClasses, statistic: LossStatistic, train: Rows
+) -> Callable[[float, Linear | None], Linear]:
+    """A penalty and a start -> a fit near the least loss, on features that are kept.
+
+    One factor of κG + α serves until α/κ has changed by more than :data:`FACTOR`.
+    """
+    few = problem.system.n_features <= FEW_FEATURES
+    kept = KeptFeatures(
+        statistic.features, train, statistic.labels or (), statistic.class_weight,
+        "float64" if few else "float32",
+    )  # fmt: skip
+    curvature = problem.curvature_at_start()
+    factor: tuple[float, float, Metric] | None = None
+
+    def descend(alpha: float, start: Linear | None) -> Linear:
+        nonlocal curvature, factor
+        if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:
+            metric = replace(problem, alpha=alpha).bound(curvature)
+            factor = alpha / curvature, curvature, metric
+        of, solve = factor[1:]
+        size = of / curvature
+        *_, last = descents_of_kept(
+            kept, replace(problem, alpha=alpha), start, tol=TOL, max_passes=PASSES,
+            metric=lambda gradient: size * solve(gradient),
+        )  # fmt: skip
+        linear = problem.linear(last.point.theta)
+        curvature = kept.mean_curvature(problem.loss, kept.scores(*linear))
+        return linear
+
+    return descend
 
 
 def _problem_of(
@@ -334,7 +395,7 @@ def _problem_of(
 ) -> tuple[PenalisedClasses, LossStatistic]:
     """The objective of rows in memory, and what sums it."""
     labels = tuple(range(loss.n_classes))
-    sums: Any = "float64"
+    sums: Any = "float64" if loss.cornered or row.n_features <= FEW_FEATURES else "float32"
     counted = ClassStatistic(features, row, sums, 0, 1, labels)
     sink = weigh_classes(counted.start(), class_weight)
     sink.add(rows, np.arange(len(rows.x)))
