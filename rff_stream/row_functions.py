@@ -30,7 +30,6 @@ __all__ = [
     "PosteriorPredictor",
     "ProbabilityPredictor",
     "RowFunction",
-    "ScorePredictor",
     "StackedMean",
     "StackedStd",
 ]
@@ -71,14 +70,7 @@ class LinearPredictor:
 
     def __call__(self, x: Array) -> Float64:
         """Predictions (n, T) of rows (n, d): n·R work, in blocks that stay in cache."""
-        found = np.empty((len(x), self.width))
-        Z = np.empty((MAP_ROWS, self.features.n_components), self.features.dtype)
-        exact = np.empty(Z.shape)
-        for start in range(0, len(x), MAP_ROWS):
-            m = min(MAP_ROWS, len(x) - start)
-            exact[:m] = self.features(x[start : start + m], out=Z[:m])
-            np.matmul(exact[:m], self.coef, out=found[start : start + m])
-        return found + self.intercept
+        return linear_form(sweep_of(self.features), x, self.coef) + self.intercept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,32 +246,6 @@ class AnswerPredictor:
             Z = self.features(x[rows]).astype(np.float64)
             found[rows] = self.answer(Z).reshape(len(Z), self.width)
         return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScorePredictor:
-    """x ↦ z(x)ᵀβ of one β, at half of the cost of :class:`LinearPredictor`.
-
-    A row's last bits may depend on the batch it arrives in: for scores, which are compared.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    coef : (R,) float64
-    """
-
-    features: FeatureMap
-    coef: Float64
-
-    @property
-    def width(self) -> int:
-        """1."""
-        return 1
-
-    def __call__(self, x: Array) -> Float64:
-        """Scores (n, 1) of rows (n, d)."""
-        sweep = sweep_of(self.features, np.dtype(np.float64))
-        return linear_form(sweep, x, self.coef)[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

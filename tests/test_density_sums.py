@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from rff_stream.errors import DataError
+from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.features import FourierFeatures
 from rff_stream.features.sums import ColumnSweep, column_sums, linear_form, sweep_of
 from rff_stream.kernels import Gaussian
 from rff_stream.model.collection import collect
 from rff_stream.moments import N_PARTS
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row, resolve_sums
-from rff_stream.row_functions import LinearPredictor, ScorePredictor
+from rff_stream.row_functions import LinearPredictor
 
 DTYPES: list[Any] = ["float32", "float64"]
 SIZES = [(1, 2), (300, 34), (700, 1500), (513, 1025)]
@@ -59,19 +60,27 @@ def test_scores_are_those_of_z(sweep: Any, n: int, n_components: int) -> None:
     x, coef = rng.normal(size=(n, 3)), rng.normal(size=n_components)
     x[0, 1] = np.nan
     features = map_of(n_components)
-    found = linear_form(sweep(features, "float64"), x, coef)
+    found = linear_form(sweep(features, "float64"), x, coef[:, None])[:, 0]
     expected = features(x).astype(np.float64) @ coef
     assert np.isnan(found[0])
     assert np.abs(found[1:] - expected[1:]).max(initial=0) < 1e-5 * np.abs(coef).sum()
 
 
-def test_a_score_is_a_linear_prediction_with_one_target(rng: np.random.Generator) -> None:
-    features, coef = map_of(256), rng.normal(size=256)
-    x = rng.normal(size=(1000, 3))
-    found = ScorePredictor(features, coef)
-    expected = LinearPredictor(features, coef[:, None], np.zeros(1))
-    assert found.width == expected.width == 1
-    assert np.allclose(found(x), expected(x), atol=1e-5 * np.abs(coef).sum())
+@pytest.mark.parametrize("n_targets", [1, 3])
+@pytest.mark.parametrize("n_components", [64, 1000])
+def test_a_prediction_has_the_same_bits_wherever_its_row_stands(
+    n_components: int, n_targets: int, rng: np.random.Generator
+) -> None:
+    features = map_of(n_components)
+    coef = rng.normal(size=(n_components, n_targets))
+    predict = LinearPredictor(features, coef, np.zeros(n_targets))
+    x = rng.normal(size=(400, 3))
+    with single_threaded_blas():
+        whole = predict(x)
+        for start, stop in [(0, 1), (1, 4), (7, 150), (143, 145), (399, 400)]:
+            assert (predict(x[start:stop]) == whole[start:stop]).all()
+    exact = features(x).astype(np.float64) @ coef
+    assert np.abs(whole - exact).max() < 1e-6 * np.linalg.norm(coef, axis=0).max()
 
 
 def test_what_overflows_the_features_is_refused(rng: np.random.Generator) -> None:

@@ -34,7 +34,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.model.recipe import PassResult
 from rff_stream.pilot import Pilot
-from rff_stream.row_functions import AnswerPredictor, RowFunction, ScorePredictor
+from rff_stream.row_functions import AnswerPredictor, LinearPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.quantile import HistogramStatistic
 
@@ -196,7 +196,7 @@ def scorer_of(fitted: Fitted) -> RowFunction:
     answer: NoveltyAnswer = fitted.answer
     if answer.whitened is not None:
         return AnswerPredictor(fitted.features, answer.whitened)
-    return ScorePredictor(fitted.features, answer.coef)
+    return LinearPredictor(fitted.features, answer.coef[:, None], np.zeros(1))
 
 
 def sample_scores(fitted: Fitted) -> tuple[Float64, Float64]:

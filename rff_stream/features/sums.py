@@ -86,11 +86,19 @@ class _FourierSweep(ColumnSweep):
         return inputs
 
 
-def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:
-    """The cheapest way through the features of rows that are not kept."""
+def sweep_of(features: FeatureMap, dtype: np.dtype[Any] | None = None) -> ColumnSweep:
+    """The cheapest way through the features of rows that are not kept.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    dtype : dtype, optional
+        Of what is handed out. By default that of the features where portions have 256 columns:
+        float32 sums of so few lose less than float32 angles have lost already. Else float64.
+    """
     if isinstance(features, FourierFeatures):
-        return _FourierSweep(features, dtype)
-    return ColumnSweep(features, dtype)
+        return _FourierSweep(features, np.dtype(features.dtype) if dtype is None else dtype)
+    return ColumnSweep(features, np.dtype(np.float64) if dtype is None else dtype)
 
 
 def column_sums(sweep: ColumnSweep, x: Array, w: Float64 | None, n_components: int) -> Float64:
@@ -103,10 +111,17 @@ def column_sums(sweep: ColumnSweep, x: Array, w: Float64 | None, n_components: i
 
 
 def linear_form(sweep: ColumnSweep, x: Array, coef: Float64) -> Float64:
-    """z(x)ᵀβ (n,) of rows x (n, d), β (R,); NaN for rows of NaN."""
-    found = np.zeros(len(x))
+    """z(x)ᵀβ (n, T) of rows x (n, d), β (R, T); NaN for rows of NaN.
+
+    Products of a portion are of the sweep's dtype and are added in float64. All portions have one
+    shape, so a row has the same bits wherever it stands.
+    """
+    found = np.zeros((len(x), coef.shape[1]))
+    own: dict[tuple[int, int], Array] = {}  # β of the columns of each portion
     with np.errstate(invalid="ignore"):
         for rows, columns, z in sweep(x):
-            values = z @ coef[columns].astype(sweep.dtype)
-            found[rows] += values[: rows.stop - rows.start]
+            key = columns.start, columns.stop
+            if key not in own:
+                own[key] = np.ascontiguousarray(coef[columns], sweep.dtype)
+            found[rows] += (z @ own[key])[: rows.stop - rows.start]
     return found

@@ -56,15 +56,14 @@ class Outside:
 def count_outside(x: Array, seen: Float64) -> Outside:
     """Rows x (n, d) beyond the range (2, d) that was seen, by more than a tenth of it."""
     width = MARGIN * (seen[1] - seen[0])
+    if not len(x):
+        return Outside(np.zeros(x.shape[1]), np.full((2, x.shape[1]), np.nan), 0, 0)
+    reach = np.array([np.fmin.reduce(x), np.fmax.reduce(x)])
+    if not ((reach[0] < seen[0] - width) | (reach[1] > seen[1] + width)).any():
+        return Outside(np.zeros(x.shape[1]), reach, 0, len(x))
     outside = (x < seen[0] - width) | (x > seen[1] + width)
-    none = np.full(x.shape[1], np.nan)
-    there = len(x) > 0
-    reach = [np.fmin.reduce(x), np.fmax.reduce(x)] if there else [none, none]
     return Outside(
-        outside.sum(axis=0).astype(np.float64),
-        np.array(reach),
-        int(outside.any(axis=1).sum()),
-        len(x),
+        outside.sum(axis=0).astype(np.float64), reach, int(outside.any(axis=1).sum()), len(x)
     )
 
 
