@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
-from rff_stream.statistics import loss_penalty
+from rff_stream.statistics import kept_features, loss_penalty
 
 D, R = 3, 32
 QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}
@@ -425,6 +426,30 @@ def test_products_of_float32_find_the_same_classifier(rng, monkeypatch):
         double.objective_[-1], abs=5 * choices["tol"] ** 2
     )
     np.testing.assert_allclose(single.predict_proba(X), double.predict_proba(X), atol=5e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_features_that_are_kept_give_the_same_classifier(loss, n_classes, rng, monkeypatch):
+    """As reads of all rows for each step do, with weights of rows and of classes."""
+    X, y = rings(rng, 800, n_classes)
+    weights = rng.uniform(0.5, 2.0, size=len(X))
+    choices: Any = {"alpha": 0.01, "tol": 1e-5, "max_passes": 500, "class_weight": {0: 2.0}}
+    kept = rs.KernelClassifier(loss, **choices, **QUIET).fit(X, y, sample_weight=weights)
+    monkeypatch.setattr("rff_stream.estimators.classifier.KEPT_BYTES", 0)
+    read = rs.KernelClassifier(loss, **choices, **QUIET).fit(X, y, sample_weight=weights)
+    assert kept.converged_ and read.converged_
+    assert kept.objective_[-1] == pytest.approx(read.objective_[-1], rel=1e-8)
+    np.testing.assert_allclose(kept.predict_proba(X), read.predict_proba(X), atol=1e-3)
+
+
+def test_kept_features_have_the_same_bits_in_any_number_of_threads(rng, monkeypatch):
+    monkeypatch.setattr(kept_features, "BLOCK_ROWS", 100)
+    X, y = rings(rng, 800, 3)
+    many = rs.KernelClassifier("logistic", alpha=0.01, **QUIET).fit(X, y)
+    with dask.config.set(scheduler="synchronous"):
+        one = rs.KernelClassifier("logistic", alpha=0.01, **QUIET).fit(X, y)
+    assert (many.coef_ == one.coef_).all() and many.objective_ == one.objective_
 
 
 @pytest.mark.parametrize("best", [0, 3, 4, 5, 12])

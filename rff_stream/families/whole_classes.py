@@ -193,7 +193,8 @@ class WholeClasses:
             check_width(request.features.n_components, 1 if count == 2 else count)
         alpha, selection, near = _penalty(request)
         problem = penalise(request.classes, request.loss, alpha)
-        state = _descent(request, problem, near if request.start is None else request.start)
+        start = near if request.start is None else request.start
+        state = _descent(request, problem, start)
         coef, intercept = problem.linear(state.point.theta)
         linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
         laplace = _laplace(request, problem, state.point.theta)
@@ -210,7 +211,9 @@ class WholeClasses:
         _warn_of_slow(request, state, problem)
         return Descended(
             LinearLogOdds(request.features, linear, supports, laplace),
-            passes=state.passes + (laplace is not None and laplace.spread > 0),
+            passes=state.passes
+            + (start is not None and not request.loss.cornered)  # the loss there is a read, too
+            + (laplace is not None and laplace.spread > 0),
             converged=state.converged,
             objective=tuple(value / problem.system.weight for value in state.history),
             last=(coef, intercept),
