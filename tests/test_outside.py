@@ -76,3 +76,51 @@ def test_classes_are_told_too_and_chance_is_not(rng: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         heavy.predict(X[2000:])
+
+
+@pytest.mark.filterwarnings("ignore:Frequencies beyond:rff_stream.errors.NumericalWarning")
+@pytest.mark.parametrize("choice", [*CHOICES, "grid"])
+def test_the_range_is_that_of_all_rows_not_of_a_sample(
+    choice: str, rng: Any, tmp_path: Any
+) -> None:
+    X, y = rows(rng)
+    X[17], X[400] = [-5.0, 0.5], [0.5, 7.0]
+    grid = rs.Grid(box={"x0": (-6, 2), "x1": (-1, 8)})
+    asked: dict[str, Any] = CHOICES.get(choice, {"features": grid})
+    fit = rs.GaussianProcessRegressor(
+        length_scale=0.5, random_state=0, progress=False, sample_rows=20, **asked
+    )
+    ends = np.stack([X.min(axis=0), X.max(axis=0)])
+    fit.partial_fit(X[:300], y[:300], batch="a")
+    fit.partial_fit(X[300:], y[300:], batch="b")
+    np.testing.assert_array_equal(fit._held().input_range, ends)
+    fit.save(tmp_path / "all.zarr")
+    again = rs.load(tmp_path / "all.zarr")
+    np.testing.assert_array_equal(again._held().input_range, ends)
+    fit.save(tmp_path / "short.zarr", moments=False)
+    short = rs.load(tmp_path / "short.zarr")
+    np.testing.assert_array_equal(short._held().input_range, ends)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit.predict(X[400:402])
+
+
+@pytest.mark.parametrize("chunks", [100, None])
+def test_lazy_predictions_tell_once_when_they_are_computed(chunks: int | None, rng: Any) -> None:
+    xr = pytest.importorskip("xarray")
+    X, y = rows(rng)
+    data = xr.Dataset({"a": ("row", X[:, 0]), "b": ("row", X[:, 1]), "y": ("row", y)})
+    fit = rs.KernelRidge(length_scale=0.5, n_components=64, random_state=0, progress=False)
+    fit.fit(data, "y", inputs=["a", "b"])
+    moved = data.assign(b=data["b"] + 4)
+    if chunks is None:
+        with pytest.warns(rs.NumericalWarning, match=f"^100.00% {TOLD} b goes") as told:
+            fit.predict(moved)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lazy = fit.predict(moved.chunk(row=chunks))
+            fit.predict(data.chunk(row=chunks)).compute()
+        with pytest.warns(rs.NumericalWarning, match=f"^100.00% {TOLD} b goes") as told:
+            lazy.compute(scheduler="synchronous")
+    assert len(told) == 1

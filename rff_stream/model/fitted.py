@@ -17,6 +17,7 @@ from rff_stream.families import Family, MapParameters, Totals, family_of
 from rff_stream.features import FeatureMap
 from rff_stream.model.counted_batches import Ledger
 from rff_stream.moments import AugmentedRow
+from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 
@@ -184,11 +185,15 @@ class Fitted:
 
     @property
     def input_range(self) -> Array | None:
-        """Least and greatest value (2, d) of each input in the row sample; None if not known."""
+        """Least and greatest value (2, d) of each input over all rows; None if not known.
+
+        Those of the row sample where a store of before they were kept does not tell them.
+        """
         sample = self.row_sample
-        if sample is None:
+        if sample is None or self.total is None:
             return self.scales.get("input_range")
-        return np.stack([sample.min(axis=0), sample.max(axis=0)])
+        reach: Array | None = self.total.sample.reach
+        return reach_of(sample) if reach is None else reach
 
     def with_groups(self, groups: Mapping[Any, Any]) -> Self:
         """The same with other sums, and no answer of them yet."""

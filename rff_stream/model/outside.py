@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -11,14 +12,15 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import NumericalWarning
 from rff_stream.model.fitted import Fitted
+from rff_stream.row_functions import RowFunction
 
 __all__ = ["count_outside", "warn_where_outside"]
 
 MARGIN = 0.1
-"""Share of an input's range by which a row may lie beyond it: the range is that of a sample."""
+"""Share of an input's range by which a row may lie beyond it: data near by support it still."""
 
 FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
-"""Share of rows outside that is told; and over the one that chance gives beyond m sampled rows."""
+"""Share of rows outside that is told; and over the one that chance gives beyond n fitted rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,28 +72,83 @@ def count_outside(x: Array, seen: Float64) -> Outside:
 def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
     """Warn of the share of rows outside and name the input with most, unless chance explains it.
 
-    The range is that of the row sample of the fit. Of m sampled rows, one more row of their kind
-    is beyond the range of an input with probability 2/(m + 1) at most.
+    Of n rows that were fitted, one more row of their kind is beyond the range of an input with
+    probability 2/(n + 1) at most.
     """
     seen = fitted.input_range
-    if found is None or seen is None or not found.n:
+    if found is None or seen is None:
         return
-    sample = fitted.row_sample
-    chance = 0.0 if sample is None else 2 / (len(sample) + 1)
+    words = words_of(found, seen, fitted.columns.inputs, fitted.n_rows)
+    if words:
+        warnings.warn(words, NumericalWarning, stacklevel=3)
+
+
+def words_of(found: Outside, seen: Float64, inputs: tuple[str, ...], n_fitted: int) -> str:
+    """What :func:`warn_where_outside` tells; nothing where chance may be the cause."""
     worst = int(found.beyond.argmax())
-    if found.beyond[worst] / found.n <= max(FEWEST_SHARE, TIMES_CHANCE * chance):
-        return
+    chance = TIMES_CHANCE * 2 / (n_fitted + 1)
+    if not found.n or found.beyond[worst] / found.n <= max(FEWEST_SHARE, chance):
+        return ""
     (low, high), (least, most) = seen[:, worst], found.reach[:, worst]
-    warnings.warn(
+    return (
         f"{found.any / found.n:.2%} of the rows lie outside of what the fit has seen: input "
-        f"{fitted.columns.inputs[worst]} goes from {least:.6g} to {most:.6g} here, and went from "
+        f"{inputs[worst]} goes from {least:.6g} to {most:.6g} here, and went from "
         f"{low:.6g} to {high:.6g} in the fit. No data support predictions there: those of cells "
         "and grids return to the mean of the data, those of one map of the whole space may be any "
         "number, with a standard deviation that is too small. Leave these rows out, or fit rows "
-        "like them.",
-        NumericalWarning,
-        stacklevel=3,
+        "like them."
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watched:
+    """A function of rows that tells, once in a process, of rows outside of what a fit has seen.
+
+    For predictions that are computed later, part by part: the share is that of the first part
+    with such rows.
+
+    Parameters
+    ----------
+    function : RowFunction
+    seen : (2, d) float64
+    inputs : tuple of str
+    n_fitted : int
+    token : str
+        Of one prediction.
+    """
+
+    function: RowFunction
+    seen: Float64
+    inputs: tuple[str, ...]
+    n_fitted: int
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def width(self) -> int:
+        """That of the function."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Its values."""
+        if self.token not in _told:
+            found = count_outside(x, self.seen)
+            words = words_of(found, self.seen, self.inputs, self.n_fitted)
+            if words:
+                _told.add(self.token)
+                warnings.warn(words, NumericalWarning, stacklevel=2)
+        return self.function(x)
+
+
+_told: set[str] = set()
+"""Predictions that were told of in this process."""
+
+
+def watched(fitted: Fitted, function: RowFunction) -> RowFunction:
+    """The function, watched where the range of the fit is known."""
+    seen = fitted.input_range
+    if seen is None:
+        return function
+    return Watched(function, seen, fitted.columns.inputs, fitted.n_rows)
 
 
 def outside_in(fitted: Fitted, rows: Any) -> Outside | None:

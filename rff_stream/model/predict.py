@@ -16,7 +16,7 @@ from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.prediction import map_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_storage
-from rff_stream.model.outside import outside_in, warn_where_outside
+from rff_stream.model.outside import outside_in, warn_where_outside, watched
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import RowFunction
@@ -86,7 +86,8 @@ def values_of_rows(
         found = of_array(rows, function, model.columns_)
         return framed_like(model, X, found[:, 0] if flat else found, names)
     source = scored_source(model, Data(X, storage_options=storage_options))
-    values = map_rows(source, function)
+    told = watched(model._held(), function) if type(model).tells_outside else function
+    values = map_rows(source, told)
     values = values[..., 0] if flat else values
     if not (source.is_lazy or in_storage(X) or is_dask_collection(X)):
         values = values.compute()

@@ -23,7 +23,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
-from rff_stream.moments.row_sample import RowSample, hash_rows
+from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
 
 __all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft", "sums_size"]
 
@@ -281,7 +281,7 @@ def _moments_of(like: GridMoments, x: Array, y: Array, w: Array, places: Array) 
     if sample.size:
         rows = np.column_stack([x, y + row.target_origin, w]).astype(np.float64)
         raw = np.asarray(y + row.target_origin)
-        sample = RowSample.of(sample.size, hash_rows(places, x, raw), rows)
+        sample = RowSample.of(sample.size, hash_rows(places, x, raw), rows, reach_of(x))
     weight = float(np.log(w).sum())
     return GridMoments(features, row, sums, len(x), float(w @ w), weight, sample)
 

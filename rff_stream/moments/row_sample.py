@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["RowSample", "hash_places", "hash_rows"]
+__all__ = ["RowSample", "hash_places", "hash_rows", "reach_of"]
 
 Keys = NDArray[np.uint64]
 
@@ -27,11 +27,15 @@ class RowSample:
         Hashes of the rows and their places, increasing; m ≤ k.
     rows : (m, d + T + 1) float64
         [x, y, w] of each row, in input units.
+    reach : (2, d) float64, optional
+        Least and greatest value of each input over all rows, sampled or not; it does not shrink
+        when rows are taken away. None where rows came from a store of before it was kept.
     """
 
     size: int
     keys: Keys
     rows: Float64
+    reach: Float64 | None = None
 
     @classmethod
     def empty(cls, size: int, width: int) -> Self:
@@ -39,10 +43,10 @@ class RowSample:
         return cls(size, np.empty(0, np.uint64), np.empty((0, width)))
 
     @classmethod
-    def of(cls, size: int, keys: Keys, rows: Float64) -> Self:
+    def of(cls, size: int, keys: Keys, rows: Float64, reach: Float64 | None = None) -> Self:
         """The sample of these rows, which may be more than ``size``."""
         order = np.argsort(keys, kind="stable")[:size]
-        return cls(size, keys[order], rows[order])
+        return cls(size, keys[order], rows[order], reach)
 
     def with_rows(self, places: Array, x: Array, y: Array, w: Array | None) -> Self:
         """The sample of these rows too: x (m, d), y (m, T) and w (m,) that stood at ``places``."""
@@ -53,14 +57,23 @@ class RowSample:
             chosen = chosen[np.argpartition(keys[chosen], self.size)[: self.size]]
         weight = np.ones(len(chosen)) if w is None else w[chosen]
         rows = np.column_stack([x[chosen], y[chosen], weight]).astype(np.float64)
-        return self + self.of(self.size, keys[chosen], rows)
+        return self + self.of(self.size, keys[chosen], rows, reach_of(x))
 
     def __add__(self, other: Self) -> Self:
         size = max(self.size, other.size)
-        if not len(other.keys):
+        if not len(other.keys) and other.reach is None:
             return replace(self, size=size)
         keys = np.concatenate([self.keys, other.keys])
-        return self.of(size, keys, np.concatenate([self.rows, other.rows]))
+        return self.of(size, keys, np.concatenate([self.rows, other.rows]), self._joined(other))
+
+    def _joined(self, other: Self) -> Float64 | None:
+        """The reach of both; unknown where that of one with rows is."""
+        if self.reach is None or other.reach is None:
+            return (
+                self.reach if not len(other.keys) else other.reach if not len(self.keys) else None
+            )
+        low = np.minimum(self.reach[0], other.reach[0])
+        return np.stack([low, np.maximum(self.reach[1], other.reach[1])])
 
     def __sub__(self, other: Self) -> Self:
         first, last = (np.searchsorted(other.keys, self.keys, side) for side in ("left", "right"))
@@ -82,6 +95,13 @@ class RowSample:
     def nbytes(self) -> int:
         """Bytes of keys and rows."""
         return int(self.keys.nbytes + self.rows.nbytes)
+
+
+def reach_of(x: Array) -> Float64 | None:
+    """Least and greatest value (2, d) of each column of rows (m, d); None where there are none."""
+    if not len(x):
+        return None
+    return np.stack([x.min(axis=0), x.max(axis=0)]).astype(np.float64)
 
 
 def hash_places(places: Array, seed: int = 0) -> Keys:

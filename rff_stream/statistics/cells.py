@@ -12,9 +12,8 @@ from rff_stream.features.cells import LocalFeatures
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import CellAccumulator
 from rff_stream.moments.cells import CellMoments
-from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.packing import Packed, pack_sample, unpack_sample
 from rff_stream.statistics.protocol import Sink
 
 __all__ = ["CellStatistic"]
@@ -46,8 +45,7 @@ class CellStatistic:
             "powers": value.powers,
             "sums": value.sums,
             "sizes": np.array([value.n_trees, value.n_cells, sample.size], np.int64),
-            "sample_keys": sample.keys,
-            "sample_rows": sample.rows,
+            **pack_sample(sample),
         }
         return Packed(None, arrays)
 
@@ -62,7 +60,7 @@ class CellStatistic:
             counts=arrays["counts"],
             powers=arrays["powers"],
             sums=arrays["sums"],
-            sample=RowSample(size, arrays["sample_keys"], arrays["sample_rows"]),
+            sample=unpack_sample(size, arrays),
         )
 
 

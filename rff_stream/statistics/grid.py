@@ -11,9 +11,8 @@ from rff_stream._array import Array
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridAccumulator, GridMoments
-from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.packing import Packed, pack_sample, unpack_sample
 from rff_stream.statistics.protocol import Sink
 
 __all__ = ["GridStatistic"]
@@ -42,8 +41,7 @@ class GridStatistic:
             "sums": value.sums,
             "counts": np.array([value.n, sample.size], np.int64),
             "weights": np.array([value.squared_weight, value.log_weight]),
-            "sample_keys": sample.keys,
-            "sample_rows": sample.rows,
+            **pack_sample(sample),
         }
         return Packed(None, arrays)
 
@@ -51,7 +49,7 @@ class GridStatistic:
         arrays: Any = packed.arrays
         n, size = arrays["counts"].tolist()
         squared, logarithm = arrays["weights"].tolist()
-        sample = RowSample(size, arrays["sample_keys"], arrays["sample_rows"])
+        sample = unpack_sample(size, arrays)
         return GridMoments(self.features, self.row, arrays["sums"], n, squared, logarithm, sample)
 
 

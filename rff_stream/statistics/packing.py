@@ -88,6 +88,18 @@ def arrays_of(packed: Packed, start: str) -> dict[str, Array]:
     }
 
 
+def pack_sample(sample: RowSample) -> dict[str, Array]:
+    """A row sample but for its size."""
+    reach = {} if sample.reach is None else {"sample_reach": sample.reach}
+    return {"sample_keys": sample.keys, "sample_rows": sample.rows, **reach}
+
+
+def unpack_sample(size: int, arrays: Mapping[str, Any]) -> RowSample:
+    """The sample that gave these arrays."""
+    reach = arrays.get("sample_reach")
+    return RowSample(size, arrays["sample_keys"], arrays["sample_rows"], reach)
+
+
 def pack_moments(moments: Moments) -> Packed:
     """Moments without their row."""
     sample = moments.sample
@@ -95,8 +107,7 @@ def pack_moments(moments: Moments) -> Packed:
         "sums": moments.sums,
         "counts": np.array([moments.order, moments.n, sample.size], np.int64),
         "weights": np.array([moments.squared_weight, moments.log_weight]),
-        "sample_keys": sample.keys,
-        "sample_rows": sample.rows,
+        **pack_sample(sample),
     }
     for name, values in (("parts", moments.parts), ("runs", moments.runs)):
         if values is not None:
@@ -109,6 +120,6 @@ def unpack_moments(packed: Packed, row: AugmentedRow) -> Moments:
     arrays: Any = packed.arrays
     order, n, size = arrays["counts"].tolist()
     squared, logarithm = arrays["weights"].tolist()
-    sample = RowSample(size, arrays["sample_keys"], arrays["sample_rows"])
+    sample = unpack_sample(size, arrays)
     parts, runs = arrays.get("parts"), arrays.get("runs")
     return Moments(row, order, arrays["sums"], n, squared, logarithm, parts, sample, runs)

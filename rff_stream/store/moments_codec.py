@@ -62,8 +62,10 @@ DIMS = {
     "sample_sizes": ("group", "size"),
     "sample_keys": ("sampled",),
     "sample_rows": ("sampled", "sampled_column"),
+    "sample_reach": ("group", "end", "input"),
 }
 """Arrays of a batch. weights: Σw² and Σlog w. sample_sizes: k and m of each group.
+sample_reach: least and greatest value of each input, where all groups know them.
 cell_sizes: J, B and cells held of each group. candidates: columns of each map, and whether its
 sums are there, in a folder of their own."""
 
@@ -162,6 +164,9 @@ def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, by
         "sample_keys": np.concatenate([s.keys for s in samples]),
         "sample_rows": np.concatenate([s.rows for s in samples]),
     }
+    reaches = [s.reach for s in samples if s.reach is not None]
+    if len(reaches) == len(groups):
+        small["sample_reach"] = np.stack(reaches)
     first, sizes = groups[0], small["sample_sizes"]
     if isinstance(first, CellMoments):
         small |= _cell_arrays(groups)
@@ -208,9 +213,9 @@ def decode_moments(
     groups: dict[Label, Any] = {}
     for i, label in enumerate(labels):
         chosen = slice(int(stops[i] - sizes[i, 1]), int(stops[i]))
-        sample = RowSample(
-            int(sizes[i, 0]), arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
-        )
+        keys, rows = arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
+        reach = arrays["sample_reach"][i] if "sample_reach" in arrays else None
+        sample = RowSample(int(sizes[i, 0]), keys, rows, reach)
         if "cell_sizes" in arrays:
             groups[label] = _cells_of(row, arrays, i, sample)
             check_moments(groups[label], row, order, f"{place}, group {label!r},")
@@ -329,6 +334,8 @@ def _check_shapes(
         del expected["moments"]
     if "runs" in found and order == 1:  # not in stores of before they were kept
         expected["runs"] = ((count, N_PARTS, 2), "int64")
+    if "sample_reach" in found:  # not in stores of before it was kept
+        expected["sample_reach"] = ((count, 2, len(row.inputs)), "float64")
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise ModelError(

@@ -145,7 +145,7 @@ SETS: dict[str, Callable[[int], Data]] = {
     "smooth (made)": smooth,
     "air (730 steps)": air(730, rs.Cells(128, 4, 2048)),
     "air": air(None, rs.Cells(128, 3, 8192)),
-    "air, 8 days": air(None, rs.Cells(128, 3, 8192), days=8),
+    "air (8 days)": air(None, rs.Cells(128, 3, 8192), days=8),
 }
 
 
