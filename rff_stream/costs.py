@@ -16,6 +16,7 @@ from rff_stream.features.cells import cell_bytes, pilot_rows
 from rff_stream.moments import packed_size
 from rff_stream.moments.accumulate_cells import waiting_rows
 from rff_stream.moments.counted_entries import counting_bytes, counting_seconds, counts
+from rff_stream.words import format_seconds
 
 __all__ = [
     "MACHINE",
@@ -38,8 +39,11 @@ LEAF_ROWS_A_CELL = 400  # adding the sums of a leaf to others then costs 5 % of 
 GRID_TAPS = 11  # of a transform's spreading along an axis, at its tolerance
 GRID_ROWS = 1 << 18  # of one transform
 GRID_SECONDS = 1.5e-6  # of a row with one target on a plane
-GRID_PROBES, GRID_BLOCK, GRID_STEPS = 8, 2000, 1000  # of evidence, all evaluations together
-GRID_STEP_SECONDS = 1.5e-8  # of one number of a padded product
+GRID_PROBES, GRID_BLOCK = 4, 2000  # of evidence; columns that are eliminated
+GRID_STEPS = 100  # of a solve, where none were foreseen
+GRID_STEP_SECONDS = 3e-8  # of one number of a padded product
+GRID_SEARCH = 5  # evaluations of evidence on all columns, where length-scales are searched for
+GRID_COARSE_SECONDS = 20.0  # of that search on fewer columns, for one kernel
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
 # Layouts are cut by these two, and sums added by layouts: another value is another model's bits.
@@ -309,10 +313,16 @@ class GridCost:
         R: all columns of the grid.
     modes : tuple of int
         m of each axis.
+    steps : int
+        Of conjugate gradients for one solve, as they are foreseen.
+    n_searched : int
+        Kernels whose length-scales are searched for after the read.
     """
 
     n_features: int
     modes: tuple[int, ...]
+    steps: int = GRID_STEPS
+    n_searched: int = 0
 
     @property
     def all_cells(self) -> int:
@@ -355,15 +365,24 @@ class GridCost:
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:
         """A dozen vectors of all probes, and the preconditioner's block."""
-        vectors = 12 * (sizes.n_targets + GRID_PROBES)
+        vectors = 12 * (sizes.n_targets + 2 * GRID_PROBES)
         return 16 * vectors * self.n_features + 3 * 8 * GRID_BLOCK**2
 
     def solve_seconds(self, sizes: Sizes) -> float:
+        """The solution, its evidence, and the search for length-scales."""
         step = GRID_STEP_SECONDS * math.pow(2, sizes.n_inputs) * self.n_features
-        return GRID_STEPS * (sizes.n_targets + GRID_PROBES) * step
+        found = self.steps * step * (2 * sizes.n_targets + GRID_PROBES)
+        if not self.n_searched:
+            return found
+        again = GRID_SEARCH * self.steps * step * (sizes.n_targets + GRID_PROBES / 2)
+        return found + again + self.n_searched * GRID_COARSE_SECONDS
 
     def lines(self, sizes: Sizes, n_rows: int) -> list[tuple[str, str]]:
-        return [("grid", f"{' × '.join(str(2 * m + 1) for m in self.modes)} frequencies")]
+        sides = " × ".join(str(2 * m + 1) for m in self.modes)
+        seconds = format_seconds(self.solve_seconds(sizes))
+        searched = f" and a search over {self.n_searched} kernel(s)" if self.n_searched else ""
+        told = f"{self.steps} steps of conjugate gradients a solve{searched}, about {seconds}"
+        return [("grid", f"{sides} frequencies"), ("steps", told)]
 
     def _transforms(self, sizes: Sizes) -> int:
         """Transforms of a row: density, projections and trends."""

@@ -16,12 +16,16 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.grid import axes_of_product, evaluate, solve_grid
 from rff_stream.answers.grid_comparison import compare_kernels
 from rff_stream.answers.grid_evidence import choose_grid_kernel, grid_evidence
-from rff_stream.answers.grid_variance import draw_posterior, posterior_variance
+from rff_stream.answers.grid_variance import (
+    draw_posterior,
+    posterior_variance,
+    steady_variance,
+)
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.grid import GridFeatures, share_modes, tail_beyond
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
 from rff_stream.systems.grid import GridSystem
-from rff_stream.systems.grid_solve import Elimination, conjugate_gradients
+from rff_stream.systems.grid_solve import Elimination, conjugate_gradients, expected_steps
 
 pytest.importorskip("finufft")
 
@@ -266,6 +270,47 @@ def test_the_kernel_is_chosen_after_the_read() -> None:
     unresolved = system.unresolved * chosen.evidence.noise_variance[0] / chosen.alpha
     assert 0.5 * 0.05**2 < chosen.evidence.noise_variance[0] < 2 * (0.05**2 + unresolved)
     assert len(chosen.tried) == 3
+
+
+@pytest.mark.parametrize(
+    ("kernel", "modes", "gaps"),
+    [
+        (rs.Matern(nu=0.5, length_scale=0.3), (40, 40), 3),
+        (rs.Matern(nu=1.5, length_scale=0.1), (60, 24), 0),
+        (rs.Matern(nu=1.5, length_scale=0.1), (9, 9, 9), 2),
+    ],
+)
+def test_steps_are_foreseen_within_a_factor_of_three(
+    kernel: rs.Matern, modes: tuple[int, ...], gaps: int
+) -> None:
+    """Rows outside square gaps, whose function is no draw from the kernel, at three noises."""
+    rng, d, n = np.random.default_rng(1), len(modes), 15_000
+    x = rng.uniform(0, 1, (n, d))
+    for centre in rng.uniform(0.1, 0.9, (gaps, d)):
+        x = x[(np.abs(x - centre) > 0.08).any(axis=1)]
+    y = np.sin(9 * x[:, 0]) + np.cos(7 * x[:, -1]) + 0.1 * rng.standard_normal(len(x))
+    grid = GridFeatures.over(np.zeros(d), np.ones(d), modes=modes)
+    sink = GridAccumulator(grid, grid_row(grid, tuple("abc"[:d]), ("y",)))
+    sink.add(x, y[:, None], None, np.arange(len(x)))
+    system = GridSystem(sink.result(), kernel)
+    for alpha in (1.0, 1e-2, 1e-4):
+        told = expected_steps(modes, kernel, alpha, n, 1e-6)
+        found = conjugate_gradients(Elimination(system, alpha), system.right_sides, tolerance=1e-6)
+        assert (told + 1) / (found.steps + 1) < 3, (alpha, told, found.steps)
+        assert (found.steps + 1) / (told + 1) < 3, (alpha, told, found.steps)
+    assert expected_steps((5, 5), kernel, 1.0, n) == 0
+
+
+def test_variances_of_few_draws_are_steadied() -> None:
+    """Half of the error goes where rows are alike; rows that are not keep their differences."""
+    rng, draws = np.random.default_rng(0), 16
+    alike, unlike = np.ones((2000, 1)), np.exp(2 * rng.standard_normal((2000, 1)))
+    for true in (alike, unlike):
+        rough = true * rng.chisquare(draws, (2000, 1)) / draws
+        steady = steady_variance(rough, draws)
+        errors = [np.log(v / true).std() for v in (rough, steady)]
+        assert errors[1] < (0.15 if true is alike else 1.0) * errors[0]
+        assert abs(np.log(steady / true).mean()) < 0.03
 
 
 def test_rows_outside_the_box_are_refused_by_name() -> None:

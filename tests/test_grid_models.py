@@ -14,7 +14,9 @@ import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Float64
 from rff_stream.answers.grid_selection import cross_validate_grid
+from rff_stream.costs import GridCost, SeveralCosts, WholeCost
 from rff_stream.errors import DataError, ModelError
+from rff_stream.families import family_of, foresee_solve
 from rff_stream.moments.grid import GridMoments
 
 pytest.importorskip("finufft")
@@ -318,6 +320,23 @@ def test_the_plan_is_that_of_a_grid(xyw: Rows) -> None:
     plan = model.plan_
     assert plan.cost.modes == (16, 14) and "33 × 29 frequencies" in str(plan)
     assert plan.state_bytes >= model.moments_.sums.nbytes
+
+
+def test_a_plan_tells_steps_and_time_before_a_row_is_read(xyw: Rows) -> None:
+    """A kernel in units of a box that is given, its penalty, and fewer steps with more noise."""
+    x, y, _ = xyw
+    source = rs.open_source(x, y)
+    family = family_of(rs.Grid())
+    grid = rs.Grid(modes=(40, 40), box=GRID.box)
+    cost = family.request(grid, 0, source).cost
+    rough = rs.Matern(nu=0.5, length_scale=1.0)
+    few, many = (foresee_solve(cost, grid, rough, "median", a, 10**5) for a in (0.1, 1e-4))
+    assert isinstance(few, GridCost) and isinstance(many, GridCost)
+    assert 0 < few.steps < many.steps / 3 and many.n_searched == 0
+    both = foresee_solve(SeveralCosts((WholeCost(64), cost)), None, "matern", "ard", "evidence", 10)
+    assert isinstance(both, SeveralCosts) and both.members[1].n_searched == 1
+    model = gp(kernel=[rs.Matern(nu=0.5), rs.Gaussian()], noise=0.1).fit(x[:200], y[:200])
+    assert "0 steps of conjugate gradients a solve and a search over 2 kernel" in str(model.plan_)
 
 
 def test_a_grid_that_is_too_coarse_for_the_data_says_so() -> None:

@@ -27,6 +27,9 @@ LONGEST = 3.0
 MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 4
 """Of the evidence on finer grids: each search starts where the coarser one ended."""
 
+FLAT, LINE_SEARCH = 1e-5, 6
+"""Relative change of log p at which a search ends; evaluations along one direction."""
+
 STEP = 1e-3
 """Of log ℓ, for slopes of the spectral density by central differences."""
 
@@ -34,8 +37,9 @@ ROUNDING = 1e-11
 """Of Σw: a smaller α is below the error of the sums, and changes nothing that they resolve."""
 
 PROBES = 8
-PROBE_TOLERANCE = 1e-2
-"""Of the solves of random vectors; their error is far below the spread between them."""
+PROBE_TOLERANCE = 1e-3
+"""Of the solves of random vectors. Ten times more, and log p jumps by tens where a solve takes a
+step more: a search then looks for a way down that is not there."""
 
 EVIDENCE_TOLERANCE = 1e-6
 SEARCH_TOLERANCE = 1e-4
@@ -265,7 +269,16 @@ def _levels(grid: GridFeatures) -> list[tuple[int, ...]]:
     levels = [
         tuple(min(m, max(4, int(share * m))) for m in grid.modes) for share in shares if share < 0.7
     ]
-    return [*sorted({level for level in levels if min(level) > 1}), grid.modes]
+    kept: list[tuple[int, ...]] = []
+    for level in [*(each for each in levels if min(each) > 1), grid.modes]:
+        if kept and _columns(level) < 2 * _columns(kept[-1]):
+            kept.pop()
+        kept.append(level)
+    return kept
+
+
+def _columns(modes: tuple[int, ...]) -> float:
+    return float(np.prod([2.0 * m + 1 for m in modes]))
 
 
 def _first(
@@ -322,13 +335,22 @@ class _Search:
         first = np.zeros(len(bounds))
         if self.alpha is None:
             first[-1] = np.log(alpha)
+        unit = 0.0
+
+        def scaled(theta: Float64) -> tuple[float, Float64]:
+            """In units in which the first step is of length 1, not to the next bound."""
+            nonlocal unit
+            value, slopes = self(theta, about)
+            unit = unit or max(float(np.linalg.norm(slopes)), 1e-300)
+            return value / unit, slopes / unit
+
         found = minimize(
-            lambda theta: self(theta, about),
+            scaled,
             first,
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxfun": evaluations, "ftol": 1e-7},
+            options={"maxfun": evaluations, "ftol": FLAT, "maxls": LINE_SEARCH},
         )
         return self.point(found.x, about), int(found.nfev)
 

@@ -22,6 +22,7 @@ __all__ = [
     "draw_posterior",
     "posterior_covariance",
     "posterior_variance",
+    "steady_variance",
 ]
 
 SOLVED_ROWS = 16
@@ -182,6 +183,18 @@ def draw_deviations(
         np.stack([by_alpha[a][0] * s for a, s in zip(alphas, scale, strict=True)]),
         np.stack([by_alpha[a][1] * s for a, s in zip(alphas, scale, strict=True)]),
     )
+
+
+def steady_variance(rough: Float64, draws: int) -> Float64:
+    """Variances (n, T) from those of a few draws, with less chance in them.
+
+    log s² of S draws has variance 2/S about log σ² − 1/S. Each is drawn to the mean over rows by
+    the share of the spread that this explains (James and Stein 1961).
+    """
+    logs = np.log(np.maximum(rough, 1e-300)) + 1 / draws
+    centre, spread = logs.mean(axis=0), logs.var(axis=0)
+    own = np.maximum(1 - 2 / draws / np.maximum(spread, 1e-300), 0.0)
+    return np.asarray(np.exp(centre + own * (logs - centre)))
 
 
 def of_finite(function: Callable[[Array], Float64], x: Array, width: int) -> Float64:

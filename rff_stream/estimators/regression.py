@@ -15,9 +15,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
+from rff_stream.costs import Cost
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
-from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, family_of
+from rff_stream.families import (
+    DrawnMap,
+    MapParameters,
+    StoredAnswer,
+    Totals,
+    family_of,
+    foresee_solve,
+)
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
@@ -94,6 +102,10 @@ class RegressionRecipe(Recipe):
     def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
         asked = self.map_parameters(columns, seed_of(self.asked.random_state))
         return family_of(asked.features).draw(reading, columns, asked)
+
+    def foresee(self, cost: Cost, features: Any, n_rows: int) -> Cost:
+        asked = self.asked
+        return foresee_solve(cost, features, asked.kernel, asked.length_scale, self.penalty, n_rows)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"

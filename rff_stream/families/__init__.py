@@ -12,6 +12,7 @@ from typing import Any
 
 from rff_stream.families import choice
 from rff_stream.families.choice import ChoiceSpace
+from rff_stream.families.grid import foresee_solve
 from rff_stream.families.maps import seconds_of_search
 from rff_stream.families.protocol import (
     DrawnMap,
@@ -32,6 +33,7 @@ __all__ = [
     "Totals",
     "check_whole_space",
     "family_of",
+    "foresee_solve",
     "search_before",
 ]
 

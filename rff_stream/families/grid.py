@@ -26,17 +26,23 @@ from rff_stream.answers.grid_variance import (
     GridStd,
     draw_deviations,
     posterior_covariance,
+    steady_variance,
 )
-from rff_stream.costs import GridCost
+from rff_stream.costs import Cost, GridCost, SeveralCosts
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.cells import neighbouring_rows
-from rff_stream.families.maps import check_inputs, number_or_array
+from rff_stream.families.maps import (
+    check_inputs,
+    known_kernel,
+    named_kernels,
+    number_or_array,
+)
 from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Grid, GridFeatures
-from rff_stream.features.grid import TAIL, Trend, check_n_inputs, share_modes
-from rff_stream.kernels import Kernel, as_kernel, kernel_from_spec, length_scale_vector
+from rff_stream.features.grid import PADDING, TAIL, Trend, check_n_inputs, share_modes
+from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
 from rff_stream.length_scales.windows import Window, WindowFit, fit_near_rows
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
@@ -49,11 +55,18 @@ from rff_stream.statistics.grid import GridStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.grid import GridSystem
+from rff_stream.systems.grid_solve import expected_steps
 
-__all__ = ["GridSpace"]
+__all__ = ["GridSpace", "foresee_solve"]
 
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are told."""
+
+ASSUMED_SCALE, ASSUMED_ALPHA = 0.1, 0.01
+"""Length-scale over the extent, and σₙ²/σ_f², of a plan where nothing says them."""
+
+LEVERAGE_DRAWS = 16
+"""Functions that leverages of sampled rows are made from."""
 
 DRAWS = 64
 """Functions that a map of standard deviations is made from: its relative error is 1/√(2·64)."""
@@ -171,12 +184,21 @@ class GridProcess(GridAnswer):
         return GridDraws(self.posterior, drawn)
 
     def leave_one_out(self, sample: Float64) -> Float64:
+        """Residuals over 1 − h, with leverages h from 16 draws.
+
+        Each ĥ has a relative standard error of √(2/16) = 35 %. So log ĥ is drawn to its mean over
+        the rows by the share of its spread that chance explains, and the bias of 1/(1 − ĥ) is
+        taken off: squared errors of all rows together are then off by about 1 %.
+        """
         d = self.posterior.features.n_inputs
         x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1:]
-        variance = self.std(False)(x) ** 2
-        leverage = w * variance / self.posterior.noise_variance
+        drawn = draw_deviations(self.system, self.posterior, draws=LEVERAGE_DRAWS, seed=0)
+        rough = (drawn(x) ** 2).mean(axis=1).T  # (n, T)
+        variance = steady_variance(rough, LEVERAGE_DRAWS)
+        variance = variance + self.posterior.unresolved * self.posterior.signal_variance
+        leverage = np.minimum(w * variance / self.posterior.noise_variance, 0.95)
         residual = y - self.posterior.mean(x)
-        return np.asarray(residual / np.maximum(1 - leverage, 0.05))
+        return np.asarray(residual / (1 - leverage))
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""
@@ -213,7 +235,7 @@ class GridSpace:
                 "sums='float32' but sums on a grid of frequencies are float64: less does not "
                 "resolve small noise. Use sums='auto'."
             )
-        for kernel in _families_of(asked):
+        for kernel in named_kernels(asked.kernel):
             kernel.spectral_density(np.ones((1, n_inputs)))
 
     def check_streams(self) -> None:
@@ -243,7 +265,7 @@ class GridSpace:
             return DrawnMap(asked.features, self.row(given, pilot, columns), {})
         request = _request(given)
         features: Any = _grid_over(request, pilot, columns)
-        kernel: Any = _known_kernel(asked)
+        kernel: Any = known_kernel(asked.kernel, asked.length_scale)
         scales: dict[str, Array] = {}
         tail = TAIL
         if request.modes is None and kernel is None:
@@ -307,6 +329,37 @@ class GridSpace:
         )
 
 
+def foresee_solve(
+    cost: Cost, features: Any, kernel: Any, length_scale: Any, penalty: Any, n_rows: int
+) -> Cost:
+    """The cost with the steps of conjugate gradients to expect, of grids among the maps.
+
+    A kernel without length-scales, or of rows whose extent no box says, is taken at a tenth of
+    the extent, and a penalty that is to be found at σₙ² = σ_f²/100.
+    """
+    if isinstance(cost, SeveralCosts):
+        parts = (
+            foresee_solve(each, None, kernel, length_scale, penalty, n_rows)
+            for each in cost.members
+        )
+        return replace(cost, members=tuple(parts))
+    if not isinstance(cost, GridCost):
+        return cost
+    families = named_kernels(kernel)
+    known, d = known_kernel(kernel, length_scale), len(cost.modes)
+    scales, box = np.full(d, ASSUMED_SCALE), getattr(features, "box", None) or {}
+    if known is not None and isinstance(features, GridFeatures):
+        scales = length_scale_vector(known, d) / features.period * (1 + PADDING)
+    elif known is not None and len(box) == d:
+        extents = np.array([high - low for low, high in box.values()])
+        scales = length_scale_vector(known, d) / extents
+    found = isinstance(penalty, str)
+    alpha = ASSUMED_ALPHA if found else float(np.mean(penalty))
+    unit = families[0].with_length_scale(tuple(scales.tolist()))
+    steps = expected_steps(cost.modes, unit, alpha, n_rows)
+    return replace(cost, steps=steps, n_searched=len(families) if known is None else 0)
+
+
 Parts = tuple[GridPosterior, Kernel, str, Float64, Float64, float, GridMoments | None]
 
 
@@ -316,12 +369,15 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
     if asked is None:
         raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
     trend: Any = _trend(asked.features) if fit_intercept else "none"
-    kernel, rule = _known_kernel(asked), penalty if isinstance(penalty, str) else ""
+    kernel, rule = (
+        known_kernel(asked.kernel, asked.length_scale),
+        penalty if isinstance(penalty, str) else "",
+    )
     n_targets, choice = moments.row.n_targets, None
     if kernel is None or (rule == "evidence" and n_targets == 1):
         one = isinstance(asked.length_scale, str) and asked.length_scale == "evidence"
         scales: Scales = "given" if kernel is not None else "one" if one else "each"
-        families = [kernel] if kernel is not None else _families_of(asked)
+        families = [kernel] if kernel is not None else named_kernels(asked.kernel)
         fixed = None if rule else float(np.mean(penalty))
         choice = choose_grid_kernel(moments, families, scales=scales, trend=trend, alpha=fixed)
         kernel = choice.kernel
@@ -431,26 +487,6 @@ def _trend(features: Any) -> Trend:
     return _request(features).trend
 
 
-def _families_of(asked: MapParameters) -> list[Any]:
-    kernel = asked.kernel
-    several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
-    return [as_kernel(each) for each in several]
-
-
-def _known_kernel(asked: MapParameters) -> Kernel | None:
-    """The kernel with the length-scales that were given; None where they are to be found."""
-    families = _families_of(asked)
-    if len(families) == 1 and families[0].length_scale is not None:
-        known: Kernel = families[0]
-        return known
-    if isinstance(asked.length_scale, str):
-        return None
-    values = np.asarray(asked.length_scale, np.float64)
-    scale = float(values) if values.ndim == 0 else tuple(values.tolist())
-    found: Kernel = families[0].with_length_scale(scale)
-    return found
-
-
 def _grid_over(request: Grid, pilot: Pilot, columns: Columns) -> GridFeatures:
     """The grid of a request for the extent of pilot rows."""
     low, high = pilot.x.min(axis=0), pilot.x.max(axis=0)
@@ -470,7 +506,7 @@ def _look_near(
     rows = Window(pilot.x, pilot.y, pilot.w)
     with single_threaded_blas():
         blocks, _ = neighbouring_rows(reading, rows, rng, asked.seed)
-        return fit_near_rows(blocks, rows, _families_of(asked), rng=rng)
+        return fit_near_rows(blocks, rows, named_kernels(asked.kernel), rng=rng)
 
 
 def _spacing(x: Float64) -> Float64:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
+from rff_stream.costs import Cost
 from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap, family_of, search_before
 from rff_stream.families.maps import chosen_map
@@ -140,15 +141,22 @@ class Recipe(ABC):
         """The plan of a pass: of the map to come, or of one that is drawn."""
         chosen = self.choice(columns) if features is None else features
         folds = self.n_folds(len(columns.targets))
+        n_rows = int(rows_of(reading.source))
+        request = family_of(chosen).request(chosen, self.n_components, reading.source)
         request = replace(
-            family_of(chosen).request(chosen, self.n_components, reading.source),
+            request,
+            cost=self.foresee(request.cost, chosen, n_rows),
             order=self.order,
             sums=self.sums,
             dtype=self.asked.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
-            search_seconds=self.search_seconds(chosen, int(rows_of(reading.source))),
+            search_seconds=self.search_seconds(chosen, n_rows),
         )
         return reading.plan(request, memory=self.asked.memory)
+
+    def foresee(self, cost: Cost, features: Any, n_rows: int) -> Cost:
+        """The cost with what is foreseen of the solve."""
+        return cost
 
     def search_seconds(self, features: Any, n_rows: int) -> float:
         """CPU seconds of the search for length-scales, at most about."""

@@ -11,23 +11,30 @@ log |S| (Gardner et al. 2018) and functions drawn from the posterior (Pleiss et 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
+from rff_stream.features.grid import GridFeatures
+from rff_stream.kernels import Kernel, length_scale_vector
+from rff_stream.moments.grid import GridAccumulator, grid_row
 from rff_stream.systems.grid import GridSystem
 
 __all__ = [
     "BLOCK",
     "Elimination",
     "conjugate_gradients",
+    "expected_steps",
 ]
 
 BLOCK = 2000
 """Real columns of the block that is eliminated exactly: 0.1 CPU s to factor, and 32 MB."""
+
+SMALL_COLUMNS, SMALL_ROWS = 3000, 30
+"""Columns of the small grid that steps are foreseen on, and most rows for each of them."""
 
 MOST_STEPS = 1000
 TOLERANCE = 1e-8
@@ -254,6 +261,58 @@ def _tridiagonal(pairs: list[tuple[float, float]]) -> tuple[Float64, Float64]:
     diagonal = 1 / step
     diagonal[1:] += ratio[:-1] / step[:-1]
     return diagonal, np.sqrt(ratio[:-1]) / step[:-1]
+
+
+@lru_cache(maxsize=64)
+def expected_steps(
+    modes: tuple[int, ...], kernel: Kernel, alpha: float, n_rows: int, tolerance: float = TOLERANCE
+) -> int:
+    """Steps of conjugate gradients to expect, before a row is read.
+
+    The same equations in small are solved: a grid of some 3,000 columns with as many rows a
+    column, strewn evenly over a box, the same share of columns eliminated, and length-scales so
+    much longer that its modes have the same D²n/α. Large gaps and clusters of rows change steps.
+
+    Parameters
+    ----------
+    modes : tuple of int
+        m of each axis.
+    kernel : Kernel
+        With length-scales in units of the extents of the rows.
+    alpha : float
+        σₙ²/σ_f² of a row of weight 1.
+    n_rows : int
+    tolerance : float
+
+    Returns
+    -------
+    int
+        0 where all columns are eliminated. In 29 cases of 2 to 816 steps it was within a factor
+        of 3, but for soundings along the tracks of ships: 120 where there were 488.
+
+    Notes
+    -----
+    A few tenths of a CPU second, and none when it is asked for again.
+    """
+    d, columns = len(modes), float(np.prod([2.0 * m + 1 for m in modes]))
+    if columns <= BLOCK or n_rows < 1:
+        return 0
+    share = min(1.0, SMALL_COLUMNS / columns)
+    small = tuple(max(2, round(m * share ** (1 / d))) for m in modes)
+    stretched = np.divide(modes, small) * length_scale_vector(kernel, d)
+    size = float(np.prod([2.0 * m + 1 for m in small]))
+    wanted = n_rows * size / columns
+    n = max(int(min(wanted, SMALL_ROWS * size)), 8)
+    features = GridFeatures.over(np.zeros(d), np.ones(d), modes=small)
+    rng = np.random.default_rng(0)
+    sums = GridAccumulator(features, grid_row(features, tuple("xyz"[:d]), ("y",)))
+    y, w = rng.standard_normal((n, 1)), np.full(n, wanted / n)
+    sums.add(rng.uniform(size=(n, d)), y, w, np.arange(n))
+    system = GridSystem(sums.result(), kernel.with_length_scale(tuple(stretched.tolist())))
+    elimination = Elimination(system, alpha, max(2, int(BLOCK * size / columns)))
+    signal = system.product(system.noise((1,), rng), 0.0)  # of a function drawn from the prior
+    right = signal + np.sqrt(alpha) * system.right_sides
+    return conjugate_gradients(elimination, right, tolerance=tolerance).steps
 
 
 def inverse_root(elimination: Elimination, noise: Array, most: int) -> Array:
