@@ -76,8 +76,8 @@ def compare_kernels(
 
     Notes
     -----
-    α is found at each: some ten evaluations of the evidence on the leading modes, up to six on
-    all. Fewer modes are enough for a picture: ``moments.leading((40, 40))``.
+    α is found at each, from that of the length-scale before: some five evaluations of the evidence.
+    Fewer modes are enough for a picture: ``moments.leading((40, 40))``.
 
     Examples
     --------
@@ -95,11 +95,18 @@ def compare_kernels(
     shape = len(kernels), len(scales)
     values, errors, alphas = np.empty(shape), np.empty(shape), np.empty(shape)
     for k, family in enumerate(kernels):
+        near: float | None = None
         for at, scale in enumerate(scales):
             kernel = family.with_length_scale(tuple((scale * along).tolist()))
             found = choose_grid_kernel(
-                moments, [kernel], scales="given", trend=trend, probes=probes // 2
+                moments,
+                [kernel],
+                scales="given",
+                trend=trend,
+                near_alpha=near,
+                probes=probes // 2,
             )
+            near = found.alpha
             values[k, at] = found.evidence.log_evidence.sum()
             errors[k, at], alphas[k, at] = found.evidence.error, found.alpha
     return KernelComparison(tuple(kernels), scales, values, errors, alphas)

@@ -24,8 +24,9 @@ Scales = Literal["each", "one", "given"]
 LONGEST = 3.0
 """Most length-scale over the period: more changes nothing but the scale of σ_f²."""
 
-MIDDLE_EVALUATIONS, LAST_EVALUATIONS = 12, 4
-"""Of the evidence on finer grids: each search starts where the coarser one ended."""
+MIDDLE_EVALUATIONS, LAST_EVALUATIONS, PENALTY_EVALUATIONS = 12, 4, 8
+"""Of the evidence on finer grids: each search starts where the coarser one ended. The third is
+of the last search where α alone is looked for, which moves with the grid."""
 
 FLAT, LINE_SEARCH = 1e-5, 6
 """Relative change of log p at which a search ends; evaluations along one direction."""
@@ -194,6 +195,7 @@ def choose_grid_kernel(
     trend: Trend = "constant",
     start: Array | None = None,
     alpha: float | None = None,
+    near_alpha: float | None = None,
     evaluations: int = 30,
     probes: int = 2,
     block: int = BLOCK,
@@ -214,6 +216,8 @@ def choose_grid_kernel(
         axes have more modes than others so much less.
     alpha : float, optional
         α, where it is given and stays.
+    near_alpha : float, optional
+        α of a kernel much like these: the search begins there, on all modes.
     evaluations : int
         Limit for each family, on the coarsest grid.
     probes, block
@@ -237,10 +241,14 @@ def choose_grid_kernel(
     reached: dict[int, tuple[Kernel, float]] = {}
     total = 0
     levels, values = _levels(grid), dict[int, tuple[float, float]]()
+    if near_alpha is not None:
+        levels, tried = [grid.modes], {i: (scale, near_alpha) for i, (scale, _) in tried.items()}
+        evaluations = min(evaluations, MIDDLE_EVALUATIONS)
     for number, modes in enumerate(levels):
         last = number == len(levels) - 1
         part = moments if modes == grid.modes else moments.leading(modes)
-        most = evaluations if number == 0 else (LAST_EVALUATIONS if last else MIDDLE_EVALUATIONS)
+        finest = PENALTY_EVALUATIONS if scales == "given" else LAST_EVALUATIONS
+        most = evaluations if number == 0 else (finest if last else MIDDLE_EVALUATIONS)
         for i, family in enumerate(kernels):
             if i not in tried:
                 continue

@@ -1,7 +1,7 @@
 """Solves on a grid of frequencies: steps as noise falls, and 40 kernels from one read.
 
     python -m tests.benchmarks.grid_choice steps
-    python -m tests.benchmarks.grid_choice kernels [rows]
+    python -m tests.benchmarks.grid_choice kernels [rows [modes]]
 
 ``steps`` prints a table of conjugate-gradient steps: with the diagonal alone and with the block of
 2,000 columns eliminated. ``kernels`` compares 5 families at 8 length-scales, by one read and by a
@@ -76,9 +76,9 @@ def steps() -> None:
                 print(f"| {name} | {n:,} | {noise**2:.0e} | {' | '.join(cells)} |", flush=True)
 
 
-def kernels(n: int) -> None:
+def kernels(n: int, modes: int) -> None:
     """One read and 40 evidences, beside 40 fits of the same kernels."""
-    features = GridFeatures.over(np.zeros(2), np.ones(2), modes=(14, 14))
+    features = GridFeatures.over(np.zeros(2), np.ones(2), modes=(modes, modes))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rows.zarr"
         write(path, n)
@@ -112,7 +112,8 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "steps":
         steps()
     else:
-        kernels(int(arguments[1]) if len(arguments) > 1 else 1_000_000)
+        n, modes = (*map(int, arguments[1:]), *(1_000_000, 14)[len(arguments) - 1 :])
+        kernels(n, modes)
 
 
 if __name__ == "__main__":
