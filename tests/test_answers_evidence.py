@@ -32,7 +32,7 @@ NEW = reference.fourier(RNG.standard_normal((9, 4)) * 1.5, R)
 
 
 def process_of(found):
-    """The posterior, where R = 60 starves the variance and that is not the point."""
+    """The posterior, where R = 60 is too few for the variance and that is not the point."""
     return posterior_of(found.spectrum, found.alpha, found.noise_variance)
 
 
@@ -260,7 +260,7 @@ def test_constant_columns_duplicates_and_wide_inputs_are_finite():
 def test_starved_variance_is_said():
     rng = np.random.default_rng(4)
     z, y = reference.fourier(rng.standard_normal((800, 5)), 32), rng.standard_normal((800, 1))
-    with pytest.warns(NumericalWarning, match=r"starves the variance, and far from data"):
+    with pytest.warns(NumericalWarning, match=r"too few for the variance, and far from data"):
         evidence_at(reference.moments_of(z, y), 1e-3).posterior()
 
 

@@ -108,6 +108,23 @@ def test_a_missing_value_in_memory_has_a_remedy_of_ours(model: Any) -> None:
     assert "HistGradientBoosting" not in str(failed.value)
 
 
+def test_a_grid_of_coordinates_alone_is_predicted_in_its_own_order() -> None:
+    xr = pytest.importorskip("xarray")
+    rng = np.random.default_rng(0)
+    axes = {"time": np.arange(4.0), "lat": np.arange(5.0), "lon": np.arange(6.0)}
+    data = xr.Dataset({"sst": ((*axes,), rng.normal(size=(4, 5, 6)))}, axes)
+    model = ridge().fit(data, "sst", inputs=["lat", "lon", "time"])
+    for order in (("time", "lat", "lon"), ("lon", "time", "lat")):
+        found = model.predict(xr.Dataset(coords={dim: axes[dim] for dim in order}))
+        assert found.dims == order
+        np.testing.assert_allclose(found.transpose(*axes), model.predict(data))
+
+
+def test_files_of_netcdf_that_a_pattern_names_have_a_remedy() -> None:
+    with pytest.raises(rs.errors.DataError, match=r"open_mfdataset\('days-\*\.nc'\)"):
+        ridge().fit("days-*.nc", "sst")
+
+
 def test_errors_of_the_shell_have_its_own_words(tmp_path: Path) -> None:
     gap = frame().drop(columns="kind")
     gap.loc[3, "a"] = np.nan

@@ -229,7 +229,7 @@ def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Po
     Warns
     -----
     NumericalWarning
-        Where df > 0.8 R: the map starves the variance.
+        Where df > 0.8 R: the columns are too few for the variance.
     """
     spectrum = spectrum.complete()
     system, coef = spectrum.system, spectrum.coef(alpha)
@@ -289,8 +289,8 @@ def _warn_starved(df: Float64, n_features: int) -> None:
     if (df > STARVED * n_features).any():
         warnings.warn(
             f"The fit uses {df.max():.0f} degrees of freedom of R={n_features} features, above "
-            f"{STARVED} R: the map starves the variance, and far from data a standard deviation "
-            "is too small. Use more components, or conformal intervals.",
+            f"{STARVED} R: too few for the variance, and far from data a standard deviation is too "
+            "small. Use more components, or predict_interval.",
             NumericalWarning,
             stacklevel=4,
         )

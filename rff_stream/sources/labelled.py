@@ -252,7 +252,9 @@ class Labelled:
     def order_dims(self, dims: tuple[str, ...]) -> tuple[str, ...]:
         """The dimensions in the order of a data variable that has them all, if there is one."""
         every = (tuple(str(dim) for dim in v.dims) for v in self.data.data_vars.values())
-        own = next((each for each in every if set(dims) <= set(each)), dims)
+        alone = not self.data.data_vars  # coordinates of a grid to predict on, in their own order
+        written = tuple(str(dim) for dim in self.data.sizes) if alone else dims
+        own = next((each for each in every if set(dims) <= set(each)), written)
         return tuple(dim for dim in own if dim in dims)
 
     def axes_of(self, y: Any, variable: Variable) -> int:

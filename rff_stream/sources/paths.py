@@ -122,7 +122,10 @@ def netcdf(path: str) -> Any:
     import xarray
 
     if "://" not in path and not Path(path).exists():
-        raise DataError(f"{path} does not exist. Look at the path; it counts from {Path.cwd()}.")
+        several = f" Several files: xarray.open_mfdataset({path!r})." if "*" in path else ""
+        raise DataError(
+            f"{path} does not exist. Look at the path; it counts from {Path.cwd()}.{several}"
+        )
     try:
         return xarray.open_dataset(
             path, decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder()
