@@ -38,6 +38,8 @@ accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/maps.py
 	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
 	$(BIN)/python tests/accuracy/local.py --rivals
+	$(BIN)/python tests/accuracy/local.py --auto --sets protein,kin40k,elevators,bike,keggdirected,heaton_sim
+	$(BIN)/python tests/benchmarks/cells_growth.py --last 1000000
 	$(BIN)/python tests/accuracy/relevance.py
 	$(BIN)/python tests/accuracy/grid.py
 	$(BIN)/python tests/accuracy/hermite.py
