@@ -72,6 +72,8 @@ class Plan:
         Rows and bytes of the largest leaf.
     search_seconds : float
         CPU seconds of the search for length-scales before the pass, at most about; 0 for none.
+    kept_bytes : int
+        Features of all rows that a loss keeps after the pass; 0 where it reads them again.
     """
 
     layout: Layout
@@ -83,6 +85,7 @@ class Plan:
     workers: int
     largest: BoxCost
     search_seconds: float = 0.0
+    kept_bytes: int = 0
 
     @property
     def n_features(self) -> int:
@@ -234,7 +237,10 @@ class Plan:
         reading = {
             "program": BASE_BYTES, "leaves": self.threads * self.task_bytes, "sums": driver
         }  # fmt: skip
-        return {"pass": reading, "solve": {"program": BASE_BYTES, "solve": self.solve_bytes}}
+        solving = {"program": BASE_BYTES, "solve": self.solve_bytes}
+        if self.kept_bytes:
+            solving["features"] = self.kept_bytes
+        return {"pass": reading, "solve": solving}
 
     @property
     def _in_threads(self) -> bool:
@@ -442,9 +448,9 @@ def precision(dtype: DTypeLike) -> Precision:
     raise ValueError(f"dtype={name!r} but features are 'float32' or 'float64'.")
 
 
-def fits(found: Plan, memory: int | None = None, *, more: int = 0) -> bool:
-    """Whether a computing process can hold the plan, and so many bytes more."""
-    return found.process_bytes + more <= (available_memory() if memory is None else memory)
+def fits(found: Plan, memory: int | None = None) -> bool:
+    """Whether a computing process can hold the plan."""
+    return found.process_bytes <= (available_memory() if memory is None else memory)
 
 
 def check_memory(found: Plan, memory: int | None = None) -> None:

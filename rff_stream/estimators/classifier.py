@@ -62,6 +62,9 @@ LOSS_NAMES = ("squared", *LOSSES)
 KEPT_BYTES = 2**29
 """Features of all rows, in float64, up to which a loss keeps them and maps no row again."""
 
+SCORES = 16
+"""Columns of scores and slopes that are counted beside them."""
+
 SEED = "seed"
 """Of the pilot, in the header of a checkpoint."""
 
@@ -571,6 +574,22 @@ class ClassRecipe(Recipe):
             return open_labels(self.asked, data, fitted)
         return open_later(self.asked, fitted, data, labels=True)
 
+    def plan(
+        self,
+        reading: Reading,
+        columns: Columns,
+        features: FeatureMap | None = None,
+        n_groups: int | None = None,
+    ) -> Plan:
+        """The same, with the features that a loss keeps where there is room for them."""
+        found = super(ClassRecipe, self).plan(reading, columns, features, n_groups)
+        if self.asked.loss in ("squared", "hinge"):
+            return found
+        width = found.n_inputs + found.n_features + SCORES
+        size = 8 * found.n_rows * width  # of float64, which small tolerances ask for
+        keeping = replace(found, kept_bytes=size)
+        return keeping if size <= KEPT_BYTES and fits(keeping, self.asked.memory) else found
+
     # -------------------------------------------------------------------------------- map
 
     def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
@@ -727,7 +746,7 @@ class ClassRecipe(Recipe):
             pilot=done.pilot,
             penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
             passes=passes_of(done),
-            kept=rows_to_keep(done, classes, asked.memory),
+            kept=rows_to_keep(done),
             start=start_of(done, classes),
             tol=asked.tol,
             max_passes=asked.max_passes,
@@ -879,18 +898,13 @@ def passes_of(done: PassResult) -> SumOfRows:
     return read if done.checkpoint is None else remember_passes(read, done.checkpoint)
 
 
-def rows_to_keep(
-    done: ClassPass, classes: ClassMoments, memory: int | None
-) -> Callable[[], Rows] | None:
-    """What reads all rows into memory; None where their features would not fit there."""
-    features = done.draft.features
-    n, width = classes.moments.n, features.n_components + 4 * len(classes.labels)
-    size = 8 * n * (features.n_inputs + width)  # of float64, which small tolerances ask for
-    if size > KEPT_BYTES or not fits(done.plan, memory, more=size):
+def rows_to_keep(done: ClassPass) -> Callable[[], Rows] | None:
+    """What reads all rows into memory; None where the plan has no room for their features."""
+    if not done.plan.kept_bytes:
         return None
 
     def read() -> Rows:
-        statistic = RowsStatistic(features.n_inputs)
+        statistic = RowsStatistic(done.draft.features.n_inputs)
         found: KeptRows = done.reading.sums(statistic, done.plan.layout, "keeping rows").value
         return found.in_order()
 
