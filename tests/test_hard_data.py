@@ -17,6 +17,7 @@ ACCURACY = str(Path(__file__).parent / "accuracy")
     [
         "kind",
         "heavy-tailed inputs",
+        "Cauchy noise",
         "1 % of inputs times 1000",
         "every row 20 times",
         "near-collinear column",

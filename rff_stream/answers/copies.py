@@ -15,7 +15,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import NumericalWarning
 
-__all__ = ["group_copies", "warn_of_few"]
+__all__ = ["distinct_rows", "group_copies", "warn_of_copies", "warn_of_few"]
 
 FEWEST = 20
 """Different rows from which equal inputs are copies: fewer are levels, and each is met again."""
@@ -23,6 +23,9 @@ FEWEST = 20
 SHARE = 0.5
 """Of the different rows, those that one input alone must tell apart: a lattice of levels
 repeats its rows."""
+
+TWICE = 1.5
+"""Times that a row stands on average from which copies are told."""
 
 MANY, FEW = 100, 10.0
 """Rows from which so few effective ones are told."""
@@ -111,6 +114,35 @@ def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
             f"The weights of {n_rows:,} rows leave {effective:.2g} effective ones, (Σw)²/Σw²: "
             "a few rows decide penalties, errors and classes, and the others hardly count. Look at "
             "the largest weights; log(w) or a limit on w may be what is meant.",
+            NumericalWarning,
+            stacklevel=2,
+        )
+
+
+def distinct_rows(sample: Float64, n_rows: int) -> Float64:
+    """Rows [x, y, w] (m, ·) of a sample without copies, each with the weight of all of them.
+
+    Those of other rows of the data, so many in all, are estimated as in :class:`HeldOut`.
+    """
+    w = sample[:, -1]
+    held = HeldOut.of(sample[:, :-1], w, w, n_rows)
+    if held.number is None:
+        return sample
+    first = held.number == np.arange(len(sample))
+    return np.asarray(np.column_stack([sample[first, :-1], held.weight[first]]))
+
+
+def warn_of_copies(sample: Float64, n_rows: int) -> None:
+    """Warn where rows [x, y, w] of a sample stand several times, with the same target."""
+    if not len(sample):
+        return
+    held = HeldOut.of(sample[:, :-1], *(np.ones(len(sample)),) * 2, n_rows)
+    times = float(1 / np.mean(1 / held.weight))
+    if times > TWICE:
+        warnings.warn(
+            f"Rows stand {times:.2g} times on average, with the same inputs and targets, and each "
+            "copy counts as another row: penalties, noise and standard deviations are too small. "
+            "Give each row once, or weights that sum to 1 over its copies.",
             NumericalWarning,
             stacklevel=2,
         )

@@ -10,11 +10,16 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.copies import distinct_rows, warn_of_copies
 from rff_stream.answers.posterior import conformal_quantile
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.regression import RegressionRecipe, values_of_targets
+from rff_stream.estimators.regression import (
+    RegressionRecipe,
+    values_of_targets,
+    warn_of_far_targets,
+)
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.families.protocol import Process
@@ -246,7 +251,8 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
             "a conformal interval needs one. Fit with sample_rows=2000."
         )
     process: Process = fitted.answer
-    return conformal_quantile(process.leave_one_out(sample), coverage, chosen=1)  # α
+    rows = distinct_rows(sample, fitted.n_rows)  # copies are left out together
+    return conformal_quantile(process.leave_one_out(rows), coverage, chosen=1)  # α
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,9 +277,13 @@ class ProcessRecipe(RegressionRecipe):
 
     def answer(self, fitted: Fitted) -> Process:
         asked = self.asked
-        return fitted.family.process(
+        if isinstance(asked.noise, str) and fitted.total is not None:
+            warn_of_copies(fitted.total.sample.rows, fitted.n_rows)
+        found = fitted.family.process(
             self.totals(fitted), asked.noise, fit_intercept=asked.fit_intercept
         )
+        warn_of_far_targets(fitted, found)
+        return found
 
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]

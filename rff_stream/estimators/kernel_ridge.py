@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.copies import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.regression import RegressionRecipe
+from rff_stream.estimators.regression import RegressionRecipe, warn_of_far_targets
 from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.kernels import Kernel
@@ -198,9 +199,13 @@ class RidgeRecipe(RegressionRecipe):
 
     def answer(self, fitted: Fitted) -> RidgeAnswer:
         asked = self.asked
-        return fitted.family.ridge(
+        if isinstance(asked.alpha, str) and asked.alpha != "cv" and fitted.total is not None:
+            warn_of_copies(fitted.total.sample.rows, fitted.n_rows)
+        found = fitted.family.ridge(
             self.totals(fitted), asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
         )
+        warn_of_far_targets(fitted, found)
+        return found
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> RidgeAnswer:
         """With conjugate-gradient steps on the exact system; each reads the rows once."""

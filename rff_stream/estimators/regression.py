@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -16,8 +17,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.costs import Cost
+from rff_stream.errors import NumericalWarning
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution import Reading
+from rff_stream.execution.blas_threads import few_features_blas
 from rff_stream.families import (
     DrawnMap,
     MapParameters,
@@ -53,6 +56,11 @@ from rff_stream.statistics.residuals import Residuals, ResidualStatistic
 __all__ = ["fit", "predict", "residuals", "score", "stream", "with_kernel"]
 
 Model = TypeVar("Model", bound=Estimator)
+
+FEWEST_FAR, FAR, MOST = 200, 4.0, 0.6
+"""Sampled rows from which far targets are looked for, their deviation over a robust one, and the
+share of the squared error that a hundredth of the rows makes. Noise of a t distribution with 3
+degrees of freedom has 1.5 and .2."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +150,29 @@ class RegressionRecipe(Recipe):
         self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
     ) -> RidgeAnswer:
         return fitted.family.ridge_in(self.stored(fitted, arrays, facts))
+
+
+def warn_of_far_targets(fitted: Fitted, answer: RidgeAnswer) -> None:
+    """Name the targets whose squared error a few sampled rows make: least squares follows them."""
+    rows = np.empty((0, 0)) if fitted.total is None else fitted.total.sample.rows
+    if len(rows) < FEWEST_FAR:
+        return
+    x, y = rows[:, : fitted.n_inputs], rows[:, fitted.n_inputs : -1]
+    with few_features_blas(fitted.features.n_components):
+        missed = y - answer.mean()(x)
+    for name, residual, values in zip(fitted.columns.targets, missed.T, y.T, strict=True):
+        low, middle, high = np.quantile(residual, (0.25, 0.5, 0.75))
+        robust, squares = (high - low) / 1.349, np.sort((residual - middle) ** 2)
+        most = squares[-max(len(rows) // 100, 1) :].sum() / max(squares.sum(), 1e-300)
+        deviation = float(np.sqrt(squares.mean()))
+        if 0 < FAR * robust < deviation and most > MOST and deviation > 0.05 * values.std():
+            warnings.warn(
+                f"{name}: 1 % of the sampled rows make {most:.0%} of the squared error, whose root "
+                f"is {deviation:.3g} where the quartiles say {robust:.3g}. Least squares follows "
+                "such rows. Look at them, or use KernelRegressor('huber') or another robust loss.",
+                NumericalWarning,
+                stacklevel=2,
+            )
 
 
 def values_of_targets(
