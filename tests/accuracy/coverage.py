@@ -338,7 +338,7 @@ CLAIMS = {
         ),
         Claim("95 % of drawn functions, n=500, median", 0.95, functions(500)),
         Claim("95 % of new y, grid, n=400", 0.95, process(400, noise=True, **GRID), every=2),
-        Claim("95 % of f, grid, n=400", 0.95, process(400, noise=False, **GRID), every=2),
+        Claim("95 % of f, grid, n=400", BAND, process(400, noise=False, **GRID), every=2),
         Claim("95 % of new y, cells, n=1,000", 0.95, process(1000, noise=True, **CELLS)),
         Claim("95 % of f, cells, n=1,000", 0.95, process(1000, noise=False, **CELLS)),
     ],
