@@ -46,12 +46,13 @@ GRID_SEARCH = 5  # evaluations of evidence on all columns, where length-scales a
 GRID_COARSE_SECONDS = 20.0  # of that search on fewer columns, for one kernel
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
 
-# Layouts are cut by these two, and sums added by layouts: another value is another model's bits.
+# Sizes of leaves depend on these two, and the order of additions on the leaves: another value
+# changes the rounding of every model.
 _FLOPS = {"float32": 140e9, "float64": 68e9}  # useful flops a second of the rank-k update
 _COSINE = {"float32": 0.9e-9, "float64": 14.6e-9}  # seconds a value
 
-# Time is told from these: one thread of the slower of two machines, while it has it to itself.
-# They are not measured here, as a plan is often made on a login node or beside other work.
+# Times are estimated with these, measured on one thread of the slower of two idle machines.
+# They are not measured again, as a plan is often made on a login node or beside other work.
 MACHINE = "AMD EPYC with AVX2, 2026"
 SYRK_FLOPS = {"float32": 75e9, "float64": 37e9}
 VALUE_SECONDS = {"float32": 2e-9, "float64": 16e-9}  # of a feature: projected, its cosine
@@ -97,12 +98,12 @@ class Cost(Protocol):
 
     @property
     def fewest_rows(self) -> int:
-        """Rows below which a leaf is not worth its sums; 0 where any number is."""
+        """Fewest rows for which a leaf is efficient; 0 if there is no minimum."""
         ...
 
     @property
     def pilot_rows(self) -> int:
-        """Most rows that the map wants to be drawn from; 0 where the pilot's own number is."""
+        """Pilot rows that the map needs; 0 for the default number."""
         ...
 
     def numbers(self, sizes: Sizes) -> int:

@@ -27,13 +27,13 @@ __all__ = [
     "rows_of",
 ]
 
-LEAF_ROWS = 65_536  # traffic is then 0.85 % of compute over 1 GB/s, whatever R
+LEAF_ROWS = 65_536  # sending sums at 1 GB/s is then 0.85 % of computing, for every R
 LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
 LEAF_BYTES = 64 << 20  # native bytes of merged chunks
 MOST_SEGMENTS = 128
 SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the segments in flight
 BIG_LEAVES = 8  # at least, where the sums of a leaf are big: as many threads have work
-FEWEST_LEAVES = 64  # so many leaves before they grow beyond LEAF_ROWS
+FEWEST_LEAVES = 64  # leaves exceed LEAF_ROWS only if there are so many
 DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
 MOST_TASK_SECONDS = 16.0  # of work in a task of a cluster, at most: what is lost when a worker dies
 TASK_LEAVES = 64  # at most, however short
@@ -97,7 +97,7 @@ class Layout:
         return 1 << max(most, 1).bit_length() - 1
 
     def uniform_edges(self) -> tuple[tuple[int, ...], ...]:
-        """Boundaries for values a row: those of the coarse boxes, a lone one cut evenly.
+        """Chunk boundaries for output with one value a row; a single box is cut into equal parts.
 
         Steps are equal but for the last, as Zarr needs them.
         """
@@ -144,10 +144,11 @@ def lay_out(
     fewest_rows: int = LEAF_ROWS,
     in_sequence: bool = False,
 ) -> Layout:
-    """Merge chunks until a leaf is worth a task; cut big ones while decoding again is cheap.
+    """Merge small chunks until a leaf is work enough for a task; cut large ones if that is cheap.
 
-    ``fewest_rows`` of a leaf are worth the addition of its sums to those of others, where there
-    are enough rows for :data:`BIG_LEAVES` such leaves.
+    A leaf has at least ``fewest_rows`` rows, so that adding its sums is cheap beside computing
+    them, if the data fill :data:`BIG_LEAVES` such leaves. Cutting is cheap while little is
+    decoded twice.
     """
     n_rows = max(rows_of(source), 1)
     most = max(LEAF_ROWS, int(LEAF_SECONDS / row_seconds))
@@ -347,7 +348,7 @@ def _cut_boxes(
     selection: PlacesAlong | None,
     seed: int,
 ) -> tuple[Iterator[Box], int]:
-    """Few chunks: several places in each where that is cheap, else whole chunks."""
+    """For few chunks: several short boxes in each if that is cheap, otherwise whole chunks."""
     if not boxes:
         return iter(()), rows
     pieces = -(-blocks // len(boxes))

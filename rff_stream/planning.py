@@ -158,7 +158,7 @@ class Plan:
         columns = self.n_inputs + self.n_targets + 1
         pilot = PILOT_COPIES * 8 * min(rows, self.n_rows) * columns
         waiting = math.ceil(math.log2(self.layout.n_segments + 1)) + 2
-        if self._in_threads:  # leaves that are computed count as theirs; one sum is made anew
+        if self._in_threads:  # task_bytes counts leaves in progress: the sum and a new one
             waiting = 2
         elif self.layout.in_sequence:  # all in flight may wait for the first
             waiting = segments_in_flight(self.threads * self.workers, self.layout.segment_leaves)
@@ -166,7 +166,7 @@ class Plan:
 
     @property
     def process_bytes(self) -> int:
-        """Promise for the peak of a computing process that is also the driver."""
+        """Upper limit of the peak memory of a computing process that is also the driver."""
         return max(sum(parts.values()) for parts in self.memory_parts().values())
 
     @property
@@ -300,7 +300,7 @@ class Plan:
         """What the time is made of, and where that was measured."""
         words = (
             f"{SYRK_FLOPS[self.sums] / 1e9:.0f} GFLOP/s and {DECODE_RATE / 1e9:.0f} GB/s of "
-            f"decoding a thread ({MACHINE}; 40 % less with AVX-512, more beside other work)"
+            f"decoding a thread ({MACHINE}; 40 % less time with AVX-512, more beside others)"
         )
         if self.workers == 1:
             return words

@@ -50,7 +50,7 @@ POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""
 
 ALIKE = 1.005
-"""Powers whose left-out errors are this close to the least say the same beside rows."""
+"""Powers whose leave-one-out error is within this factor of the least are equally good there."""
 
 COVERAGE = 0.95
 """Intervals of ±1.96 standard deviations cover this share of left-out rows after calibration."""
@@ -59,7 +59,7 @@ FEWEST_CALIBRATING = 100
 """Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""
 
 NEAR_SHARE = 0.75
-"""Left-out rows whose variance of f counts as near: a factor below 1 is for these alone."""
+"""Share of left-out rows that count as near: a calibration factor below 1 is for these alone."""
 
 FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 """Bounds of ν; at the upper one every cell has the variances of its tree."""
@@ -670,7 +670,7 @@ def _profile(tree: TreeSpectrum, spectrum: LocalSpectrum) -> Profile:
 def _combine(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
     """Σ ω_t f_t, Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with ω_t ∝ v_t⁻ᵖ.
 
-    Weights follow the distance from landmarks and rows alone: a quiet cell is no nearer.
+    Weights follow the distance from landmarks and rows alone, not the noise of a cell.
     """
     variances = np.array([tree.variance for tree in trees])
     least = np.maximum(variances.min(axis=0), np.finfo(float).tiny)

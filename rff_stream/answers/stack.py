@@ -21,10 +21,10 @@ from rff_stream._array import Array, Float64
 __all__ = ["Choice", "choose_models", "noise_factor"]
 
 STANDARD_ERRORS = 1.0
-"""What a weighted mean must win over the best model, in standard errors of the difference."""
+"""Standard errors of the difference by which a weighted mean must be better than one model."""
 
 LEAST_WEIGHT = 0.02
-"""Weights below it are 0: a model costs its prediction."""
+"""A set of models with a smaller weight is not considered: each model costs its prediction."""
 
 JITTER = 1e-10
 """Share of the mean squared error that keeps E invertible where two models are the same."""
@@ -84,8 +84,8 @@ def choose_models(names: tuple[str, ...], residuals: list[Float64 | None], w: Ar
     ----------
     names : tuple of K str
     residuals : list of K (m, T) float64 or None
-        Leave-one-out errors at sampled rows; None for a model that has no answer. Not finite
-        ones lose.
+        Leave-one-out errors at sampled rows; None for a model that has no answer.
+        A model with errors that are not finite is not chosen.
     w : (m,) float64
         Weights of the rows.
     """

@@ -60,7 +60,7 @@ class MapParameters:
     Parameters
     ----------
     features : map, name of one, or a request such as ``Cells()``
-        With columns that choose their own already one map of the inputs.
+        Maps of single columns have already been combined into one map of all inputs.
     kernel, length_scale, n_components, dtype, sums : as in :class:`~rff_stream.KernelRidge`
     penalty : float, array or str
         α as it was given, or the rule that finds it.
@@ -174,7 +174,7 @@ class Process(RidgeAnswer, Protocol):
 
     @property
     def misfit_variance(self) -> Float64 | float:
-        """Variance of f (T,) that its columns cannot follow: alike at all rows, shared by none."""
+        """Variance (T,) of f that the columns cannot represent: equal at all rows, independent."""
         ...
 
     def std(self, noise: bool) -> RowFunction:
@@ -223,7 +223,7 @@ class LossRequest:
         Of the first pass.
     loss : Loss
     written : tuple
-        The labels as rows carry them.
+        The labels in the form in which the data hold them.
     class_weight : mapping of label to float
     written_weight : mapping of written label to float
     sums : {"float32", "float64"}
@@ -326,13 +326,15 @@ class ClassFamily(Protocol):
 
 
 class Family(Protocol):
-    """All that depends on the kind of a map; estimators and passes ask it and look no further.
+    """Everything that differs between kinds of feature map.
 
-    A new family is a file here and a line in :data:`rff_stream.families.FAMILIES`.
+    Estimators and passes call these methods and never test the kind themselves.
+
+    A new family is a file here and an entry in ``families/choice.py``, before ``WholeSpace()``.
     """
 
     name: ClassVar[str | None]
-    """Of ``features=``; None where no name stands for it."""
+    """The string that ``features=`` accepts for it; None if there is none."""
     kinds: ClassVar[tuple[type, ...]]
     """Maps, and requests for one, that are of this family."""
 
@@ -341,7 +343,7 @@ class Family(Protocol):
         ...
 
     def check_streams(self) -> None:
-        """Refuse fits of a part of the rows where their error is not known from sums."""
+        """Refuse a fit of a part of the rows if its error cannot be computed from sums alone."""
         ...
 
     def check_new_kernel(self) -> None:
@@ -398,11 +400,11 @@ class Family(Protocol):
         ...
 
     def ridge_in(self, stored: StoredAnswer) -> RidgeAnswer:
-        """What :meth:`ridge` gave, from arrays of the store."""
+        """Rebuild the result of :meth:`ridge` from stored arrays."""
         ...
 
     def process_in(self, stored: StoredAnswer) -> Process:
-        """What :meth:`process` gave, from arrays of the store."""
+        """Rebuild the result of :meth:`process` from stored arrays."""
         ...
 
     def classes(self) -> ClassFamily:

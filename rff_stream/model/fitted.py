@@ -75,13 +75,13 @@ class Fitted:
         Names and units of inputs and targets.
     features : FeatureMap
     scales : mapping of str to array
-        As in :class:`~rff_stream.families.Draft`.
+        As in :class:`~rff_stream.families.DrawnMap`.
     answer : frozen value
         What was solved from the sums; its class is the estimator's. None: not solved yet.
     groups : mapping of label to Sums, or None
         By label or fold, else one under None. None for a model that was saved without.
     n_rows, n_missing : int
-        Rows that count; rows that were looked at and do not.
+        Number of rows used; number of rows that were read but not used.
     flat : bool
         A single target is (n,), not (n, 1).
     feature_names : tuple of str
@@ -93,7 +93,7 @@ class Fitted:
     home : Home or None
         The store that it was loaded from, and commits to.
     answer_name : str
-        Of the batches in that store which the answer is of.
+        Under which the store keeps the answer: it says which batches the answer is of.
     token : str
         Of the checkpoint of the pass; "" without one.
     fraction : float or None
@@ -196,7 +196,7 @@ class Fitted:
         return reach_of(sample) if reach is None else reach
 
     def with_groups(self, groups: Mapping[Any, Any]) -> Self:
-        """The same with other sums, and no answer of them yet."""
+        """A copy with other sums and without an answer."""
         n_rows = sum(part.n for part in groups.values())
         return replace(self, groups=dict(groups), n_rows=n_rows, answer=None)
 

@@ -1,4 +1,4 @@
-"""The store that every Zarr read passes: an absent chunk is an error, not zeros.
+"""A wrapper that all Zarr reads go through: an absent chunk is an error, not fill values.
 
 Zarr reads an absent chunk, a directory in its place or an empty shard as fill values,
 silently. Here an absent chunk raises an error with its name when it is read. The store also
@@ -40,7 +40,7 @@ READ_TIMEOUT = 600.0
 """Seconds for one read of a chunk, its retries included."""
 
 METADATA_TIMEOUT = 60.0
-"""The same for metadata, which are small and are read first: an address that is dead ends here."""
+"""The same for metadata, which are small and read first: a wrong address fails after this time."""
 
 RETRIES = 3
 
@@ -379,7 +379,7 @@ GONE = (
     "what is mounted there, and whether a process deletes files; then run again."
 )
 
-HANGS = "A read that takes so long is given up. Look at the storage, then run again."
+HANGS = "A read is stopped after this time. Check the storage, then run again."
 
 ABSENT = (
     "Only a chunk whose fill value means missing may be absent. Write it again, or pass "

@@ -139,7 +139,7 @@ class Log:
         return found
 
     def commit(self, build: Callable[[LogState], dict[str, Any] | None]) -> Entry | None:
-        """Add the entry that ``build`` makes of the state; again, where another writer was first.
+        """Commit the entry that ``build`` makes of the state; again if another writer was first.
 
         Parameters
         ----------
@@ -264,7 +264,8 @@ class Log:
         name = entry_name(number)
         entry = Entry.from_bytes(data, self.files.place, name)
         if entry.number != number or (entry.op == "create") != (number == 0):
-            raise damage(self.files.place, name, f"is entry {entry.number} ({entry.op}) by itself")
+            words = f"is entry {entry.number} ({entry.op}), which does not belong under this number"
+            raise damage(self.files.place, name, words)
         if entry.previous != previous:
             raise damage(self.files.place, name, "does not follow the entry before it")
         return entry

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 FEW_ROWS = 0.6
-"""n/R up to which work goes with the rank: at more, one decomposition of R×R is as cheap."""
+"""Largest n/R for which the low-rank method is used; above it an R×R decomposition is as cheap."""
 
 ZERO_PIVOT = 64 * np.finfo(np.float64).eps
 """Pivots below this share of the largest are rounding: what they leave of G is 0 to η."""
