@@ -176,7 +176,7 @@ def test_a_block_that_one_chunk_holds_is_not_copied():
     source = open_source(da.from_array(block, chunks=-1))
     layout, key = source.arguments(((5, 9),))
     part = source.reader.parts[0]
-    assert np.shares_memory(part.placed(layout, iter([block])), block)
+    assert np.shares_memory(part.place_blocks(layout, iter([block])), block)
     assert key.key == source.variables[0].data.__dask_keys__()[0][0]
 
 
