@@ -304,9 +304,7 @@ def test_a_constant_input_is_named(rows: np.ndarray) -> None:
 
 def test_rows_that_repeat_warn_where_no_bandwidth_is_best() -> None:
     x = np.repeat(np.arange(5.0), 400)[:, None]
-    with pytest.warns(
-        NumericalWarning, match=r"no minimum between bandwidths of.*repeated rows"
-    ):
+    with pytest.warns(NumericalWarning, match=r"no minimum between bandwidths of.*repeated rows"):
         model_of(bandwidth="cv").fit(x)
 
 
