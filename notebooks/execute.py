@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 300  # seconds of a cell
+LIMIT = 900  # seconds of a cell, on a busy machine
 UNSEEN, SEEN = 6, 40  # of 255: differences of colours that no eye, or only a careful one, sees
 LARGEST = 145_000  # bytes of a picture; the site and every clone carry it
 
