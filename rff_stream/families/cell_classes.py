@@ -25,14 +25,13 @@ from rff_stream.answers.cells import (
 )
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
+from rff_stream.families.near_rows import pilot_windows
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows
 from rff_stream.length_scales.windows import (
     CellSize,
     Window,
-    compact_windows,
-    neighbour_scale,
     search_windows,
 )
 from rff_stream.moments import AugmentedRow
@@ -47,9 +46,6 @@ __all__ = []
 
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, over that of highest evidence."""
-
-WINDOWS, BLOCK_ROWS = 10, 1024
-"""Windows of pilot rows that length-scales are learnt from; rows of each."""
 
 MOST_WINDOW_TARGETS = 8
 """Classes beyond are put together at random for the search: it asks how labels vary in space."""
@@ -225,18 +221,9 @@ def _search(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> An
     elif y.shape[1] > MOST_WINDOW_TARGETS:
         y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
     rows = Window(encode_rows(encoding, pilot.x), y, pilot.w)
-    near = compact_windows(
-        rows.x,
-        rows.y,
-        rows.w,
-        scale=neighbour_scale(rows.x),
-        size=min(BLOCK_ROWS, len(rows.x)),
-        count=WINDOWS,
-        rng=rng,
-    )
     cost: Any = plan.cost
     found = search_windows(
-        near,
+        pilot_windows(rows, rng),
         rows,
         named_kernels(asked.kernel),
         ard=asked.length_scale != "evidence",

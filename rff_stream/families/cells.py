@@ -25,7 +25,6 @@ from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.leaf import Leaf
 from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
     check_cells,
@@ -36,16 +35,15 @@ from rff_stream.families.maps import (
     named_kernels,
     number_or_array,
 )
+from rff_stream.families.near_rows import neighbouring_rows
 from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.cells import encode_rows
-from rff_stream.layout import pilot_boxes, rows_of
+from rff_stream.layout import rows_of
 from rff_stream.length_scales.windows import (
     CellSize,
     Window,
     WindowFit,
-    compact_windows,
-    neighbour_scale,
     search_windows,
 )
 from rff_stream.moments import AugmentedRow
@@ -59,14 +57,10 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.cells import CellStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
-from rff_stream.statistics.windows import WindowRows, WindowStatistic
 
-__all__ = ["CellSpace", "neighbouring_rows"]
+__all__ = ["CellSpace"]
 
 logger = logging.getLogger("rff_stream")
-
-WINDOWS, BLOCK_ROWS = 10, 1024
-"""Windows that length-scales are learnt from; neighbouring rows kept for each."""
 
 NOTHING_SEEN = 0.97
 """Error at left-out rows, over their deviation, from which length-scales are noise."""
@@ -367,47 +361,11 @@ def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
     """Warn that the data may have structure finer than the rows that were looked at."""
     if found.left_out_error > NOTHING_SEEN:
         warnings.warn(
-            f"{n_rows} rows of the data were looked at for length-scales, and they tell nothing of "
-            f"each other: the error at left-out rows is {found.left_out_error:.3f} of their "
+            f"{n_rows} rows of the data were looked at for length-scales, and none helps to "
+            f"predict another: the error at left-out rows is {found.left_out_error:.3f} of their "
             "deviation. Structure finer than the distance between them is not seen. Give "
             "length_scale as numbers, or store neighbouring rows side by side, so that dense "
             "windows are read.",
             NumericalWarning,
             stacklevel=2,
         )
-
-
-def neighbouring_rows(
-    reading: Reading, rows: Window, rng: np.random.Generator, seed: int, encoding: Any = None
-) -> tuple[list[Window], bool]:
-    """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
-
-    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
-    """
-    scale, size = neighbour_scale(rows.x), min(BLOCK_ROWS, len(rows.x))
-    near = compact_windows(rows.x, rows.y, rows.w, scale=scale, size=size, count=WINDOWS, rng=rng)
-    if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
-        return near, True
-    boxes, _ = pilot_boxes(reading.source, WINDOWS, PILOT_ROWS, seed)
-    leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
-    found: WindowRows = reading.add_up(
-        WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"
-    ).value
-    d = len(reading.source.columns.inputs)
-    stored = [
-        Window(encode_rows(encoding, each[:, :d]), each[:, d:-1], each[:, -1])
-        for each in found.windows
-    ]
-    unit = rows.x.std(axis=0) + np.finfo(float).tiny
-    closer = _log_volume(stored, unit) < _log_volume(near, unit)
-    return (stored, False) if closer else (near, True)
-
-
-def _log_volume(blocks: list[Window], unit: Float64) -> float:
-    """Mean log extent of some blocks along the inputs, for as many rows; ∞ where there are none."""
-    sizes = [
-        np.log(np.ptp(block.x, axis=0) / unit + 1e-12).mean() - np.log(len(block.x)) / len(unit)
-        for block in blocks
-        if len(block.x) > 1
-    ]
-    return float(np.median(sizes)) if sizes else np.inf

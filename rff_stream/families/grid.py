@@ -32,13 +32,13 @@ from rff_stream.costs import Cost, GridCost, SeveralCosts
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families.cells import neighbouring_rows
 from rff_stream.families.maps import (
     check_inputs,
     known_kernel,
     named_kernels,
     number_or_array,
 )
+from rff_stream.families.near_rows import neighbouring_rows
 from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
 from rff_stream.features import Grid, GridFeatures
 from rff_stream.features.grid import PADDING, TAIL, Trend, check_n_inputs, share_modes
