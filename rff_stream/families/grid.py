@@ -186,9 +186,9 @@ class GridProcess(GridAnswer):
     def leave_one_out(self, sample: Float64) -> Float64:
         """Residuals over 1 − h, with leverages h from 16 draws.
 
-        Each ĥ has a relative standard error of √(2/16) = 35 %. So log ĥ is drawn to its mean over
-        the rows by the share of its spread that chance explains, and the bias of 1/(1 − ĥ) is
-        taken off: squared errors of all rows together are then off by about 1 %.
+        Each ĥ has a relative standard error of √(2/16) = 35 %. So log ĥ is moved towards its mean
+        over the rows by the share of its spread that chance explains: the errors of all rows
+        together compare models, that of one row is rough.
         """
         d = self.posterior.features.n_inputs
         x, y, w = sample[:, :d], sample[:, d:-1], sample[:, -1:]
