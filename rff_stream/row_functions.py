@@ -70,7 +70,8 @@ class LinearPredictor:
 
     def __call__(self, x: Array) -> Float64:
         """Predictions (n, T) of rows (n, d): n·R work, in blocks that stay in cache."""
-        return linear_form(sweep_of(self.features), x, self.coef) + self.intercept
+        sweep = sweep_of(self.features, np.dtype(np.float64))
+        return linear_form(sweep, x, self.coef) + self.intercept
 
 
 @dataclass(frozen=True, slots=True, eq=False)

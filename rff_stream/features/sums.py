@@ -86,19 +86,11 @@ class _FourierSweep(ColumnSweep):
         return inputs
 
 
-def sweep_of(features: FeatureMap, dtype: np.dtype[Any] | None = None) -> ColumnSweep:
-    """The cheapest way through the features of rows that are not kept.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    dtype : dtype, optional
-        Of what is handed out. By default that of the features where portions have 256 columns:
-        float32 sums of so few lose less than float32 angles have lost already. Else float64.
-    """
+def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:
+    """The cheapest way through the features of rows that are not kept, handed out in a dtype."""
     if isinstance(features, FourierFeatures):
-        return _FourierSweep(features, np.dtype(features.dtype) if dtype is None else dtype)
-    return ColumnSweep(features, np.dtype(np.float64) if dtype is None else dtype)
+        return _FourierSweep(features, dtype)
+    return ColumnSweep(features, dtype)
 
 
 def column_sums(sweep: ColumnSweep, x: Array, w: Float64 | None, n_components: int) -> Float64:
