@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.cells import LocalPosterior
+from rff_stream.answers.class_calibration import probabilities
 from rff_stream.answers.laplace import average_log_odds
 from rff_stream.answers.posterior import Functions, Posterior
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap

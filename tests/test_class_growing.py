@@ -18,7 +18,7 @@ from recording import innermost
 from rff_stream import layout
 from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
-from rff_stream.execution import leaf as leaf_module
+from rff_stream.execution import leaf_task as leaf_module
 from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.store import MomentStore, OtherPass
@@ -178,7 +178,7 @@ def often() -> Iterator[None]:
 def leaves(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, int], list[int]]:
     """Counts leaves of one statistic; stops at the n-th. Losses read, as for large data."""
     original = leaf_module.Job.run
-    monkeypatch.setattr("rff_stream.estimators.classifier.KEPT_BYTES", 0)
+    monkeypatch.setattr("rff_stream.estimators.class_recipe.KEPT_BYTES", 0)
 
     def stop_at(kind: type, n: int) -> list[int]:
         run: list[int] = []

@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
-from rff_stream.answers.calibration import calibrate, probabilities
+from rff_stream.answers.class_calibration import calibrate, probabilities
 from rff_stream.answers.classify import (
     almost_left_out,
     least_squares,
@@ -436,7 +436,7 @@ def test_features_that_are_kept_give_the_same_classifier(loss, n_classes, rng, m
     weights = rng.uniform(0.5, 2.0, size=len(X))
     choices: Any = {"alpha": 0.01, "tol": 1e-5, "max_passes": 500, "class_weight": {0: 2.0}}
     kept = rs.KernelClassifier(loss, **choices, **QUIET).fit(X, y, sample_weight=weights)
-    monkeypatch.setattr("rff_stream.estimators.classifier.KEPT_BYTES", 0)
+    monkeypatch.setattr("rff_stream.estimators.class_recipe.KEPT_BYTES", 0)
     read = rs.KernelClassifier(loss, **choices, **QUIET).fit(X, y, sample_weight=weights)
     assert kept.converged_ and read.converged_
     assert kept.objective_[-1] == pytest.approx(read.objective_[-1], rel=1e-8)

@@ -40,6 +40,7 @@ ROOMS = [
     {"statistics"},
     {"costs"},
     {"layout"},
+    {"pilot_boxes"},
     {"planning"},
     {"sources"},
     {"store"},

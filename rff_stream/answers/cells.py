@@ -29,8 +29,8 @@ from scipy import linalg, optimize
 from scipy.special import gammaln
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.conformal import conformal_quantile
 from rff_stream.answers.evidence import Profile, best_alpha
-from rff_stream.answers.posterior import conformal_quantile
 from rff_stream.features.cells import LocalFeatures, encode_rows
 from rff_stream.features.landmarks import prior_variance
 from rff_stream.moments.cells import CellMoments

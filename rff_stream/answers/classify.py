@@ -14,11 +14,11 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import Calibration, calibrate
-from rff_stream.answers.choice import Selection
+from rff_stream.answers.class_calibration import Calibration, calibrate
 from rff_stream.answers.copies import HeldOut
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
+from rff_stream.answers.selection_table import Selection
 from rff_stream.features.base import FeatureMap
 from rff_stream.losses.classification import Loss, SquaredHinge
 from rff_stream.losses.descent import Point

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.choice import Rule, Selection
 from rff_stream.answers.ridge import Ridge, ridge_at
+from rff_stream.answers.selection_table import Rule, Selection
 from rff_stream.moments import Moments, total
 from rff_stream.moments.moments import Sums
 from rff_stream.moments.row_sample import RowSample

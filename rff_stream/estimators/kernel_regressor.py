@@ -18,7 +18,7 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import ModelError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.classifier import passes_of
+from rff_stream.estimators.class_recipe import passes_of
 from rff_stream.estimators.regression import RegressionRecipe
 from rff_stream.families import check_whole_space
 from rff_stream.families.maps import FeatureChoice, LengthScale

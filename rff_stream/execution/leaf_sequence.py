@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from rff_stream.execution.leaf import Leaf
+from rff_stream.execution.leaf_task import Leaf
 from rff_stream.layout import Layout, lay_out
 from rff_stream.sources.protocol import Source
 

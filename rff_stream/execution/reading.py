@@ -12,13 +12,14 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
-from rff_stream.execution.leaf import Leaf, Tally
 from rff_stream.execution.leaf_sequence import UNKNOWN_PLACES, leaves_of, places_of
+from rff_stream.execution.leaf_task import Leaf, Tally
 from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
-from rff_stream.layout import Layout, pilot_boxes
+from rff_stream.layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
+from rff_stream.pilot_boxes import pilot_boxes
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.class_weights import ClassWeighted
@@ -230,7 +231,7 @@ class Reading:
         words : str
             What the bar says.
         grid : tuple of int
-            As in :class:`~rff_stream.execution.leaf.Job`.
+            As in :class:`~rff_stream.execution.leaf_task.Job`.
         checkpoint : Checkpoint, optional
             Begun: where finished nodes of an earlier run come from, and those of this one go.
         """

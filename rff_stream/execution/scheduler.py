@@ -34,8 +34,8 @@ from rff_stream.execution.graph import (
     sequence_tasks,
     waist,
 )
-from rff_stream.execution.leaf import Job, Leaf, Tally, versions_question
 from rff_stream.execution.leaf_sequence import grid_leaves
+from rff_stream.execution.leaf_task import Job, Leaf, Tally, versions_question
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.thread_watchdog import WatchedPool
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
@@ -133,7 +133,7 @@ class Pass:
         n_rows : int, optional
             For the progress bar.
         grid : tuple of int
-            As in :class:`~rff_stream.execution.leaf.Job`.
+            As in :class:`~rff_stream.execution.leaf_task.Job`.
         keeper : Keeper, optional
             Where finished nodes come from and go to.
         """

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.cells import (
     LocalEvidence,
     LocalPosterior,
@@ -23,6 +22,7 @@ from rff_stream.answers.cells import (
     local_posterior,
     local_spectrum,
 )
+from rff_stream.answers.class_calibration import Calibration, calibrate
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
 from rff_stream.families.near_rows import pilot_windows

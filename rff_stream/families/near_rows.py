@@ -8,14 +8,12 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.execution import Reading
-from rff_stream.execution.leaf import Leaf
+from rff_stream.execution.leaf_task import Leaf
 from rff_stream.features.cells import encode_rows
-from rff_stream.layout import pilot_boxes
 from rff_stream.length_scales.windows import Window, compact_windows, neighbour_scale
 from rff_stream.pilot import PILOT_ROWS
+from rff_stream.pilot_boxes import pilot_boxes
 from rff_stream.statistics.windows import WindowRows, WindowStatistic
-
-__all__ = ["neighbouring_rows", "pilot_windows"]
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Windows that length-scales are learnt from; neighbouring rows kept for each."""

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.choice import Selection
 from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.evidence import FEW_FEATURES, evidence_at
 from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
@@ -18,6 +17,7 @@ from rff_stream.answers.posterior import Posterior
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
+from rff_stream.answers.selection_table import Selection
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading

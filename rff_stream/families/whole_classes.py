@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.choice import Selection
 from rff_stream.answers.classify import (
     Linear,
     Sampled,
@@ -26,6 +25,7 @@ from rff_stream.answers.classify import (
 from rff_stream.answers.laplace import check_width, laplace_functions
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
+from rff_stream.answers.selection_table import Selection
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features

@@ -11,10 +11,10 @@ from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, plain_tick
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rff_stream.answers.choice import Selection
     from rff_stream.answers.grid_comparison import KernelComparison
     from rff_stream.answers.learning import RowCurve
     from rff_stream.answers.selection import RidgePath
+    from rff_stream.answers.selection_table import Selection
     from rff_stream.kernels import Kernel
 
 __all__ = ["kernel_evidence", "learning_curve", "path", "row_curve", "selection"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.choice import Selection
 from rff_stream.answers.copies import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.ridge import ridge
+from rff_stream.answers.selection_table import Selection
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
 from rff_stream.losses.classification import Loss, MultinomialPairs

@@ -1,0 +1,598 @@
+"""How a classifier reads rows, sums them by class and answers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.answers.class_calibration import probabilities
+from rff_stream.answers.neighbours import worse_than_neighbours
+from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.execution import Reading
+from rff_stream.execution.checkpoints import remember_passes
+from rff_stream.families import DrawnMap, MapParameters, family_of
+from rff_stream.families.maps import (
+    check_n_components,
+    check_sample_rows,
+    scale_of_map,
+    seed_of,
+)
+from rff_stream.families.protocol import LogOdds, LossRequest
+from rff_stream.features import FeatureMap
+from rff_stream.losses.classification import LOSSES, loss_for
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.opening import Opened, open_labels, open_later
+from rff_stream.model.plain import draft_in, draft_of
+from rff_stream.model.recipe import PassResult, Recipe
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
+from rff_stream.pilot import PILOT_BLOCKS, Pilot
+from rff_stream.planning import Plan, fits
+from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.kept_features import KeptRows, RowsStatistic
+from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
+from rff_stream.store import Checkpoint
+
+LOSS_NAMES = ("squared", *LOSSES)
+
+KEPT_BYTES = 2**29
+"""Features of all rows, in float64, up to which a loss keeps them and maps no row again."""
+
+SCORES = 16
+"""Columns of scores and slopes that are counted beside them."""
+
+SEED = "seed"
+"""Of the pilot, in the header of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassAnswer:
+    """Scores of classes, and how they were found.
+
+    Parameters
+    ----------
+    log_odds : LogOdds
+    classes : tuple
+        Labels, sorted.
+    class_weight : dict of label to float
+    n_passes : int
+    converged : bool
+    objective : tuple of float
+    last : (coef, intercept) or None
+        Before calibration: where a warm start goes on from.
+    """
+
+    log_odds: LogOdds
+    classes: tuple[Any, ...]
+    class_weight: dict[Any, float]
+    n_passes: int = 1
+    converged: bool = True
+    objective: tuple[float, ...] = ()
+    last: tuple[Array, Array] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassPass(PassResult):
+    """What one read of labelled rows gave.
+
+    Parameters
+    ----------
+    pilot : Pilot
+        The penalty of a loss is chosen on its rows.
+    class_weight : dict of label to float
+        As it was given, or found for "balanced".
+    start : ClassAnswer or None
+        Where a warm start goes on from.
+    """
+
+    pilot: Pilot
+    class_weight: dict[Any, float]
+    start: ClassAnswer | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRecipe(Recipe):
+    """Moments of classes by fold, and least squares or the descent of a loss."""
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset(
+        {"alpha", "cv", "laplace", "loss", "max_passes", "tol", "warm_start"}
+    )
+
+    def check(self) -> None:
+        asked = self.asked
+        check_n_components(asked.n_components, asked.features)
+        check_sample_rows(asked.sample_rows)
+        if asked.loss not in LOSS_NAMES:
+            known = ", ".join(map(repr, LOSS_NAMES))
+            raise ValueError(f"loss={asked.loss!r} but it is one of {known}.")
+        choices = ("sample", "cv") if asked.loss == "squared" else ("sample",)
+        if isinstance(asked.alpha, str) and asked.alpha not in choices:
+            raise ValueError(
+                f"alpha={asked.alpha!r} but for loss={asked.loss!r} it is a number > 0 or "
+                f"{' or '.join(map(repr, choices))}."
+            )
+        if not isinstance(asked.alpha, str) and not 0 < asked.alpha < np.inf:
+            raise ValueError(f"alpha={asked.alpha!r} but a penalty is finite and > 0.")
+        if asked.alpha == "cv" and asked.cv < 2:
+            raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
+        if asked.loss != "logistic" and not asked.sample_rows:
+            raise ValueError(
+                f"sample_rows=0 but loss={asked.loss!r} is calibrated on the row sample. Use "
+                "sample_rows=2000, or loss='logistic'."
+            )
+        self.check_laplace()
+        if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
+            raise ValueError(
+                f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
+                "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
+            )
+        self.check_class_weight()
+
+    def check_laplace(self) -> None:
+        """Refuse a posterior where the loss has none, and a spread that is no number > 0."""
+        asked = self.asked
+        if asked.laplace is None or asked.laplace is False:
+            return
+        if asked.loss != "logistic":
+            raise ValueError(
+                f"laplace={asked.laplace!r} but loss={asked.loss!r}: only the logistic loss is the "
+                "logarithm of a probability, which a posterior is made of. Use loss='logistic'."
+            )
+        number = not isinstance(asked.laplace, str | bool) and 0 < float(asked.laplace) < np.inf
+        if not number and asked.laplace != "sample":
+            raise ValueError(
+                f"laplace={asked.laplace!r} but it is 'sample', a number > 0 (1 is the posterior) "
+                "or None."
+            )
+
+    def check_class_weight(self) -> None:
+        """Refuse what is not a valid weight of classes."""
+        given = self.asked.class_weight
+        if given is None or (isinstance(given, str) and given == "balanced"):
+            return
+        if not isinstance(given, Mapping):
+            raise ValueError(
+                f"class_weight={given!r} but it is a mapping of label to weight, 'balanced' or "
+                "None."
+            )
+        for label, weight in given.items():
+            if not 0 <= float(weight) < np.inf:
+                raise ValueError(
+                    f"class_weight has {weight!r} for {label!r} but weights are finite and ≥ 0."
+                )
+
+    @property
+    def sums(self) -> Sums:
+        sums: Sums = self.asked.sums
+        if sums == "auto" and self.asked.loss != "squared":
+            return "float32"  # they guide the steps of a loss, and are no answer
+        return sums
+
+    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
+        """What the map is drawn by."""
+        return MapParameters.from_estimator(
+            self.asked, self.choice(columns), self.asked.alpha, seed
+        )
+
+    def check_columns(self, columns: Columns) -> None:
+        asked = self.map_parameters(columns)
+        family = family_of(asked.features)
+        family.classes().check(self.asked.loss, self.asked.alpha)  # refuses one without them
+        family.check(asked, len(columns.inputs))
+
+    def check_grows(self) -> None:
+        loss, weight = self.asked.loss, self.asked.class_weight
+        if loss != "squared" or weight == "balanced":
+            what = f"loss={loss!r}" if loss != "squared" else "class_weight='balanced'"
+            raise ModelError(
+                f"{what} looks at every row again when rows are added or left out, so moments do "
+                "not answer for it. Fit all rows again (warm_start=True is faster), or use "
+                "loss='squared' without 'balanced'."
+            )
+
+    def open(self, data: Data) -> Opened:
+        return open_labels(self.asked, data)
+
+    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+        if data.by is not None:
+            raise ValueError(
+                "by= names the batch of each row, but the rows of a classifier have a class and no "
+                "batch. Give one batch at a time: batch=…."
+            )
+        if data.inputs or data.dim or data.where:
+            return open_labels(self.asked, data, fitted)
+        return open_later(self.asked, fitted, data, labels=True)
+
+    def plan(
+        self,
+        reading: Reading,
+        columns: Columns,
+        features: FeatureMap | None = None,
+        n_groups: int | None = None,
+    ) -> Plan:
+        """The same, with the features that a loss keeps where there is room for them."""
+        found = super(ClassRecipe, self).plan(reading, columns, features, n_groups)
+        if self.asked.loss in ("squared", "hinge"):
+            return found
+        width = found.n_inputs + found.n_features + SCORES
+        size = 8 * found.n_rows * width  # of float64, which small tolerances ask for
+        keeping = replace(found, kept_bytes=size)
+        return keeping if size <= KEPT_BYTES and fits(keeping, self.asked.memory) else found
+
+    # -------------------------------------------------------------------------------- map
+
+    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
+        seed, plan = seed_of(self.asked.random_state), self.plan(reading, columns)
+        pilot, _ = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
+        return self.draft(pilot, columns, plan, seed, before)
+
+    def draft(
+        self, pilot: Pilot, columns: Columns, plan: Plan, seed: int, before: Fitted | None
+    ) -> DrawnMap:
+        """The map, drawn for the pilot or that of the fit before, and the row without classes."""
+        if before is not None and before.features.n_inputs == pilot.x.shape[1]:
+            features, scales = before.features, before.scales
+        else:
+            asked = self.map_parameters(columns, seed)
+            features, scales = family_of(asked.features).classes().draw(pilot, asked, plan)
+        bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
+        units = columns.units[: len(columns.inputs)]
+        unlabelled = replace(columns, targets=(), units=units)
+        row = family_of(features).row(features, bare, unlabelled)
+        return DrawnMap(features, row, scales)
+
+    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
+        return {"length_scale": scale_of_map(features)}
+
+    # ------------------------------------------------------------------------------- sums
+
+    def n_folds(self, n_targets: int) -> int:
+        return self.asked.cv if self.asked.alpha == "cv" else 0
+
+    def read(
+        self,
+        opened: Opened,
+        reading: Reading,
+        plan: Plan,
+        grouped: bool,
+        checkpoint: Checkpoint | None,
+        before: Fitted | None,
+    ) -> ClassPass:
+        """Pilot, map and class moments by fold, under the labels that were given."""
+        draft = None if checkpoint is None else draft_in(checkpoint)
+        seed = seed_of(self.asked.random_state)
+        if draft is not None and checkpoint is not None and checkpoint.store is not None:
+            draft = replace(draft, row=class_row(draft.row, ()))
+            seed = int(checkpoint.store.header[SEED])
+        pilot, labels = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
+        folds = self.n_folds(1)
+        if self.asked.class_weight == "balanced":
+            n_groups = max(folds, 1) * len(labels)
+            plan = self.plan(reading, opened.columns, n_groups=n_groups)
+        if draft is None:
+            draft = self.draft(pilot, opened.columns, plan, seed, before)
+        if checkpoint is not None:
+            header, arrays = draft_of(draft)
+            checkpoint.begin(draft.row, plan.order, header | {SEED: seed}, arrays)
+        parts, weights, seen = class_moments(
+            self, opened, reading, draft.features, draft.row, plan, labels, checkpoint
+        )
+        every = {label for part in parts.values() for label in part.labels}
+        labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
+        parts = {fold: part.over(labels) for fold, part in parts.items()}
+        start = None if before is None else before.answer
+        return ClassPass(
+            opened, reading, draft, plan, parts, seen, checkpoint, pilot, weights, start
+        )
+
+    def read_more(
+        self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
+    ) -> tuple[dict[Any, ClassMoments], int]:
+        known = labels_in(row, known_classes(fitted))
+        reading = Reading(opened.source, progress=self.asked.progress)
+        plan = self.plan(reading, fitted.columns, fitted.features)
+        bare, written = class_row(row, ()), known if opened.table is None else ()
+        parts, _, seen = class_moments(
+            self, opened, reading, fitted.features, bare, plan, written, None
+        )
+        new = {label for part in parts.values() for label in part.labels} - {*known}
+        self.admit(new, known, fitted)
+        labels = sorted_labels([*known, *new])
+        return {fold: part.over(labels) for fold, part in parts.items()}, seen
+
+    def admit(self, new: set[Any], known: tuple[Any, ...], fitted: Fitted) -> None:
+        """A label that was not met before: an error where others were announced or stored."""
+        if not new:
+            return
+        announced = fitted.announced
+        label = sorted_labels(new)[0]
+        if announced is not None:
+            raise ValueError(
+                f"Label {label!r} is not among the classes that were announced or stored with this "
+                f"model ({', '.join(map(repr, known))}). Fit again and announce it (classes=…), "
+                "or leave classes= out: in memory, a new label is then a new class."
+            )
+        warnings.warn(
+            f"Label {label!r} is new in this batch ({len(new)} new in all): it is a class from "
+            "now on, and rows before it count as not of it.",
+            NumericalWarning,
+            stacklevel=5,
+        )
+
+    def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, ClassMoments]:
+        every = [*groups.values(), *more.values()]
+        labels = sorted_labels(label for part in every for label in part.labels)
+        found = Recipe.merge(self, groups, more)
+        return {fold: part.over(labels) for fold, part in found.items()}
+
+    def packed(self, groups: Mapping[Any, Any]) -> dict[Any, Moments]:
+        return {fold: part.moments for fold, part in groups.items()}
+
+    def unpacked(
+        self, groups: Mapping[Any, Moments], facts: Mapping[str, Any]
+    ) -> dict[Any, ClassMoments]:
+        known = classes_in(facts)
+        return {fold: ClassMoments(labels_in(m.row, known), m) for fold, m in groups.items()}
+
+    # ------------------------------------------------------------------------------ answer
+
+    def answer(self, fitted: Fitted) -> ClassAnswer:
+        self.check_grows()
+        given = self.asked.class_weight
+        return self.least_squares(fitted, dict(given) if given else {})
+
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> ClassAnswer:
+        assert isinstance(done, ClassPass)
+        if self.asked.loss == "squared":
+            found = self.least_squares(fitted, done.class_weight)
+        else:
+            found = self.least_loss(fitted, done)
+        if isinstance(self.asked.alpha, str):  # a number is the caller's own decision
+            warn_of_neighbours(classes_of(fitted), found)
+        return found
+
+    def least_squares(self, fitted: Fitted, class_weight: dict[Any, float]) -> ClassAnswer:
+        """Least squares on one-hot classes, its scores calibrated on the row sample."""
+        whole = classes_of(fitted)
+        log_odds = fitted.family.classes().least_squares(
+            fitted.totals(), class_weight, self.asked.alpha
+        )
+        return ClassAnswer(log_odds, whole.labels, class_weight)
+
+    def least_loss(self, fitted: Fitted, done: ClassPass) -> ClassAnswer:
+        """Passes over the rows until the loss is least."""
+        asked, classes, opened = self.asked, classes_of(fitted), done.opened
+        class_weight = done.class_weight
+        request = LossRequest(
+            fitted.features,
+            done.draft.row,
+            classes,
+            loss_for(asked.loss, len(classes.labels)),
+            written=tuple(as_written(opened, label) for label in classes.labels),
+            class_weight=class_weight,
+            written_weight={as_written(opened, label): w for label, w in class_weight.items()},
+            sums=done.plan.sums,
+            pilot=done.pilot,
+            penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
+            passes=passes_of(done),
+            kept=rows_to_keep(done),
+            start=start_of(done, classes),
+            tol=asked.tol,
+            max_passes=asked.max_passes,
+            progress=asked.progress,
+            laplace=asked.laplace or None,
+        )
+        found = fitted.family.classes().least_loss(request)
+        return ClassAnswer(
+            found.log_odds,
+            classes.labels,
+            class_weight,
+            n_passes=1 + found.passes,
+            converged=found.converged,
+            objective=found.objective,
+            last=found.last,
+        )
+
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        answer: ClassAnswer = fitted.answer
+        return answer.log_odds.attributes() | {
+            "classes_": np.asarray(answer.classes),
+            "class_weight_": answer.class_weight,
+            "length_scale_": fitted.length_scale,
+            "n_passes_": answer.n_passes,
+            "converged_": answer.converged,
+            "objective_": answer.objective,
+        }
+
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        answer: ClassAnswer = fitted.answer
+        scale = np.asarray(fitted.length_scale, np.float64)
+        return answer.log_odds.arrays() | {"length_scale": scale}
+
+    def facts(self, fitted: Fitted) -> dict[str, Any]:
+        answer: ClassAnswer = fitted.answer
+        classes = np.asarray(answer.classes)
+        return {
+            "classes": classes.tolist(),
+            "class_dtype": classes.dtype.str,
+            "class_weight": [[label, weight] for label, weight in answer.class_weight.items()],
+            "n_passes": answer.n_passes,
+            "converged": answer.converged,
+        }
+
+    def restore(
+        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+    ) -> ClassAnswer:
+        log_odds = fitted.family.classes().restore(fitted.features, arrays)
+        classes, weight = tuple(classes_in(facts).tolist()), dict(facts["class_weight"])
+        return ClassAnswer(log_odds, classes, weight, facts["n_passes"], facts["converged"])
+
+
+def classes_of(fitted: Fitted) -> ClassMoments:
+    """The class moments of all rows; refuses a single class."""
+    whole: ClassMoments = fitted.whole
+    if len(whole.labels) < 2:
+        raise ValueError(
+            f"The data hold 1 class ({whole.labels[0]!r}), but a classifier needs at least "
+            "two. Give rows of another class."
+        )
+    return whole
+
+
+def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
+    """Warn where the probabilities of sampled rows are worse than shares of their neighbours."""
+    rows, d = classes.moments.sample.rows, len(classes.row.inputs)
+    if not len(rows):
+        return
+    pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1])
+    p = probabilities(answer.log_odds.predictor()(pilot.x))
+    found = worse_than_neighbours((pilot.x - pilot.origin) / pilot.scale, pilot.y, p, pilot.w)
+    if found is not None:
+        warnings.warn(
+            f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of their "
+            f"10 nearest neighbours is {found[1]:.3g}: the classes change faster than this model "
+            "can. Use a shorter length_scale (or 'evidence'), more components, or a smaller alpha.",
+            NumericalWarning,
+            stacklevel=5,
+        )
+
+
+def class_moments(
+    recipe: ClassRecipe,
+    opened: Opened,
+    reading: Reading,
+    features: FeatureMap,
+    row: AugmentedRow,
+    plan: Plan,
+    labels: tuple[Any, ...],
+    checkpoint: Checkpoint | None,
+) -> tuple[dict[Any, ClassMoments], dict[Any, float], int]:
+    """Class moments of each fold (or of all rows, under None), class weights, rows looked at."""
+    asked = recipe.asked
+    balanced = asked.class_weight == "balanced"
+    given = dict(asked.class_weight) if isinstance(asked.class_weight, Mapping) else {}
+    weights = {as_written(opened, label): float(w) for label, w in given.items()}
+    known = tuple(label for label in labels if weights.get(label, 1.0) > 0)
+    statistic = (
+        family_of(features)
+        .classes()
+        .statistic(
+            features,
+            row,
+            plan,
+            sample_rows=asked.sample_rows,
+            n_places=reading.places(plan),
+            labels=() if balanced else known,
+        )
+    )
+    groups, seen = reading.classes(
+        statistic,
+        plan,
+        class_weight=weights,
+        folds=recipe.n_folds(1),
+        apart=balanced,
+        checkpoint=checkpoint,
+    )
+    if balanced:
+        groups, factors = balance(groups)
+        given = {as_label(opened, label): factor for label, factor in factors.items()}
+    named = {key: under_labels(opened, part) for key, part in groups.items()}
+    every = sorted_labels(label for part in named.values() for label in part.labels)
+    found: dict[Any, ClassMoments] = {}
+    for (fold, _), part in sorted(named.items(), key=lambda item: str(item[0])):
+        whole = part.over(every)
+        found[fold] = found[fold] + whole if fold in found else whole
+    return found, given, seen
+
+
+def balance(
+    groups: Mapping[tuple[Any, Any], ClassMoments],
+) -> tuple[dict[tuple[Any, Any], ClassMoments], dict[Any, float]]:
+    """Sums of every label scaled so that all classes weigh the same, and the factors."""
+    totals: dict[Any, float] = {}
+    for (_, label), part in groups.items():
+        totals[label] = totals.get(label, 0.0) + part.moments.weight
+    mean = sum(totals.values()) / max(len(totals), 1)
+    factors = {label: mean / weight for label, weight in totals.items()}
+    return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
+
+
+def passes_of(done: PassResult) -> SumOfRows:
+    """A statistic -> its sum over all rows, or what an earlier run kept of it."""
+
+    def read(asked: LossStatistic) -> LossSums:
+        found: LossSums = done.reading.sums(asked, done.plan.layout, "fitting").value
+        return found
+
+    return read if done.checkpoint is None else remember_passes(read, done.checkpoint)
+
+
+def rows_to_keep(done: ClassPass) -> Callable[[], Rows] | None:
+    """What reads all rows into memory; None where the plan has no room for their features."""
+    if not done.plan.kept_bytes:
+        return None
+
+    def read() -> Rows:
+        statistic = RowsStatistic(done.draft.features.n_inputs)
+        found: KeptRows = done.reading.sums(statistic, done.plan.layout, "keeping rows").value
+        return found.in_order()
+
+    return read
+
+
+def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | None:
+    """Coefficients of the fit before, where it goes on and knew these classes."""
+    start = done.start
+    return start.last if start is not None and start.classes == classes.labels else None
+
+
+def as_written(opened: Opened, label: Any) -> Any:
+    """A label as the rows hold it; None where no row holds it."""
+    if opened.table is None:
+        return label
+    found = np.flatnonzero(opened.table == label)
+    return int(found[0]) if len(found) else None
+
+
+def as_label(opened: Opened, written: Any) -> Any:
+    """The label that the rows hold in this form."""
+    return written if opened.table is None else opened.table.tolist()[int(written)]
+
+
+def under_labels(opened: Opened, part: ClassMoments) -> ClassMoments:
+    """Class moments under the labels that were given."""
+    if opened.table is None:
+        return part
+    return part.renamed(tuple(as_label(opened, code) for code in part.labels))
+
+
+def classes_in(facts: Mapping[str, Any]) -> Array:
+    """The classes that a store knows; none for moments that were collected."""
+    return np.array(facts.get("classes", []), dtype=facts.get("class_dtype", "U1"))
+
+
+def known_classes(fitted: Fitted) -> Array:
+    """The classes that were met, or that a store knows."""
+    return np.asarray(fitted.classes if fitted.total is None else fitted.total.labels)
+
+
+def labels_in(row: AugmentedRow, classes: Array) -> tuple[Any, ...]:
+    """The labels that are the targets of a row, in the kind of those that are known."""
+    known, kind = {str(label): label for label in classes.tolist()}, classes.dtype.kind
+    return tuple(known[name] if name in known else label_of(name, kind) for name in row.targets)
+
+
+def label_of(name: str, kind: str) -> Any:
+    """A label of a row's target, in the kind of those that are known."""
+    if kind == "U":
+        return name
+    if name in ("True", "False"):
+        return name == "True"
+    return int(name) if name.lstrip("-").isdigit() else float(name)
