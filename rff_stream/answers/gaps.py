@@ -7,7 +7,10 @@ rows at random do not show this, held-out blocks do.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,6 +94,9 @@ FOLDS = 8
 SAFE_SINGLE = 32
 """Penalty over what float32 rounds of the matrix of rows from which its factor serves: there errors
 of blocks differed by less than .5 % in one input, .05 % in 2 to 8; at a quarter of it by 1 %."""
+
+FEW_OF_GRAM = 32
+"""Rows from which the size of a Gram matrix is estimated, to a factor below 2."""
 
 PRODUCT_ROWS = 128
 """Rows of a matrix that are turned into float64 at a time."""
@@ -269,28 +275,33 @@ def gap_test(
     tests = []
     for t, asked in enumerate(map(float, alpha)):
         test = GapTest(asked, np.nan, np.nan, asked, np.nan, np.nan)
+        fit_at = functools.lru_cache(maxsize=1)(partial(_fit_at, blocks, t, scale))
         for size, sets in sizes:
-            target = _Target(blocks, sets, t, scale)
+            target = _Target(fit_at, sets, t)
             test = target.tested(test, size, largest) if sets else test
         if not test.is_safe:
-            near, given = (blocks.fit(t, a / scale).error_near() for a in (test.least_alpha, asked))
+            near, given = (fit_at(a).error_near() for a in (test.least_alpha, asked))
             test = replace(test, near=(near, given))
         tests.append(test)
     return tuple(tests)
+
+
+def _fit_at(blocks: _Blocks, target: int, scale: float, alpha: float) -> _Fit:
+    """The fit of a target at a penalty of all rows, ``scale`` times that of these."""
+    return blocks.fit(target, alpha / scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Target:
     """One target with sets of blocks of one size."""
 
-    blocks: _Blocks
+    fit_at: Callable[[float], _Fit]
     sets: list[_HeldBlocks]
     number: int
-    scale: float  # α of all rows over that of these
 
     def pairs(self, alpha: float) -> list[tuple[float, float]]:
         """Errors of the model and of the trend in each set, the best ratio first."""
-        fit = self.blocks.fit(self.number, alpha / self.scale)
+        fit = self.fit_at(alpha)
         found = [(fit.error(each.fold), each.bound(self.number)) for each in self.sets]
         return sorted(found, key=_ratio)
 
@@ -376,7 +387,7 @@ class _Blocks:
     def of(cls, Z: Array, y: Float64, w: Array, prior: Array, alpha: float) -> _Blocks:
         """Feature rows Z (m, R), for penalties of ``alpha`` and more."""
         few = len(Z) <= Z.shape[1]
-        if few and Z.dtype == np.float32:
+        if few and Z.dtype == np.float32 and _may_serve(Z, w, prior, alpha):
             found = cls._of(Z, y, w, prior, np.dtype(np.float32))
             if found.serves(alpha):
                 return found
@@ -477,6 +488,15 @@ class _Fit:
             return np.asarray((some - np.outer(self.mean[out], self.mean[out])).T)
         some = self.matrix[:, out]
         return np.asarray((np.eye(len(out)) - some.T @ some).T)
+
+
+def _may_serve(Z: Array, w: Array, prior: Array, alpha: float) -> bool:
+    """Whether a Gram matrix of float32 may serve a penalty, by the size of a few rows of it."""
+    rows = Z * np.sqrt(prior, dtype=np.float32)
+    rows -= w.astype(np.float32) @ rows / np.float32(w.sum())
+    some = rows[:: -(-len(rows) // FEW_OF_GRAM)]
+    size = np.sqrt(len(rows) / len(some)) * linalg.norm(some @ rows.T) * float(w.mean())
+    return bool(2 * alpha >= SAFE_SINGLE * np.finfo(np.float32).eps * size)
 
 
 def _with_mean(gram: Array, root: Float64) -> Array:
