@@ -45,6 +45,7 @@ __all__ = [
 
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
+SEARCH_BYTES = 96 << 20  # of a search for length-scales: maps of its rows, three at a time
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
 SCHEDULING_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
 TASK_BYTES = 6500  # of the scheduler, for a task in flight
@@ -232,7 +233,7 @@ class Plan:
         }
 
     def memory_parts(self) -> dict[str, dict[str, int]]:
-        """Bytes of one process while it reads and while it solves, by what takes them."""
+        """Bytes of one process while it reads, solves and searches, by what takes them."""
         driver = 0 if self.workers > 1 else self.driver_bytes
         reading = {
             "program": BASE_BYTES, "leaves": self.threads * self.task_bytes, "sums": driver
@@ -240,7 +241,10 @@ class Plan:
         solving = {"program": BASE_BYTES, "solve": self.solve_bytes}
         if self.kept_bytes:
             solving["features"] = self.kept_bytes
-        return {"pass": reading, "solve": solving}
+        parts = {"pass": reading, "solve": solving}
+        if self.search_seconds:
+            parts["search"] = {"program": BASE_BYTES, "length-scales": SEARCH_BYTES}
+        return parts
 
     @property
     def _in_threads(self) -> bool:

@@ -557,3 +557,16 @@ def test_the_plan_of_rows_collected_is_that_of_the_map() -> None:
     with pytest.raises(PlanError, match="R=300"):
         rs.collect(features, x, x[:, 0], memory=small)
     assert rs.collect(features, x, x[:, 0], progress=False).n == 200
+
+
+def test_a_search_for_length_scales_has_memory_of_its_own(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(300, 2))
+    plans = [
+        rs.KernelRidge(length_scale=each, n_components=32, random_state=0, progress=False)
+        .fit(x, np.sin(x[:, 0]))
+        .plan_
+        for each in (1.0, "evidence")
+    ]
+    known, searched = plans
+    assert set(searched.memory_parts()) - set(known.memory_parts()) == {"search"}
+    assert searched.process_bytes > known.process_bytes
