@@ -191,12 +191,12 @@ def _beyond_gap(x: Float64, rng: np.random.Generator) -> Array:
     """Which rows (n,) lie beyond the widest gap; of equal gaps, the one next to the median."""
     widest, cut = 0.0, np.zeros(len(x), bool)
     low, high = int(EDGE * len(x)), int(np.ceil((1 - EDGE) * len(x)))
+    towards = 1 - 0.1 * np.abs(np.linspace(-1, 1, max(high - low - 1, 0)))
     for _ in range(TRIES):
         along = x @ rng.standard_normal(x.shape[1])
         middle = np.sort(along)[low:high]
         if len(middle) < 2 or not middle[-1] > middle[0]:
             continue
-        towards = 1 - 0.1 * np.abs(np.linspace(-1, 1, len(middle) - 1))
         gaps = np.diff(middle) / (middle[-1] - middle[0]) * towards
         at = int(np.argmax(gaps))
         if gaps[at] > widest:
