@@ -118,7 +118,7 @@ cells = xr.Dataset(
 cells["any"] = (("lat", "lon"), np.zeros((131, 360)))
 temp, spread = (field.load() for field in sea.predict(cells, return_std=True))
 known = spread < 3 * np.sqrt(sea.noise_variance_)
-_, axes = plt.subplots(3, 1, figsize=(9, 11), dpi=80, layout="constrained")
+axes = [plt.subplots(figsize=(9, 4), dpi=80, layout="constrained")[1] for _ in range(3)]
 part = ~random & (np.abs(X[:, 2] - 45) < 10)
 seen = axes[0].scatter(*X[part, :2].T, c=y[part], s=3, cmap="cividis", vmin=-2, vmax=30)
 axes[0].figure.colorbar(seen, ax=axes[0], label="temperature [°C]")
