@@ -387,11 +387,13 @@ class _Blocks:
     def of(cls, Z: Array, y: Float64, w: Array, prior: Array, alpha: float) -> _Blocks:
         """Feature rows Z (m, R), for penalties of ``alpha`` and more."""
         few = len(Z) <= Z.shape[1]
-        if few and Z.dtype == np.float32 and _may_serve(Z, w, prior, alpha):
-            found = cls._of(Z, y, w, prior, np.dtype(np.float32))
-            if found.serves(alpha):
-                return found
-        return cls._of(Z, y, w, prior, np.dtype(np.float64))
+        if few and Z.dtype == np.float32:
+            rows = _scaled_rows(Z, w, prior, np.dtype(np.float32))
+            if _may_serve(rows, alpha):
+                found = cls._of(rows, y, w)
+                if found.serves(alpha):
+                    return found
+        return cls._of(_scaled_rows(Z, w, prior, np.dtype(np.float64)), y, w)
 
     @classmethod
     def of_kernel(cls, kernel: Float64, y: Float64, w: Array, alpha: float) -> _Blocks:
@@ -405,13 +407,8 @@ class _Blocks:
         return found
 
     @classmethod
-    def _of(cls, Z: Array, y: Float64, w: Array, prior: Array, dtype: np.dtype[Any]) -> _Blocks:
+    def _of(cls, rows: Array, y: Float64, w: Array) -> _Blocks:
         root = np.sqrt(w)
-        # In place: each further array of this size takes its pages anew.
-        rows = np.multiply(Z, np.sqrt(prior), dtype=dtype)
-        rows -= w.astype(dtype) @ rows / w.sum()
-        if (root != 1).any():
-            rows *= root[:, None]
         few = len(rows) <= rows.shape[1]
         gram = _with_mean(rows @ rows.T, root) if few else rows.T @ rows
         return cls(rows, y * root[:, None], root, gram)
@@ -490,13 +487,21 @@ class _Fit:
         return np.asarray((np.eye(len(out)) - some.T @ some).T)
 
 
-def _may_serve(Z: Array, w: Array, prior: Array, alpha: float) -> bool:
-    """Whether a Gram matrix of float32 may serve a penalty, by the size of a few rows of it."""
-    rows = Z * np.sqrt(prior, dtype=np.float32)
-    rows -= w.astype(np.float32) @ rows / np.float32(w.sum())
+def _scaled_rows(Z: Array, w: Array, prior: Array, dtype: np.dtype[Any]) -> Array:
+    """B (m, R): feature rows, centred and times √(w s)."""
+    # In place: each further array of this size takes its pages anew.
+    rows: Array = np.multiply(Z, np.sqrt(prior), dtype=dtype)
+    rows -= w.astype(dtype) @ rows / w.sum()
+    if (w != 1).any():
+        rows *= np.sqrt(w)[:, None]
+    return rows
+
+
+def _may_serve(rows: Array, alpha: float) -> bool:
+    """Whether a Gram matrix of this precision may serve a penalty, by the size of a few rows."""
     some = rows[:: -(-len(rows) // FEW_OF_GRAM)]
-    size = np.sqrt(len(rows) / len(some)) * linalg.norm(some @ rows.T) * float(w.mean())
-    return bool(2 * alpha >= SAFE_SINGLE * np.finfo(np.float32).eps * size)
+    size = np.sqrt(len(rows) / len(some)) * linalg.norm(some @ rows.T)
+    return bool(2 * alpha >= SAFE_SINGLE * np.finfo(rows.dtype).eps * size)
 
 
 def _with_mean(gram: Array, root: Float64) -> Array:
