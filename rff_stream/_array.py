@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Float32", "Float64", "aligned_bytes", "digest"]
-
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]

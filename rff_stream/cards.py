@@ -15,17 +15,6 @@ import numpy as np
 
 from rff_stream.words import format_bytes, printable
 
-__all__ = [
-    "Card",
-    "moments_card",
-    "names_with_units",
-    "numbers",
-    "plan_card",
-    "some",
-    "store_card",
-    "table",
-]
-
 MOST_ROWS = 8
 """Batches or groups that are listed; the rest are counted."""
 

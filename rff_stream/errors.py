@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ClusterError",
-    "DataError",
-    "ModelError",
-    "NumericalWarning",
-    "OutsideGridError",
-    "PlanError",
-    "RffStreamError",
-]
-
 
 class RffStreamError(Exception):
     """Base of the errors that are about data, models, plans and clusters."""

@@ -19,15 +19,6 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
 
-__all__ = [
-    "PILOT_BLOCKS",
-    "PILOT_ROWS",
-    "Pilot",
-    "augmented_row",
-    "warn_where_left_out_vary",
-    "weighted_median",
-]
-
 PILOT_BLOCKS = 32
 PILOT_ROWS = 512
 MEDIAN_ROWS = 1024

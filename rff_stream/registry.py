@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-__all__ = ["Registry", "snake_case"]
-
 T = TypeVar("T")
 
 

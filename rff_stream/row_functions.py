@@ -19,21 +19,6 @@ from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import linear_form, sweep_of
 from rff_stream.moments.row_sample import hash_places, hash_rows
 
-__all__ = [
-    "AnswerPredictor",
-    "AveragedPredictor",
-    "ClassPredictor",
-    "FunctionPredictor",
-    "LinearPredictor",
-    "LocalPredictor",
-    "LocalStdPredictor",
-    "PosteriorPredictor",
-    "ProbabilityPredictor",
-    "RowFunction",
-    "StackedMean",
-    "StackedStd",
-]
-
 
 class RowFunction(Protocol):
     """A picklable function of rows: (m, d) -> (m, width)."""

@@ -7,17 +7,6 @@ import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "USER",
-    "cause_words",
-    "format_bytes",
-    "format_seconds",
-    "list_names",
-    "printable",
-    "redact_url",
-    "suggestion",
-]
-
 USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 """What stands before the @ of a URL. A secret may hold a slash, a path an @."""
 

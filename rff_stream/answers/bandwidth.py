@@ -22,16 +22,6 @@ from rff_stream.kernels import Kernel
 from rff_stream.kernels.spectral import log_integral
 from rff_stream.moments import Moments
 
-__all__ = [
-    "MOST_INPUTS",
-    "MultiScale",
-    "best_factor",
-    "effective_size",
-    "exact_scores",
-    "scott_factor",
-    "silverman_factor",
-]
-
 MOST_INPUTS = 4
 """d up to which bandwidths are scored by importance weights."""
 

@@ -36,16 +36,6 @@ from rff_stream.features.landmarks import prior_variance
 from rff_stream.moments.cells import CellMoments
 from rff_stream.systems.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
 
-__all__ = [
-    "LocalPosterior",
-    "cell_gcv",
-    "cross_validate_cells",
-    "leave_one_out",
-    "local_evidence",
-    "local_posterior",
-    "local_spectrum",
-]
-
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""
 

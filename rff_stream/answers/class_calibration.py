@@ -16,8 +16,6 @@ from scipy.special import expit, softmax
 from rff_stream._array import Array, Float64
 from rff_stream.moments.class_moments import one_hot
 
-__all__ = ["calibrate", "probabilities"]
-
 SLOWEST = 1e-3
 """Least slope: with uninformative scores, the offsets alone give the probabilities."""
 

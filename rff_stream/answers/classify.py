@@ -26,17 +26,6 @@ from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.systems.spectrum import Spectrum, spectrum
 
-__all__ = [
-    "Linear",
-    "almost_left_out",
-    "calibrate_linear",
-    "least_squares",
-    "left_out_by_sample",
-    "sample_classes",
-    "squared_by_folds",
-]
-
-
 LEAST_LEFT = 0.05
 """Least share of a row's curvature that other rows have: one Newton step goes no further."""
 

@@ -17,8 +17,6 @@ from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import span_of_few_rows
 from rff_stream.systems.system import scatter_about
 
-__all__ = ["Components", "components"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:

@@ -6,8 +6,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["conformal_quantile"]
-
 
 def conformal_quantile(residuals: Array, coverage: float = 0.95, *, chosen: int = 0) -> Float64:
     """Half width q (T,) of intervals ŷ ± q that cover a new row with this probability.

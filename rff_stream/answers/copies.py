@@ -15,8 +15,6 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import NumericalWarning
 
-__all__ = ["distinct_rows", "group_copies", "warn_of_copies", "warn_of_few"]
-
 FEWEST = 20
 """Different rows from which equal inputs are copies: fewer are levels, and each is met again."""
 

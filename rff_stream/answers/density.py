@@ -28,15 +28,6 @@ from rff_stream.kernels.spectral import log_integral, log_integral_squared
 from rff_stream.moments import Moments
 from rff_stream.systems.system import scatter_about
 
-__all__ = [
-    "Density",
-    "DensityEstimate",
-    "components_needed",
-    "density",
-    "independent_columns",
-    "squared_density",
-]
-
 MASS_POINTS = 2048
 """Points at which the mass of an estimate is taken."""
 

@@ -20,8 +20,6 @@ from rff_stream._array import Float64
 from rff_stream.moments import Moments, total
 from rff_stream.systems.system import scatter_about
 
-__all__ = ["Dependence", "canonical_correlations", "hsic"]
-
 FEWEST_RUNS = 8
 """Runs of rows from which random signs give a p-value: 2⁷ different ones."""
 

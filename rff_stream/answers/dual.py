@@ -11,8 +11,6 @@ from rff_stream.answers.ridge import Ridge, ridge_of
 from rff_stream.systems.floor import Floor
 from rff_stream.systems.system import System
 
-__all__ = ["dual"]
-
 
 def dual(
     Z: Array,

@@ -11,9 +11,6 @@ from scipy.special import stdtrit
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
 
-__all__ = ["StreamState", "has_settled", "leaf_errors", "root_ratio", "state_of", "state_of_errors"]
-
-
 FEWEST_SKEWED = 3
 """Leaves from which a skewness can be told."""
 

@@ -30,8 +30,6 @@ from rff_stream.systems.spectrum import FEW_ROWS, Decomposition, Spectrum, decom
 from rff_stream.systems.system import ridge_system
 from rff_stream.systems.tridiagonal import tridiagonal
 
-__all__ = ["Evidence", "evidence", "evidence_at", "log_evidence"]
-
 LOWEST, HIGHEST = 1e-14, 1e4
 """Ends of the search over α/λ_max; η is the lower one where it is above that."""
 

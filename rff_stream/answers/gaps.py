@@ -20,8 +20,6 @@ from scipy.linalg import blas, lapack
 from rff_stream._array import Array, Float64
 from rff_stream.systems.system import mirror_lower
 
-__all__ = ["FEWEST_ROWS", "MOST_ROWS", "block_of_rows", "gap_test"]
-
 MOST_ROWS = 4096
 """Pilot rows that are looked at: Cholesky factors of at most this size."""
 

@@ -15,8 +15,6 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.moments import Moments
 
-__all__ = ["generative"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generative:

@@ -9,8 +9,6 @@ from rff_stream.answers.posterior import Posterior
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.functionals import derivative
 
-__all__ = ["gradient", "gradient_std"]
-
 
 def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
     """Slopes ∂f/∂x_j (n, d, T) of f = μ + zᵀβ, in units of y per unit of the input.

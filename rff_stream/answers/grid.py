@@ -17,8 +17,6 @@ from rff_stream.systems.grid import (
 )
 from rff_stream.systems.grid_solve import BLOCK, TOLERANCE, Elimination, conjugate_gradients
 
-__all__ = ["GridPosterior", "evaluate", "leaf_errors", "solve_grid"]
-
 FEWEST_ROWS = 64
 """Rows from which a product of axes is looked for."""
 

@@ -13,8 +13,6 @@ from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
 from rff_stream.systems.grid import Trend
 
-__all__ = ["KernelComparison", "compare_kernels"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelComparison:

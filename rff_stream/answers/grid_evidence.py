@@ -17,8 +17,6 @@ from rff_stream.moments.grid import GridMoments
 from rff_stream.systems.grid import GridSystem, Trend
 from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients
 
-__all__ = ["Scales", "choose_grid_kernel", "grid_evidence"]
-
 Scales = Literal["each", "one", "given"]
 
 LONGEST = 3.0

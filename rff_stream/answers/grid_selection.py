@@ -14,8 +14,6 @@ from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
 from rff_stream.systems.grid import GridSystem, Trend
 
-__all__ = ["cross_validate_grid", "penalty_by_folds"]
-
 DECADES = 12
 """Of α below Σw that are tried at most."""
 

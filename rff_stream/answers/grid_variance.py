@@ -13,18 +13,6 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.systems.grid import GridSystem
 from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients, inverse_root
 
-__all__ = [
-    "Deviations",
-    "GridDraws",
-    "GridMean",
-    "GridStd",
-    "draw_deviations",
-    "draw_posterior",
-    "posterior_covariance",
-    "posterior_variance",
-    "steady_variance",
-]
-
 SOLVED_ROWS = 16
 """Rows at a time up to which a variance is solved for: more are cheaper from draws."""
 

@@ -22,8 +22,6 @@ from rff_stream.errors import PlanError
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments import Moments
 
-__all__ = ["average_log_odds", "check_width", "laplace_functions", "laplace_precision"]
-
 WIDEST = 16_384
 """Columns of the largest H: 2.1 GB, and 25 s of one core for its factor."""
 

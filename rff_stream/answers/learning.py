@@ -14,8 +14,6 @@ from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import spectrum
 from rff_stream.systems.system import scatter_about
 
-__all__ = ["RowCurve", "group_errors", "row_curve"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupErrors:

@@ -18,8 +18,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["Choice", "choose_models", "noise_factor"]
-
 STANDARD_ERRORS = 1.0
 """Standard errors of the difference by which a weighted mean must be better than one model."""
 

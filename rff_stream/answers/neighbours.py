@@ -7,8 +7,6 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.copies import group_copies
 
-__all__ = ["nearest", "worse_than_neighbours"]
-
 NEIGHBOURS = 10
 
 FEWEST = 200

@@ -11,8 +11,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
 from rff_stream.systems.system import scatter_about
 
-__all__ = ["Whitened", "mean_without_itself", "threshold", "weight_of_one", "whitened"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whitened:

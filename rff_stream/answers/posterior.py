@@ -20,8 +20,6 @@ from rff_stream.answers.neighbours import nearest
 from rff_stream.errors import NumericalWarning
 from rff_stream.systems.spectrum import Spectrum
 
-__all__ = ["Functions", "Posterior", "posterior"]
-
 BLOCK_ROWS = 1024
 """Rows rotated at a time."""
 

@@ -15,8 +15,6 @@ from rff_stream.answers.components import Components
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.functionals import derivative
 
-__all__ = ["pre_images"]
-
 LENGTHS = 2.0 ** np.arange(3, -8, -1)
 """Steps compared along each direction, in units of the first guess."""
 

@@ -16,8 +16,6 @@ from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import Spectrum
 from rff_stream.systems.system import ridge_system
 
-__all__ = ["spectrum_under_prior"]
-
 ROUNDING = 1e-10
 """Share of its largest eigenvalue down to which Σ may be negative."""
 

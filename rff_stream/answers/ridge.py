@@ -20,8 +20,6 @@ from rff_stream.systems.floor import (
 from rff_stream.systems.spectrum import Decomposition, decompose
 from rff_stream.systems.system import System, mirror_lower, ridge_system
 
-__all__ = ["Ridge", "ridge", "ridge_at"]
-
 MANY_ALPHAS = 8
 """Distinct α from which one eigen-decomposition is cheaper than a factor for each."""
 

@@ -20,9 +20,6 @@ from rff_stream.systems.spectrum import Decomposition, Spectrum, range_of, with_
 from rff_stream.systems.system import CONSTANT, System
 from rff_stream.systems.tridiagonal import Tridiagonal, tridiagonal
 
-__all__ = ["RowSpace", "ridge_of_rows", "row_space"]
-
-
 EXACT_DIRECTION = 1e-8
 """λ/λ_max from which Bᵀv/√λ has lost no more than half of the digits."""
 

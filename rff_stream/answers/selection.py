@@ -18,18 +18,6 @@ from rff_stream.systems.floor import Floor, largest_eigenvalue, rounding_floor
 from rff_stream.systems.spectrum import Spectrum, degrees_of_freedom, spectrum
 from rff_stream.systems.system import ridge_system, scatter_about
 
-__all__ = [
-    "RidgePath",
-    "aic",
-    "alpha_grid",
-    "bic",
-    "cross_validate",
-    "gcv",
-    "nested_sizes",
-    "ridge_path",
-    "sums_of_others",
-]
-
 N_ALPHAS = 66
 """Points of the default grid: five for each of thirteen decades."""
 

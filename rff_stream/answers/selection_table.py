@@ -10,8 +10,6 @@ import numpy as np
 from rff_stream._array import Float64
 from rff_stream.cards import Card, table
 
-__all__ = ["Selection"]
-
 Rule = Literal["best", "one_standard_error"]
 """The smallest score, or the simplest within one standard error of it."""
 

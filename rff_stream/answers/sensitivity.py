@@ -13,8 +13,6 @@ from scipy.stats import qmc
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["ard_relevance", "length_scale_relevance", "partial_dependence", "sobol_indices"]
-
 Function = Callable[[Array], Float64]
 """(m, d) -> (m, T)."""
 

@@ -23,8 +23,6 @@ from rff_stream.features.fourier import RandomState
 from rff_stream.moments import Moments, total
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["TwoSample", "drift", "mmd"]
-
 FEWEST_PARTS = 8
 """Sub-sums of each sample that a p-value needs: in pairs, C(8, 4) = 70 splits."""
 

@@ -14,8 +14,6 @@ from rff_stream.cli import values
 if TYPE_CHECKING:
     from rff_stream.sources import HoldOut
 
-__all__ = ["Machine", "machine", "overwrite", "seed", "selection", "storage_options"]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

@@ -14,8 +14,6 @@ from rff_stream.cli.program import EXIT_CODES, Program
 from rff_stream.cli.report import report
 from rff_stream.cli.update import update
 
-__all__ = ["main"]
-
 
 @click.group(
     name="rff-stream",

@@ -14,8 +14,6 @@ from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
 from rff_stream.cli.session import computing
 
-__all__ = ["demo"]
-
 CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
 
 

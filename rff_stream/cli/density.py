@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rff_stream.answers.twosample import TwoSample
     from rff_stream.moments import Moments
 
-__all__ = ["density", "drift", "novelty"]
-
 inputs = click.option(
     "--inputs", type=values.names, metavar="A,B,C",
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables.",

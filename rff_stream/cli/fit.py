@@ -19,8 +19,6 @@ from rff_stream.cli.session import computing
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
 
-__all__ = ["fit", "plan"]
-
 FOLDS = 5
 SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left out")
 

@@ -13,8 +13,6 @@ from rff_stream.cli.output import Line, show
 from rff_stream.cli.redaction import redact_text
 from rff_stream.words import format_bytes
 
-__all__ = ["compact", "inspect", "verify"]
-
 
 @click.command(epilog="Example: rff-stream inspect model.zarr")
 @click.argument("model", type=values.place)

@@ -15,11 +15,6 @@ from rff_stream.cli.redaction import redact_text
 if TYPE_CHECKING:
     from rff_stream.estimators import GaussianProcessRegressor
 
-__all__ = [
-    "estimator",
-    "load_model",
-]
-
 OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
 """Names of files that a Zarr store would be taken for."""
 

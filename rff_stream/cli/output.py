@@ -12,8 +12,6 @@ import click
 from rff_stream.cli.redaction import redact_text
 from rff_stream.words import printable
 
-__all__ = ["number", "numbers", "show"]
-
 Line = tuple[str, str]
 
 

@@ -16,8 +16,6 @@ from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
-__all__ = ["predict", "score", "scores"]
-
 places_argument = click.argument("places", nargs=-1, metavar="MODEL DATA")
 model_option = click.option(
     "--model", metavar="M.zarr", hidden=True, help="The model; write it before DATA instead.",

@@ -10,8 +10,6 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.words import redact_url
 
-__all__ = ["sizes", "together"]
-
 
 def check_output(
     output: str, overwrite: bool, *read: str, storage_options: Mapping[str, Any] | None = None

@@ -12,8 +12,6 @@ from rff_stream.store.atomic import Kind
 from rff_stream.store.canonical_json import MAX_JSON, parse_loosely
 from rff_stream.store.location import open_files
 
-__all__ = ["PAGE", "PREDICTIONS"]
-
 SOURCE = f"rff_stream {__version__}: predictions"
 """The attribute "source" of predictions: CF says by it who made the data."""
 

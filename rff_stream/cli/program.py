@@ -22,8 +22,6 @@ from rff_stream.cli.redaction import forget, redact_text
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
 from rff_stream.words import printable
 
-__all__ = ["Program"]
-
 EXIT_CODES = """
 0 done; 1 cluster lost, or a fault of the program; 2 usage: an option or a path; 3 data, or a
 plan over the memory limit; 4 model or store; 130 and 143 stopped by Ctrl-C or SIGTERM:

@@ -10,8 +10,6 @@ from urllib.parse import unquote
 
 from rff_stream.words import USER
 
-__all__ = ["forget", "hide", "hide_url", "redact_text"]
-
 NAMES = re.compile(
     r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE
 )

@@ -19,8 +19,6 @@ from rff_stream.words import format_bytes
 if TYPE_CHECKING:
     from rff_stream.report import Assessment
 
-__all__ = ["report"]
-
 
 @click.command(epilog="Example: rff-stream report model.zarr --data test.zarr -o report.html")
 @click.argument("model", type=values.place)

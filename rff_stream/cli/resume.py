@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["finish"]
-
 Value = TypeVar("Value")
 
 

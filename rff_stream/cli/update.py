@@ -14,8 +14,6 @@ from rff_stream.cli.predict import model_and_data, model_option, places_argument
 from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 
-__all__ = ["update"]
-
 
 @click.command(epilog="Example: rff-stream update model.zarr data.zarr")
 @places_argument

@@ -15,18 +15,6 @@ import click
 
 from rff_stream.cli.redaction import hide_options, hide_url, redact_text
 
-__all__ = [
-    "address",
-    "alpha",
-    "cells",
-    "condition",
-    "length_scale",
-    "memory",
-    "names",
-    "options",
-    "place",
-]
-
 CONDITION = re.compile(r"((?:\[[^\]]*\]|[^\[<>=!])+)(<=|>=|==|!=|<|>)([^<>=!].*)")
 
 

@@ -33,8 +33,6 @@ from rff_stream._array import Float64
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["INPUTS", "NOISE_VARIANCE", "TARGET", "TITLE", "Cube", "latent_heat_flux", "write_cube"]
-
 TARGET = "latent_heat_flux"
 ATTRIBUTES = {
     "wind_speed": ("m s-1", "wind speed at 10 m"),

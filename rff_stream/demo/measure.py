@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-__all__ = ["peak_bytes"]
-
 STATUS = Path("/proc/self/status")
 
 

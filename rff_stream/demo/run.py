@@ -12,8 +12,6 @@ from rff_stream.demo.cube import INPUTS, NOISE_VARIANCE, TARGET
 from rff_stream.demo.measure import peak_bytes
 from rff_stream.words import format_bytes
 
-__all__ = ["Figures", "fit_and_score"]
-
 CEILING_MARGIN = 0.01
 HELD_OUT = 0.1
 

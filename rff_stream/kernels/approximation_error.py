@@ -12,8 +12,6 @@ from scipy.special import lambertw
 from rff_stream._array import Array, Float64
 from rff_stream.kernels.base import ExactKernel, Kernel, length_scale_vector
 
-__all__ = ["approximation_error"]
-
 
 @dataclass(frozen=True, slots=True)
 class ApproximationError:

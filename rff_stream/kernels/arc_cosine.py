@@ -9,8 +9,6 @@ import numpy as np
 from rff_stream._array import Float64
 from rff_stream.kernels.base import DotProductKernel, LengthScale
 
-__all__ = ["ArcCosine"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArcCosine(DotProductKernel):

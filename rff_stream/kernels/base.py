@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from rff_stream.kernels.approximation_error import ApproximationError
     from rff_stream.kernels.composed import Sum
 
-__all__ = [
-    "KERNELS",
-    "DotProductKernel",
-    "ExactKernel",
-    "Kernel",
-    "LengthScale",
-    "RadialKernel",
-    "kernel_from_spec",
-    "length_scale_vector",
-    "positive",
-]
-
 LengthScale = float | tuple[float, ...] | None
 """One ℓ > 0, one for each input (ARD), or None: not set, and read as 1."""
 

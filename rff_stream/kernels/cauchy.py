@@ -11,8 +11,6 @@ from numpy.random import Generator
 from rff_stream._array import Float64
 from rff_stream.kernels.base import Kernel, LengthScale, length_scale_vector
 
-__all__ = ["Cauchy"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cauchy(Kernel):

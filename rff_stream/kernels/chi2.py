@@ -11,8 +11,6 @@ from rff_stream._array import Float64
 from rff_stream.errors import DataError
 from rff_stream.kernels.base import ExactKernel, LengthScale
 
-__all__ = ["Chi2"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chi2(ExactKernel):

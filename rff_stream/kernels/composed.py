@@ -24,8 +24,6 @@ from rff_stream.kernels.base import (
     scaled_rows,
 )
 
-__all__ = ["Product", "Sum"]
-
 
 class _Composed(Kernel):
     """What sums and products share: ℓ divides the inputs of all parts."""

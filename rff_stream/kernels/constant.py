@@ -10,8 +10,6 @@ from numpy.random import Generator
 from rff_stream._array import Float64
 from rff_stream.kernels.base import Kernel, LengthScale
 
-__all__ = ["Constant"]
-
 
 @dataclass(frozen=True, slots=True)
 class Constant(Kernel):

@@ -12,8 +12,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.kernels.base import NOT_STORED, Kernel, LengthScale
 
-__all__ = ["UserKernel"]
-
 
 def _absent(*_: object) -> Float64:
     raise ModelError(

@@ -13,8 +13,6 @@ from scipy.special import ndtri
 from rff_stream._array import Float64
 from rff_stream.kernels.base import Kernel, LengthScale, RadialKernel, length_scale_vector
 
-__all__ = ["Gaussian"]
-
 
 @dataclass(frozen=True, slots=True)
 class Gaussian(RadialKernel):

@@ -12,8 +12,6 @@ from scipy.spatial.distance import cdist
 from rff_stream._array import Float64
 from rff_stream.kernels.base import Kernel, LengthScale, length_scale_vector
 
-__all__ = ["Laplacian"]
-
 
 @dataclass(frozen=True, slots=True)
 class Laplacian(Kernel):

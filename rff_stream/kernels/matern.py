@@ -12,8 +12,6 @@ from scipy.special import gammaincinv, gammaln, kve, ndtri
 from rff_stream._array import Float64
 from rff_stream.kernels.base import LengthScale, RadialKernel, length_scale_vector, positive
 
-__all__ = ["Matern"]
-
 SMALLEST_MIXING = 1e-30
 """For tiny ν the chi-square underflows. The floor keeps ω finite, and past 1e15 the phase ωᵀδ
 is random for any δ that can be told from 0."""

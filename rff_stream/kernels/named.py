@@ -8,8 +8,6 @@ from typing import Any
 from rff_stream.kernels.base import KERNELS, ExactKernel
 from rff_stream.kernels.scikit_learn import is_scikit_learn, translate
 
-__all__ = ["as_kernel", "kernel_named", "kernel_names"]
-
 
 def kernel_names(*, stationary: bool = False) -> list[str]:
     """Names that :func:`kernel_named` knows: kernels that need no argument, and their aliases.

@@ -12,8 +12,6 @@ from scipy.special import gammaincinv, gammaln, kve, ndtri
 from rff_stream._array import Float64
 from rff_stream.kernels.base import LengthScale, RadialKernel, length_scale_vector, positive
 
-__all__ = ["RationalQuadratic"]
-
 
 @dataclass(frozen=True, slots=True)
 class RationalQuadratic(RadialKernel):

@@ -18,8 +18,6 @@ from rff_stream.kernels.matern import Matern
 from rff_stream.kernels.polynomial import Polynomial
 from rff_stream.kernels.rational_quadratic import RationalQuadratic
 
-__all__ = ["is_scikit_learn", "translate"]
-
 MODULE = "sklearn.gaussian_process.kernels"
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from rff_stream.kernels.base import Kernel
 
-__all__ = ["log_integral", "log_integral_squared"]
-
 
 def log_integral(kernel: Kernel, d: int) -> float:
     """log ∫κ over d inputs, in logarithms of (unit of input)ᵈ.

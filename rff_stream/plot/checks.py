@@ -14,8 +14,6 @@ from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["coverage", "error_curve", "error_map", "histogram"]
-
 LEVELS = np.linspace(0.02, 0.98, 49)
 """Stated coverage at which the curve is drawn."""
 

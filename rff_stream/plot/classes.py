@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from rff_stream.statistics.class_scores import ClassScores
 
-__all__ = ["calibration", "confusion"]
-
 MOST_WRITTEN = 12
 """Classes up to which shares are written into the cells."""
 

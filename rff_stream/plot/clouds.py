@@ -28,8 +28,6 @@ from rff_stream.row_functions import AnswerPredictor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["components", "density", "novelty"]
-
 GRID = 120
 MOST_BARS = 20
 MOST_TICKS = 400

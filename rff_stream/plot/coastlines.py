@@ -13,8 +13,6 @@ from rff_stream._array import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["coastlines"]
-
 LAND = 1
 """Level of a polygon of the data that is land; lakes and islands in them have others."""
 

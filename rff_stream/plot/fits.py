@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
 
-__all__ = ["curve", "observed", "surface"]
-
 CURVE_POINTS = 400
 SURFACE_POINTS = 120
 """Along each of two inputs."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rff_stream.answers.twosample import TwoSample
     from rff_stream.moments import Moments
 
-__all__ = ["drift", "residuals"]
-
 RARE = 0.05
 """p-value below which a bucket is marked, divided by their number (Bonferroni)."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rff_stream.answers.dependence import Dependence
     from rff_stream.answers.sensitivity import Relevance, SobolIndices
 
-__all__ = ["dependence", "relevance", "sensitivity"]
-
 RARE = 0.05
 """p-value below which a pair is marked, divided by their number (Bonferroni)."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rff_stream.features import FeatureMap
     from rff_stream.kernels import Kernel
 
-__all__ = ["approximation_error", "kernel_matrix"]
-
 MOST_ROWS = 4000
 """Rows of a kernel matrix: 128 MB of values."""
 

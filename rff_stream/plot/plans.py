@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from rff_stream.planning import Plan
 
-__all__ = ["plan_memory", "plan_time"]
-
 MIB = 2**20
 
 

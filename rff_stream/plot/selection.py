@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rff_stream.answers.selection_table import Selection
     from rff_stream.kernels import Kernel
 
-__all__ = ["kernel_evidence", "learning_curve", "path", "row_curve", "selection"]
-
 FLOOR = 1.0
 """Of differences of log evidence on a logarithmic axis: less is not worth a look."""
 

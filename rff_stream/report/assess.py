@@ -16,8 +16,6 @@ from rff_stream.model.predict import scored_source
 from rff_stream.statistics.class_scores import ClassScores
 from rff_stream.statistics.residuals import Residuals
 
-__all__ = ["Assessment", "assess"]
-
 DRAWN_ROWS = 2000
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["GENERATOR", "page", "picture"]
-
 WIDTH, HEIGHT = 6.4, 4.2
 """Inches of a picture: 640 px wide on the page, and readable at half of that."""
 

@@ -27,8 +27,6 @@ from rff_stream.report.page import Section, paragraph, picture
 from rff_stream.sources.values import EPOCH
 from rff_stream.store import MomentStore
 
-__all__ = ["good", "groups_of", "lead", "provenance", "sure"]
-
 PATH_FEATURES = 2048
 """R up to which the path of α is drawn: a decomposition of 1.5 CPU s."""
 

@@ -19,9 +19,6 @@ from rff_stream.sources.values import KindError, is_from, is_sparse, unknown_con
 from rff_stream.sources.variable import Variable, variable_of
 from rff_stream.words import suggestion
 
-__all__ = ["open_container", "target_names"]
-
-
 CONVERTED = (
     "builtins.list",
     "builtins.tuple",

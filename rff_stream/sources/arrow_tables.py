@@ -30,8 +30,6 @@ from rff_stream.sources.tables import Table
 from rff_stream.sources.values import arrow_values, is_from, kind_in_words, needed_package
 from rff_stream.sources.variable import Bounds, Variable, boundaries, variable_of
 
-__all__ = ["open_container", "open_dataset", "table_of"]
-
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""
 

@@ -35,12 +35,6 @@ from rff_stream.sources.values import (
 from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names, suggestion
 
-__all__ = [
-    "align",
-    "labels_of",
-    "plain_names",
-]
-
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""
 

@@ -16,8 +16,6 @@ from rff_stream.sources.tables import Table
 from rff_stream.sources.values import is_from
 from rff_stream.sources.variable import Variable
 
-__all__ = ["open_container"]
-
 
 def open_container(X: Any, y: Any, request: Request) -> BlockSource:
     """A source of the rows of a Dask DataFrame (or of a Series as its one column)."""

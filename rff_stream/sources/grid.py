@@ -23,8 +23,6 @@ from rff_stream.sources.trace import Traced, one_graph
 from rff_stream.sources.values import is_sparse
 from rff_stream.sources.variable import Part, Variable
 
-__all__ = ["Window"]
-
 Window = Mapping[str, tuple[int, int]]
 """Part of the extra dimensions that is read: (lo, hi) each."""
 

@@ -26,16 +26,6 @@ from rff_stream.sources.values import as_text
 from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names
 
-__all__ = [
-    "Growth",
-    "PartSource",
-    "can_grow",
-    "check_unchanged",
-    "growth_of",
-    "record_of",
-    "whole_content",
-]
-
 MOST_STAMPS = 1024
 """Hashes in a record; longer arrays have several rows of chunks in one."""
 

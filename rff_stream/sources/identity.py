@@ -14,8 +14,6 @@ from rff_stream.errors import DataError
 from rff_stream.sources.values import as_text, is_from, is_sparse
 from rff_stream.sources.variable import Variable
 
-__all__ = ["content_of"]
-
 SAMPLED = 4096
 """Values of an array in memory that enter the hash."""
 

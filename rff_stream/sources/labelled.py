@@ -30,8 +30,6 @@ from rff_stream.words import list_names, suggestion
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["open_container"]
-
 UNNAMED = "x"
 """Name of the values of a DataArray that has none."""
 

@@ -15,11 +15,6 @@ from rff_stream._array import Array
 from rff_stream.sources.values import KindError, as_text
 from rff_stream.sources.variable import Variable
 
-__all__ = [
-    "MAX_LEVELS",
-    "Indicators",
-]
-
 MAX_LEVELS = 64
 """More inputs of 0 and 1 than this say little to a kernel: all rows are equally far apart."""
 

@@ -20,8 +20,6 @@ from rff_stream.sources.values import is_from, unknown_container
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table
 
-__all__ = ["OPENERS", "Kind", "Opener", "kind_of", "open_source", "table_of"]
-
 Kind = Literal["array", "table", "labelled", "lazy", "stored"]
 """What a container is: rows in memory without names or with names, named dimensions, a graph or
 query that is computed when it is read, or a path."""

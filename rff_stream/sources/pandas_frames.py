@@ -19,8 +19,6 @@ from rff_stream.words import list_names
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["frame_wrap", "open_container", "table_of"]
-
 
 def open_container(X: Any, y: Any, request: Request) -> GridSource:
     """A source of the rows of a DataFrame (or of a Series as its one column)."""

@@ -15,8 +15,6 @@ from rff_stream.sources.request import Request
 from rff_stream.sources.values import is_from, missing_extra, needed_package
 from rff_stream.words import cause_words, redact_url
 
-__all__ = ["netcdf", "open_container"]
-
 NETCDF = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5")
 
 FORMATS = {

@@ -14,8 +14,6 @@ from typing import Any, Protocol
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["SLAB_ROWS", "Box", "BoxCost", "Columns", "PlacesAlong", "Reader", "Rows", "Source"]
-
 SLAB_ROWS = 8192
 """Most rows that a reader turns into float64 at a time."""
 

@@ -17,8 +17,6 @@ from rff_stream.sources.protocol import Columns
 from rff_stream.sources.values import Convert, Days, Labels, Numbers
 from rff_stream.words import list_names
 
-__all__ = ["HoldOut", "Where", "comparison"]
-
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,

@@ -20,8 +20,6 @@ from rff_stream.errors import DataError
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
 from rff_stream.sources.values import Convert, Numbers, is_sparse
 
-__all__ = ["Use", "slab_slices"]
-
 Role = Literal["input", "target", "weight", "label", "named label", "condition"]
 
 Slices = tuple[slice, ...]

@@ -25,8 +25,6 @@ from rff_stream.sources.trace import recheck
 from rff_stream.sources.variable import Variable, variable_of
 from rff_stream.words import list_names, suggestion
 
-__all__ = ["Table"]
-
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 

@@ -20,18 +20,6 @@ from rff_stream.words import redact_url
 if TYPE_CHECKING:
     import pandas
 
-__all__ = [
-    "Convert",
-    "Days",
-    "Labels",
-    "Numbers",
-    "check_index",
-    "is_masked",
-    "is_sparse",
-    "needed_package",
-    "plain_array",
-]
-
 EPOCH = "days since 1970-01-01"
 
 EXACT = 2**53

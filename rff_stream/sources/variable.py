@@ -21,8 +21,6 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.values import is_from, is_masked, is_sparse, plain_array, regular_edges
 
-__all__ = ["Kind", "boundaries"]
-
 Kind = Literal["memory", "graph", "lazy"]
 
 Bounds = tuple[tuple[int, ...], ...]

@@ -31,8 +31,6 @@ from rff_stream.words import list_names, redact_url
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["open_container"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

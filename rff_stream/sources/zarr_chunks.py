@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["CheckedStore", "ChunkError", "Listing"]
-
 READ_TIMEOUT = 600.0
 """Seconds for one read of a chunk, its retries included."""
 

@@ -15,8 +15,6 @@ from rff_stream.errors import ModelError
 from rff_stream.store.canonical_json import canonical, dump, parse
 from rff_stream.store.files import damage
 
-__all__ = ["DTYPES", "check_dtype", "decode", "decode_rows", "encode", "encode_rows"]
-
 DTYPES = ("float64", "float32", "int64", "uint64")
 CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
 CHECKSUM = 4  # bytes

@@ -25,8 +25,6 @@ from rff_stream.errors import ModelError
 from rff_stream.store.files import cannot_write
 from rff_stream.store.posix import DIRECTORY, NOFOLLOW, check_posix, lock
 
-__all__ = ["Kind", "check_target", "exists", "remove_whole", "replacing"]
-
 DAY = 86_400  # seconds
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2

@@ -20,8 +20,6 @@ from rff_stream.store.contents import read_batch, read_root
 from rff_stream.store.files import CLAIMS, Files
 from rff_stream.store.log_entries import Entry
 
-__all__ = ["verify_store"]
-
 PARTIAL = re.compile(r"log/\d{20}/\..*\.partial")
 
 

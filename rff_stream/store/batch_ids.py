@@ -9,8 +9,6 @@ from typing import Any
 from rff_stream.errors import ModelError
 from rff_stream.store.log_entries import Batch, Gone, LogState
 
-__all__ = ["Outdated"]
-
 COMPACTED = "compacted:"
 """How the ids of sums begin."""
 

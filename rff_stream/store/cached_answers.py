@@ -18,8 +18,6 @@ from rff_stream.store.contents import Root, read_root
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.log_entries import Batch, Entry
 
-__all__ = ["ANSWERS", "answer_name", "is_answered"]
-
 ANSWERS = "answers"
 
 NAME = re.compile(r"[0-9a-f]{64}")

@@ -8,8 +8,6 @@ from typing import Any
 
 from rff_stream.errors import ModelError
 
-__all__ = ["MAX_JSON", "canonical", "parse", "parse_loosely"]
-
 MAX_JSON = 64 * 2**20
 """Bytes of the largest JSON file that is written or read."""
 

@@ -28,8 +28,6 @@ from rff_stream.store.log_entries import Batch, LogState
 from rff_stream.store.manifest import MAX_BYTES
 from rff_stream.store.moment_store import MomentStore
 
-__all__ = ["Checkpoint", "OtherPass", "discard", "facts_in"]
-
 ID = re.compile(r"node (\d+) (\d+)")
 PASS = "pass "
 EMPTY, PACKED, SEEN = "empty", "packed", "seen"

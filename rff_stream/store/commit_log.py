@@ -15,8 +15,6 @@ from rff_stream.store.canonical_json import MAX_JSON, dump, parse, parse_loosely
 from rff_stream.store.files import Files, damage
 from rff_stream.store.log_entries import Batch, Entry, LogState, check_format, is_root, sha256
 
-__all__ = ["SNAPSHOT_EVERY", "Log", "Replaced", "now"]
-
 SNAPSHOT_EVERY = 128
 """Every entry with such a number holds the full state: opening reads at most so many."""
 

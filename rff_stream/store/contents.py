@@ -22,8 +22,6 @@ from rff_stream.store.manifest import read_vouched
 from rff_stream.store.moments_codec import Label, decode_moments, decode_row, label_key
 from rff_stream.store.packed_codec import decode_packed, is_packed
 
-__all__ = ["Root", "RunningSum"]
-
 READERS = 2
 """Threads that read and hash ahead of the sum; hashing releases the GIL."""
 

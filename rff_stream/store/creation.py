@@ -32,8 +32,6 @@ from rff_stream.store.moments_codec import (
 )
 from rff_stream.store.packed_codec import encode_packed
 
-__all__ = ["FIT", "MODEL", "content_of"]
-
 Fields = dict[str, Any]
 """Fields of an entry of the log."""
 

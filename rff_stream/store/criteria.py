@@ -11,8 +11,6 @@ from rff_stream.store.batch_ids import checked_id
 from rff_stream.store.log_entries import Batch
 from rff_stream.store.moments_codec import Label
 
-__all__ = ["ChosenGroups", "Weights", "Where"]
-
 Where = Callable[[Batch], bool] | Collection[str] | Mapping[str, Any]
 """Truth of "this batch counts", ids, or values of labels: a value, several, or a slice."""
 

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from rff_stream.errors import ModelError
 
-__all__ = ["Files", "cannot_write"]
-
 CLAIMS = "claims"
 """Folder of objects in a bucket: each says that a process commits or removes some data."""
 

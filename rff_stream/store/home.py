@@ -11,8 +11,6 @@ from rff_stream.store.commit_log import Log
 from rff_stream.store.location import local_path
 from rff_stream.store.moment_store import MomentStore
 
-__all__ = ["Home"]
-
 
 @dataclass(frozen=True, slots=True)
 class Home:

@@ -17,8 +17,6 @@ from rff_stream.store.atomic import recover
 from rff_stream.store.files import cannot_write, damage
 from rff_stream.store.posix import DIRECTORY, NOFOLLOW, NONBLOCK, check_posix
 
-__all__ = ["LocalFiles"]
-
 FOLDER = os.O_RDONLY | DIRECTORY
 READ = os.O_RDONLY | NOFOLLOW | NONBLOCK  # a pipe must not block
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW

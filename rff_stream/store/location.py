@@ -12,8 +12,6 @@ from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
 from rff_stream.words import redact_url
 
-__all__ = ["check_apart", "local_path", "open_files"]
-
 LOCAL = ("file://", "local://")
 """Schemes that name a path of this machine."""
 

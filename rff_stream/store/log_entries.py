@@ -14,8 +14,6 @@ from rff_stream.store.canonical_json import canonical, dump, parse, parse_loosel
 from rff_stream.store.files import damage
 from rff_stream.store.moments_codec import Label
 
-__all__ = ["Batch", "Entry", "ever", "sha256"]
-
 FORMAT = 1
 """The newest format this build reads, and the one it writes."""
 

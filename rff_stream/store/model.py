@@ -25,8 +25,6 @@ from rff_stream.store.location import open_files
 from rff_stream.store.log_entries import Batch, ever
 from rff_stream.store.moments_codec import Label
 
-__all__ = ["StoredModel", "load_model", "save_answer", "save_model"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:

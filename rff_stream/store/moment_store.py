@@ -39,8 +39,6 @@ from rff_stream.store.location import open_files
 from rff_stream.store.log_entries import Batch, Entry, LogState, ever
 from rff_stream.store.moments_codec import Label
 
-__all__ = ["MomentStore"]
-
 DAY = 86_400.0  # seconds
 
 Ever = dict[str, dict[str, Any]]

@@ -26,8 +26,6 @@ from rff_stream.store.array_codec import (
     group_metadata,
 )
 
-__all__ = ["Label"]
-
 Label = str | int | float | bool | None
 """What a group may be called: a JSON scalar."""
 

@@ -11,8 +11,6 @@ import sys
 
 from rff_stream.errors import ModelError
 
-__all__ = ["lock", "memory_limit"]
-
 DIRECTORY: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)

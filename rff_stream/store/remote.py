@@ -17,8 +17,6 @@ from rff_stream.errors import ModelError
 from rff_stream.store.files import CLAIMS, damage
 from rff_stream.words import cause_words, redact_url
 
-__all__ = ["RemoteFiles"]
-
 SECONDS = 60.0
 """For one request, besides a second for each MB: an address that is dead ends here."""
 
