@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.packing import Packed
-from rff_stream.statistics.protocol import Sink
+from rff_stream.statistics.protocol import Packed, Sink
 
 __all__ = ["Extent", "ExtentStatistic"]
 

@@ -32,7 +32,7 @@ import zarr
 import rff_stream as rs
 from rff_stream import layout
 from rff_stream.errors import NumericalWarning
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.protocol import Packed
 from rff_stream.store import Checkpoint, MomentStore
 
 HERE = Path(__file__).resolve().parent

@@ -19,8 +19,8 @@ from rff_stream import layout
 from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import leaf_task as leaf_module
-from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.loss import LossStatistic
+from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.store import MomentStore, OtherPass
 
 QUIET: dict[str, Any] = {

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_
 
 import rff_stream as rs
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
+from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
 D = 2
 QUIET: dict[str, Any] = {"n_components": 32, "random_state": 0, "progress": False}

@@ -19,7 +19,7 @@ from rff_stream.features import FourierFeatures
 from rff_stream.kernels import ArcCosine, Gaussian
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.quantile import Histogram, HistogramStatistic
+from rff_stream.statistics.scores import Histogram, HistogramStatistic
 
 
 def model_of(**choices: Any) -> rs.NoveltyDetector:

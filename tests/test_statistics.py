@@ -30,17 +30,13 @@ from rff_stream.pilot import augmented_row
 from rff_stream.planning import PlanRequest
 from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_moments import ClassStatistic
-from rff_stream.statistics.class_scores import ClassScoreStatistic
-from rff_stream.statistics.class_weights import ClassWeighted
 from rff_stream.statistics.content import ContentStatistic
-from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, Groups
+from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, ClassWeighted, Groups
 from rff_stream.statistics.loss import LossStatistic
-from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.moments import ClassStatistic, MomentStatistic
 from rff_stream.statistics.normal import NormalStatistic
-from rff_stream.statistics.packing import PackingStatistic
-from rff_stream.statistics.quantile import HistogramStatistic
-from rff_stream.statistics.residuals import ResidualStatistic
+from rff_stream.statistics.protocol import PackingStatistic
+from rff_stream.statistics.scores import ClassScoreStatistic, HistogramStatistic, ResidualStatistic
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
 
 INPUTS = ["a", "b", "c"]

@@ -9,8 +9,7 @@ from rff_stream.cli.output import Line, number
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
-    from rff_stream.statistics.class_scores import ClassScores
-    from rff_stream.statistics.residuals import Residuals
+    from rff_stream.statistics.scores import ClassScores, Residuals
 
 
 Facts = dict[str, Any]

@@ -27,7 +27,7 @@ from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import Sums
 from rff_stream.row_functions import ClassPredictor, ProbabilityPredictor, RowFunction
-from rff_stream.statistics.class_scores import ClassScores, ClassScoreStatistic
+from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
 __all__ = ["KernelClassifier"]
 

@@ -36,7 +36,7 @@ from rff_stream.model.recipe import PassResult
 from rff_stream.pilot import Pilot
 from rff_stream.row_functions import AnswerPredictor, LinearPredictor, RowFunction
 from rff_stream.sources import Columns
-from rff_stream.statistics.quantile import HistogramStatistic
+from rff_stream.statistics.scores import HistogramStatistic
 
 __all__ = ["NoveltyDetector"]
 

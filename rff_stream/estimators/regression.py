@@ -51,7 +51,7 @@ from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import Plan
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
-from rff_stream.statistics.residuals import Residuals, ResidualStatistic
+from rff_stream.statistics.scores import Residuals, ResidualStatistic
 
 __all__ = ["fit", "predict", "residuals", "score", "stream", "with_kernel"]
 

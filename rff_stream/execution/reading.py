@@ -22,8 +22,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.pilot_boxes import pilot_boxes
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.class_weights import ClassWeighted
-from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ByGroup, Groups
+from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ByGroup, ClassWeighted, Groups
 from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint

@@ -54,7 +54,7 @@ from rff_stream.planning import Plan, PlanRequest
 from rff_stream.row_functions import LocalPredictor, LocalStdPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.cells import CellStatistic
+from rff_stream.statistics.moments import CellStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 

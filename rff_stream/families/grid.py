@@ -51,7 +51,7 @@ from rff_stream.planning import Plan, PlanRequest
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.grid import GridStatistic
+from rff_stream.statistics.moments import GridStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.grid import GridSystem

@@ -13,7 +13,7 @@ from rff_stream.features.cells import encode_rows
 from rff_stream.length_scales.windows import Window, compact_windows, neighbour_scale
 from rff_stream.pilot import PILOT_ROWS
 from rff_stream.pilot_boxes import pilot_boxes
-from rff_stream.statistics.windows import WindowRows, WindowStatistic
+from rff_stream.statistics.pilot import WindowRows, WindowStatistic
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Windows that length-scales are learnt from; neighbouring rows kept for each."""

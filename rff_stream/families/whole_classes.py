@@ -38,7 +38,6 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import AveragedPredictor, LinearPredictor
-from rff_stream.statistics.class_moments import ClassStatistic
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
@@ -48,6 +47,7 @@ from rff_stream.statistics.loss import (
     follow_corners,
 )
 from rff_stream.statistics.loss_penalty import choose_alpha, choose_spread, with_curvatures
+from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")

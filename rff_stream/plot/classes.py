@@ -11,7 +11,7 @@ from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rff_stream.statistics.class_scores import ClassScores
+    from rff_stream.statistics.scores import ClassScores
 
 MOST_WRITTEN = 12
 """Classes up to which shares are written into the cells."""

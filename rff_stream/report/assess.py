@@ -13,8 +13,7 @@ from rff_stream._array import Float64
 from rff_stream.execution import Reading
 from rff_stream.model.fitted import Data
 from rff_stream.model.predict import scored_source
-from rff_stream.statistics.class_scores import ClassScores
-from rff_stream.statistics.residuals import Residuals
+from rff_stream.statistics.scores import ClassScores, Residuals
 
 DRAWN_ROWS = 2000
 

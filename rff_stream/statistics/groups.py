@@ -1,4 +1,4 @@
-"""Any statistic by group, by class or by fold: rows are split here and nowhere else."""
+"""Any statistic by group, class or fold, and with weights of classes: rows are split here alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,27 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.packing import Packed, pack_parts, packing_of, unpack_parts
-from rff_stream.statistics.protocol import Sink, Statistic
+from rff_stream.statistics.protocol import (
+    Packed,
+    Sink,
+    Statistic,
+    pack_parts,
+    packing_of,
+    unpack_parts,
+)
 
-__all__ = ["RUNS", "ByClass", "ByFold", "ByGroup", "Groups", "select"]
+__all__ = [
+    "RUNS",
+    "ByClass",
+    "ByFold",
+    "ByGroup",
+    "ClassWeighted",
+    "Groups",
+    "codes_of",
+    "labels_of",
+    "select",
+    "weigh_classes",
+]
 
 Value = TypeVar("Value", bound=Any)
 
@@ -53,7 +70,22 @@ class Groups(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ByGroup:
+class _Split:
+    """Any statistic of each part of the rows; a checkpoint keeps its values label by label."""
+
+    statistic: Statistic
+
+    def pack(self, value: Groups[Any]) -> Packed:
+        pack = packing_of(self.statistic).pack
+        return pack_parts({label: pack(each) for label, each in value.by_label.items()})
+
+    def unpack(self, packed: Packed) -> Groups[Any]:
+        unpack = packing_of(self.statistic).unpack
+        return Groups({label: unpack(part) for label, part in unpack_parts(packed).items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByGroup(_Split):
     """Any statistic for each group of rows: :class:`Groups` by the label they carry.
 
     Rows of labelled classes carry pairs (class, group); the statistic then sees the class.
@@ -63,20 +95,12 @@ class ByGroup:
     statistic : Statistic
     """
 
-    statistic: Statistic
-
     def start(self) -> Sink:
         return _Parts(self.statistic, _groups)
 
-    def pack(self, value: Groups[Any]) -> Packed:
-        return pack_groups(self.statistic, value)
-
-    def unpack(self, packed: Packed) -> Groups[Any]:
-        return unpack_groups(self.statistic, packed)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ByClass:
+class ByClass(_Split):
     """Any statistic for each class: as :class:`ByGroup`, but rows keep the label they carry.
 
     Parameters
@@ -84,20 +108,12 @@ class ByClass:
     statistic : Statistic
     """
 
-    statistic: Statistic
-
     def start(self) -> Sink:
         return _Parts(self.statistic, _classes)
 
-    def pack(self, value: Groups[Any]) -> Packed:
-        return pack_groups(self.statistic, value)
-
-    def unpack(self, packed: Packed) -> Groups[Any]:
-        return unpack_groups(self.statistic, packed)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ByFold:
+class ByFold(_Split):
     """Any statistic for each fold of cross-validation: :class:`Groups` by 0, …, folds − 1.
 
     The places of the data are cut into so many runs for each fold, dealt in turn: run i goes to
@@ -115,7 +131,6 @@ class ByFold:
         Of each fold; fewer where there are fewer places.
     """
 
-    statistic: Statistic
     folds: int
     n_places: int
     runs: int = 1
@@ -130,12 +145,6 @@ class ByFold:
         for lo, hi in pairwise(cuts.tolist()):
             if hi > lo:
                 yield int(run[lo]) % self.folds, select(rows, slice(lo, hi)), places[lo:hi]
-
-    def pack(self, value: Groups[Any]) -> Packed:
-        return pack_groups(self.statistic, value)
-
-    def unpack(self, packed: Packed) -> Groups[Any]:
-        return unpack_groups(self.statistic, packed)
 
 
 class _Parts:
@@ -170,18 +179,6 @@ class _Parts:
         return self._closed + Groups({key: sink.result() for key, sink in self._open.items()})
 
 
-def pack_groups(statistic: Statistic, groups: Groups[Any]) -> Packed:
-    """Groups of values of a statistic that packs them."""
-    pack = packing_of(statistic).pack
-    return pack_parts({label: pack(value) for label, value in groups.by_label.items()})
-
-
-def unpack_groups(statistic: Statistic, packed: Packed) -> Groups[Any]:
-    """The groups that :func:`pack_groups` packed."""
-    unpack = packing_of(statistic).unpack
-    return Groups({label: unpack(part) for label, part in unpack_parts(packed).items()})
-
-
 def select(rows: Rows, chosen: Any) -> Rows:
     """Some of the rows, by a slice, a mask or indices; they no longer know their slab."""
     return replace(
@@ -203,9 +200,7 @@ def _groups(rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, Array]]:
 
 
 def _classes(rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, Array]]:
-    if rows.label is None:
-        raise DataError("Rows carry no labels. Open the source with a y of labels.")
-    return _by(rows.label, rows, places)
+    return _by(labels_of(rows), rows, places)
 
 
 def _by(labels: Array, rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, Array]]:
@@ -213,3 +208,64 @@ def _by(labels: Array, rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, A
     for code, label in enumerate(known.tolist()):
         chosen = codes == code
         yield label, select(rows, chosen), places[chosen]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassWeighted:
+    """Any statistic of rows whose weights are multiplied by that of their class.
+
+    Parameters
+    ----------
+    statistic : Statistic
+    class_weight : mapping of label to float
+        1 where absent; 0 leaves the rows of a class out.
+    """
+
+    statistic: Statistic
+    class_weight: Mapping[Any, float]
+
+    def start(self) -> Sink:
+        return weigh_classes(self.statistic.start(), self.class_weight)
+
+    def pack(self, value: Any) -> Packed:
+        return packing_of(self.statistic).pack(value)
+
+    def unpack(self, packed: Packed) -> Any:
+        return packing_of(self.statistic).unpack(packed)
+
+
+class _WeightedSink:
+    def __init__(self, sink: Sink, class_weight: Mapping[Any, float]) -> None:
+        self._sink, self._class_weight = sink, class_weight
+
+    def add(self, rows: Rows, places: Array) -> None:
+        known, codes = np.unique(labels_of(rows), return_inverse=True)
+        weights = [float(self._class_weight.get(label, 1.0)) for label in known.tolist()]
+        own = np.array(weights)[codes]
+        w = own if rows.w is None else rows.w * own
+        keep: Any = w > 0
+        if keep.all():
+            keep = slice(None)  # no copies
+        self._sink.add(select(replace(rows, w=w), keep), places[keep])
+
+    def result(self) -> Any:
+        return self._sink.result()
+
+
+def weigh_classes(sink: Sink, class_weight: Mapping[Any, float] | None) -> Sink:
+    """The same sink behind weights of classes; the sink itself where there are none."""
+    return _WeightedSink(sink, class_weight) if class_weight else sink
+
+
+def codes_of(rows: Rows, labels: tuple[Any, ...]) -> Array:
+    """Class numbers (m,) of the rows' labels; −1 for a label that is not among these."""
+    present, inverse = np.unique(labels_of(rows), return_inverse=True)
+    known = {label: i for i, label in enumerate(labels)}
+    return np.array([known.get(label, -1) for label in present.tolist()], dtype=int)[inverse]
+
+
+def labels_of(rows: Rows) -> Array:
+    """Labels (m,) of rows that carry some."""
+    if rows.label is None:
+        raise DataError("Rows carry no labels. Open the source with a y of labels.")
+    return rows.label

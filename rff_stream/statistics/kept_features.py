@@ -14,7 +14,7 @@ from rff_stream.losses.classification import Loss, value_and_slope
 from rff_stream.losses.descent import Descent, Metric, Point, minimise
 from rff_stream.losses.penalised import PenalisedClasses
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_weights import codes_of, labels_of
+from rff_stream.statistics.groups import codes_of, labels_of
 from rff_stream.statistics.protocol import Sink
 
 __all__ = ["KeptFeatures", "KeptRows", "RowsStatistic", "descents_of_kept"]

@@ -20,9 +20,9 @@ from rff_stream.losses.penalised import Penalised, PenalisedClasses
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_weights import codes_of, weigh_classes
-from rff_stream.statistics.packing import Packed, arrays_of, pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Sink
+from rff_stream.statistics.groups import codes_of, weigh_classes
+from rff_stream.statistics.moments import pack_moments, unpack_moments
+from rff_stream.statistics.protocol import Packed, Sink, arrays_of
 
 __all__ = ["LossStatistic", "LossSums", "SumOfRows", "descents", "follow_corners", "minimisers"]
 

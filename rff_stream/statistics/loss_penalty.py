@@ -25,9 +25,7 @@ from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot
 from rff_stream.row_functions import LinearPredictor
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_moments import ClassStatistic
-from rff_stream.statistics.class_weights import codes_of, weigh_classes
-from rff_stream.statistics.groups import select
+from rff_stream.statistics.groups import codes_of, select, weigh_classes
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
@@ -36,6 +34,7 @@ from rff_stream.statistics.loss import (
     follow_corners,
     minimisers,
 )
+from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.systems.system import ridge_system
 
 __all__ = [

@@ -1,13 +1,18 @@
-"""The protocol of a statistic: it starts at zero, takes rows, and its values can be added."""
+"""The protocol of a statistic: it starts at zero, takes rows, and its values can be added.
+
+A checkpoint keeps values as plain JSON and named arrays, and gives them back bit for bit.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
 
 from rff_stream._array import Array
 from rff_stream.sources.protocol import Rows
 
-__all__ = ["Sink", "Statistic"]
+__all__ = ["Packed", "PackingStatistic", "Sink", "Statistic", "packing_of"]
 
 
 class Summable(Protocol):
@@ -38,10 +43,81 @@ class Statistic(Protocol):
     """What to add up: a frozen value that every process of a cluster gets a copy of.
 
     ``statistic.start().result()`` is the zero. To keep values of another kind than moments in
-    a checkpoint, a statistic also has ``pack`` and ``unpack``: see
-    :class:`~rff_stream.statistics.packing.PackingStatistic`.
+    a checkpoint, it is a :class:`PackingStatistic`.
     """
 
     def start(self) -> Sink:
         """An empty sum."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """What a checkpoint keeps of a value, whatever statistic it is of.
+
+    Parameters
+    ----------
+    plain : JSON value
+        What is not an array: labels, names.
+    arrays : mapping of str to float64, float32, int64 or uint64 array
+        By names of letters, digits and _; "a/b" is the array b of part a.
+    """
+
+    plain: Any
+    arrays: Mapping[str, Array]
+
+
+@runtime_checkable
+class PackingStatistic(Statistic, Protocol):
+    """A statistic whose values a checkpoint can keep: ``unpack(pack(value))`` is the value."""
+
+    def pack(self, value: Any) -> Packed:
+        """The value without what the statistic knows itself, its row say."""
+        ...
+
+    def unpack(self, packed: Packed) -> Any:
+        """The value; its arrays are read-only."""
+        ...
+
+
+def packing_of(statistic: Statistic) -> PackingStatistic:
+    """The statistic, if its values can be kept.
+
+    Raises
+    ------
+    TypeError
+    """
+    if not isinstance(statistic, PackingStatistic):
+        raise TypeError(
+            f"{type(statistic).__name__} has no pack and unpack; a checkpoint needs these "
+            "methods to store its values. Write them, or read without a checkpoint."
+        )
+    return statistic
+
+
+def pack_parts(parts: Mapping[Any, Packed]) -> Packed:
+    """Values by label as one: labels are plain JSON, arrays of part i are named "i/…"."""
+    plain = [[label, part.plain] for label, part in parts.items()]
+    arrays = {
+        f"{i}/{name}": values
+        for i, part in enumerate(parts.values())
+        for name, values in part.arrays.items()
+    }
+    return Packed(plain, arrays)
+
+
+def unpack_parts(packed: Packed) -> dict[Any, Packed]:
+    """The values that :func:`pack_parts` made one."""
+    return {
+        label: Packed(plain, arrays_of(packed, f"{i}/"))
+        for i, (label, plain) in enumerate(packed.plain)
+    }
+
+
+def arrays_of(packed: Packed, start: str) -> dict[str, Array]:
+    """Arrays whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(start): values
+        for name, values in packed.arrays.items()
+        if name.startswith(start)
+    }

@@ -16,7 +16,7 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node, covers
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.protocol import Packed
 from rff_stream.store.atomic import remove_whole
 from rff_stream.store.canonical_json import MAX_JSON
 from rff_stream.store.contents import read_packed

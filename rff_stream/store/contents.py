@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.protocol import Packed
 from rff_stream.store.array_codec import decode
 from rff_stream.store.canonical_json import parse
 from rff_stream.store.commit_log import Log

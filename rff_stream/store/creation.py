@@ -12,7 +12,7 @@ from typing import Any
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.protocol import Packed
 from rff_stream.store.array_codec import check_dtype, encode, group_metadata
 from rff_stream.store.atomic import Kind, exists, replacing
 from rff_stream.store.batch_ids import Outdated

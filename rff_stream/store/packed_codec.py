@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rff_stream.statistics.packing import Packed
+from rff_stream.statistics.protocol import Packed
 from rff_stream.store.array_codec import decode, encode, group_metadata
 from rff_stream.store.canonical_json import parse
 

@@ -1,4 +1,4 @@
-"""Scores of a classifier as sums over rows: accuracy, log-loss, Brier, AUROC, calibration."""
+"""Scores as sums over rows: residuals, quantiles of a score, and how a classifier does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,165 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.class_weights import codes_of
+from rff_stream.statistics.groups import codes_of
 from rff_stream.statistics.protocol import Sink
 
-__all__ = ["ClassScoreStatistic", "ClassScores"]
+__all__ = [
+    "ClassScoreStatistic",
+    "ClassScores",
+    "Histogram",
+    "HistogramStatistic",
+    "ResidualStatistic",
+    "Residuals",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residuals:
+    """Σw, Σw(y − y₀), Σw(y − y₀)², Σw(y − ŷ)² of T targets: they add.
+
+    Parameters
+    ----------
+    sums : (4, T) float64
+    n : int
+        Rows.
+    outside : value that adds, or None
+        What else was counted of the inputs.
+    """
+
+    sums: Float64
+    n: int
+    outside: Any = None
+
+    def __add__(self, other: Self) -> Self:
+        there = self.outside is not None and other.outside is not None
+        outside = self.outside + other.outside if there else self.outside or other.outside
+        return type(self)(self.sums + other.sums, self.n + other.n, outside)
+
+    def r2(self) -> Float64:
+        """1 − Σw(y − ŷ)²/Σw(y − ȳ)² (T,); as scikit-learn for a constant target."""
+        weight, first, second, missed = self.sums
+        scatter = second - first**2 / weight
+        with np.errstate(divide="ignore", invalid="ignore"):
+            r2 = 1 - missed / scatter
+        constant = np.where(missed > 0, 0.0, 1.0)
+        return np.asarray(np.where(scatter > 0, r2, constant))
+
+    def rmse(self) -> Float64:
+        """√(Σw(y − ŷ)²/Σw) (T,), in units of y."""
+        return np.asarray(np.sqrt(self.sums[3] / self.sums[0]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResidualStatistic:
+    """What a leaf adds up for a score.
+
+    Parameters
+    ----------
+    predict : callable
+        (m, d) -> (m, T), picklable.
+    origin : (T,) float64
+        y₀: sums about it do not cancel.
+    outside : callable, optional
+        x (m, d) -> a value that adds: what else is counted of the inputs.
+    """
+
+    predict: Callable[[Array], Float64]
+    origin: Float64
+    outside: Callable[[Array], Any] | None = None
+
+    def start(self) -> Sink:
+        return _ResidualSink(self)
+
+
+class _ResidualSink:
+    def __init__(self, statistic: ResidualStatistic) -> None:
+        self._statistic = statistic
+        self._sums = np.zeros((4, len(statistic.origin)))
+        self._n = 0
+        self._outside: Any = None
+
+    def add(self, rows: Rows, places: Array) -> None:
+        count = self._statistic.outside
+        if count is not None:
+            more = count(rows.x)
+            self._outside = more if self._outside is None else self._outside + more
+        w = np.ones(len(rows.x)) if rows.w is None else rows.w
+        y = rows.y - self._statistic.origin
+        missed = rows.y - self._statistic.predict(rows.x)
+        self._sums += np.stack([np.full(y.shape[1], w.sum()), w @ y, w @ y**2, w @ missed**2])
+        self._n += len(rows.x)
+
+    def result(self) -> Residuals:
+        return Residuals(self._sums, self._n, self._outside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Weight below, in equal bins between two bounds, and above: they add.
+
+    Parameters
+    ----------
+    low, high : float
+    weights : (B + 2,) float64
+    """
+
+    low: float
+    high: float
+    weights: Float64
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.low, self.high, self.weights + other.weights)
+
+    def __sizeof__(self) -> int:
+        return int(self.weights.nbytes) + 64
+
+    def quantile(self, share: float) -> float:
+        """The edge nearest to which this share of the weight lies below; ∓∞ outside the bounds."""
+        below = np.cumsum(self.weights)
+        edge = int(np.abs(below[:-1] - share * below[-1]).argmin())
+        if share * below[-1] < below[0]:
+            return -np.inf
+        if share * below[-1] > below[-2]:
+            return np.inf
+        return self.low + (self.high - self.low) * edge / (len(self.weights) - 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HistogramStatistic:
+    """What a leaf adds up for a quantile.
+
+    Parameters
+    ----------
+    score : callable
+        (m, d) -> (m, 1), picklable.
+    low, high : float
+    bins : int
+    """
+
+    score: Callable[[Array], Float64]
+    low: float
+    high: float
+    bins: int = 65_536
+
+    def start(self) -> Sink:
+        return _HistogramSink(self)
+
+
+class _HistogramSink:
+    def __init__(self, statistic: HistogramStatistic) -> None:
+        self._of = statistic
+        self._weights = np.zeros(statistic.bins + 2)
+
+    def add(self, rows: Rows, places: Array) -> None:
+        of = self._of
+        share = (self._of.score(rows.x)[:, 0] - of.low) / (of.high - of.low)
+        bins = np.clip(np.floor(share * of.bins) + 1, 0, of.bins + 1).astype(np.int64)
+        self._weights += np.bincount(bins, rows.w, len(self._weights))
+
+    def result(self) -> Histogram:
+        return Histogram(self._of.low, self._of.high, self._weights)
+
 
 BINS = 8192
 """Of log-odds between −30 and 30, for AUROC: 0.007 wide."""
