@@ -212,7 +212,7 @@ def _of_waves(features: FeatureMap, factor: Any, *, turned: bool) -> FeatureMap:
         return ByColumns(tuple(parts), features.columns, features.n_inputs)
     raise ValueError(
         f"{features!r} has no slopes and means over boxes here: cosines have. Use Fourier features "
-        "(features='auto', 'orthogonal', 'fourier', 'phase' or 'qmc')."
+        "(features='whole', 'orthogonal', 'fourier', 'phase' or 'qmc')."
     )
 
 
