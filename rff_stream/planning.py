@@ -75,6 +75,8 @@ class Plan:
         CPU seconds of the search for length-scales before the pass, at most about; 0 for none.
     kept_bytes : int
         Features of all rows that a loss keeps after the pass; 0 where it reads them again.
+    held_bytes : int
+        Sums and answer of a model that later rows are added to; 0 for a new one.
     """
 
     layout: Layout
@@ -87,6 +89,7 @@ class Plan:
     largest: BoxCost
     search_seconds: float = 0.0
     kept_bytes: int = 0
+    held_bytes: int = 0
 
     @property
     def n_features(self) -> int:
@@ -242,6 +245,8 @@ class Plan:
         if self.kept_bytes:
             solving["features"] = self.kept_bytes
         parts = {"pass": reading, "solve": solving}
+        if self.held_bytes:
+            parts = {name: each | {"model": self.held_bytes} for name, each in parts.items()}
         if self.search_seconds:
             parts["search"] = {"program": BASE_BYTES, "length-scales": SEARCH_BYTES}
         return parts

@@ -30,16 +30,22 @@ if "cells" in choices["model"]:
 fixed = {"alpha": 1.0, "length_scale": 1.0, "random_state": 0, "progress": False}
 model = rs.KernelRidge(**fixed | choices["model"])
 model.fit(choices["path"], "y", **choices["fit"])
+plans = [model.plan_]
+if "later" in choices:
+    from rff_stream.execution import Reading
+    plan = Reading.plan
+    Reading.plan = lambda *of, **asked: plans.append(plan(*of, **asked)) or plans[-1]
+    model.update(choices["later"], batch="later")
 peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
-print(json.dumps({"peak": peak, "promised": model.plan_.process_bytes, "rows": model.n_rows_,
-                  "leaves": model.plan_.layout.n_leaves, "text": str(model.plan_)}))
+print(json.dumps({"peak": peak, "promised": plans[-1].process_bytes, "rows": model.n_rows_,
+                  "leaves": model.plan_.layout.n_leaves, "text": str(plans[-1])}))
 """
 
 
 def measured(path: Path, threads: int = 2, **choices: Any) -> dict[str, Any]:
     """Peak of a process that does nothing but the fit, and what its plan said."""
     given = {"path": str(path), "threads": threads, "model": choices, "fit": {}}
-    given["fit"] = choices.pop("fit", {})
+    given |= {name: choices.pop(name) for name in ("fit", "later") if name in choices}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(given)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -105,6 +111,15 @@ def test_cells_hold_what_was_promised_and_not_much_less(tmp_path: Path, threads:
     path = stored(tmp_path / "a.zarr", 400_000, 3, 50_000)
     found = measured(path, cells=(64, 3, 4096), length_scale=0.5, threads=threads)
     assert found["leaves"] == 8
+    assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
+
+
+def test_rows_that_are_added_hold_what_was_promised(tmp_path: Path) -> None:
+    """Beside the sums and the answer of a model: 220 and 400 MB of cells."""
+    first, later = (stored(tmp_path / f"{n}.zarr", n, 3, 50_000) for n in (400_000, 200_000))
+    choices: dict[str, Any] = {"cells": (64, 3, 4096), "length_scale": 0.5}
+    found = measured(first, threads=1, later=str(later), **choices)
+    assert found["rows"] == 600_000
     assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
 
 

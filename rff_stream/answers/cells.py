@@ -313,6 +313,10 @@ class LocalPosterior:
             "cell_scale": np.concatenate(self.cell_scale),
         }
 
+    def __sizeof__(self) -> int:
+        trees = self.spectrum.trees
+        return sum(getattr(tree, name).nbytes for tree in trees for name in TREE_ARRAYS)
+
     @classmethod
     def from_arrays(
         cls, features: LocalFeatures, arrays: Mapping[str, Array], targets: tuple[str, ...]

@@ -296,7 +296,8 @@ class ClassRecipe(Recipe):
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
     ) -> tuple[dict[Any, ClassMoments], int]:
         known = labels_in(row, known_classes(fitted))
-        reading = Reading(opened.source, progress=self.asked.progress)
+        held = fitted.held_bytes
+        reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
         plan = self.plan(reading, fitted.columns, fitted.features)
         bare, written = class_row(row, ()), known if opened.table is None else ()
         parts, _, seen = class_moments(

@@ -44,10 +44,12 @@ class Reading:
     source : Source
     progress : bool
         Show bars on reads longer than two seconds.
+    held_bytes : int
+        Of the model that is read for: they count as memory of every plan.
     """
 
-    def __init__(self, source: Source, *, progress: bool = True) -> None:
-        self.source = source
+    def __init__(self, source: Source, *, progress: bool = True, held_bytes: int = 0) -> None:
+        self.source, self._held_bytes = source, held_bytes
         self._pass = Pass(source, token=uuid.uuid4().hex[:12], progress=progress)
 
     def plan(self, request: PlanRequest, *, memory: int | None = None) -> Plan:
@@ -65,6 +67,7 @@ class Reading:
         workers, threads = _processes()
         memory = worker_memory() if memory is None else memory
         plan = plan_for(self.source, request, threads=threads, workers=workers)
+        plan = replace(plan, held_bytes=self._held_bytes)
         while plan.threads > 1 and not fits(plan, memory) and self._pass.limit(plan.threads - 1):
             plan = replace(plan, threads=plan.threads - 1)
         check_memory(plan, memory)

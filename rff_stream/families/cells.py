@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,6 +107,9 @@ class CellAnswer:
     def arrays(self) -> dict[str, Array]:
         """The posterior of every cell."""
         return {**self.posterior.arrays(), "target_origin": self.target_origin}
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.posterior)
 
     def facts(self) -> dict[str, Any]:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -149,6 +150,13 @@ class Fitted:
                 "that was saved with moments=True."
             )
         return self.total
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of its sums, and of its answer where that is large and tells its size."""
+        groups = self.groups or {}
+        several = self.total if len(groups) > 1 else None
+        return sum(map(sys.getsizeof, (*groups.values(), several, self.answer)))
 
     @property
     def family(self) -> Family:

@@ -19,6 +19,7 @@ from rff_stream.model.opening import Opened
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.tree_sum import add_into
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 from rff_stream.statistics.groups import RUNS
@@ -215,17 +216,18 @@ class Recipe(ABC):
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
     ) -> tuple[Groups, int]:
         """The sums of later rows with the map of the fit, and how many were looked at."""
-        reading = Reading(opened.source, progress=self.asked.progress)
+        held = fitted.held_bytes
+        reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
         plan = self.precise(self.plan(reading, fitted.columns, fitted.features), fitted.scales)
         groups, seen = self.add_up(reading, fitted.features, row, plan, grouped=grouped)
         zero = family_of(fitted.features).zero(fitted.features, row, self.order)
         return groups or {None: zero}, seen
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> Groups:
-        """Sums by group with those of one more batch."""
+        """Sums by group with those of one more batch, which may be written into."""
         found = dict(groups)
         for label, part in more.items():
-            found[label] = found[label] + part if label in found else part
+            found[label] = add_into(part, found[label]) if label in found else part
         return found
 
     def packed(self, groups: Mapping[Any, Any]) -> dict[Any, Moments]:
