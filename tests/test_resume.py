@@ -204,11 +204,11 @@ def test_the_command_goes_on_after_an_interrupt(stored, often, leaves, tmp_path)
 
 
 def test_a_model_saved_before_its_checkpoint_went_is_finished(stored, often, tmp_path, monkeypatch):
-    from rff_stream.cli import resume
+    from rff_stream.cli import fit
 
     words = ["fit", stored, "--target", "y", "--n-components", "16", "--model", tmp_path / "M.zarr"]
     with monkeypatch.context() as patch:
-        patch.setattr(resume, "finish", lambda model: None)
+        patch.setattr(fit, "finish", lambda model: None)
         CliRunner().invoke(main, [str(word) for word in words])
     assert (tmp_path / "M.zarr.checkpoint").exists() and (tmp_path / "M.zarr").exists()
     found = CliRunner().invoke(main, [str(word) for word in words])

@@ -32,6 +32,24 @@ class DataSelection:
     missing_chunks: Literal["auto", "error", "fill"] | None
     storage_options: dict[str, Any] | None
 
+    def rows(self, seed: int, part: Literal["train", "test"] = "train") -> dict[str, Any]:
+        """What fits and scores are told of the rows they read."""
+        where, options = self.conditions(seed, part), self.storage_options
+        return {"dim": self.dim, "where": where, "storage_options": options}
+
+    @property
+    def missing(self) -> dict[str, Any]:
+        """What missing values mean."""
+        rows, chunks = self.missing_rows or "error", self.missing_chunks or "auto"
+        return {"missing_rows": rows, "missing_chunks": chunks}
+
+    @property
+    def one_target(self) -> Any:
+        """One name, or a list of several; None where none was given."""
+        if self.target is None or len(self.target) > 1:
+            return None if self.target is None else list(self.target)
+        return self.target[0]
+
     def conditions(self, seed: int, part: Literal["train", "test"]) -> list[Any]:
         """Conditions on rows: those of --where, and one part of the hold-out."""
         held = self.held_out(seed, part)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rff_stream.cli import arguments, objects, prediction_writer, values
 from rff_stream.cli.arguments import DataSelection, Machine
-from rff_stream.cli.output import Line, number, numbers, show
-from rff_stream.cli.redaction import redact_text
+from rff_stream.cli.output import Facts, Line, number, numbers, show
 from rff_stream.cli.session import computing
 
 if TYPE_CHECKING:
@@ -75,7 +74,8 @@ def density(
     import rff_stream as rs
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components}
-    made = rs.KernelDensity(bandwidth, **choices, **common(selection, machine, seed))
+    choices |= {"memory": machine.memory, "random_state": seed, **selection.missing}
+    made = rs.KernelDensity(bandwidth, **choices)
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
         found = fitted.density(places, storage_options=options)
@@ -89,7 +89,7 @@ def density(
     facts["below_error"] = share
     lines.insert(2, ("bandwidth", numbers(scale)))
     lines.insert(4, ("floored", f"{share:.1%} of sampled rows: their density is below its error"))
-    show({"command": "density", "data": redact_text(data), **facts}, lines, as_json)
+    show({"command": "density", "data": data, **facts}, lines, as_json)
 
 
 def below_error(made: Any) -> float:
@@ -133,12 +133,10 @@ def novelty(
     import rff_stream as rs
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components, "whitened": whitened}
+    choices |= {"memory": machine.memory, "random_state": seed, **selection.missing}
+    threshold: Any = "exact" if exact else "sample"
     made = rs.NoveltyDetector(
-        contamination,
-        length_scale=length_scale,
-        threshold="exact" if exact else "sample",
-        **choices,
-        **common(selection, machine, seed),
+        contamination, length_scale=length_scale, threshold=threshold, **choices
     )
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
@@ -153,7 +151,7 @@ def novelty(
     )
     facts |= {"threshold": made.offset_, "length_scale": made.length_scale_}
     lines.insert(2, ("threshold", f"{number(made.offset_)}: {contamination:.3g} of the rows below"))
-    show({"command": "novelty", "data": redact_text(data), **facts}, lines, as_json)
+    show({"command": "novelty", "data": data, **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream drift data.zarr --by time.year")
@@ -209,10 +207,8 @@ def drift(
             f"--by {by} has {len(groups)} labels, and p-values of runs of rows were prepared for "
             f"{buckets or 12}. Give --buckets {len(groups)}."
         ) from None
-    facts = {str(label): as_facts(each) for label, each in found.items()}
-    lines = [("bucket", f"{'rows':>12} {'distance':>9} {'by chance':>9} {'p':>7}")]
-    lines += [(str(label), as_line(each)) for label, each in found.items()]
-    show({"command": "drift", "data": redact_text(data), "buckets": facts}, lines, as_json)
+    facts, lines = of_drift(found)
+    show({"command": "drift", "data": data, "buckets": facts}, lines, as_json)
 
 
 def collect_moments(
@@ -231,10 +227,7 @@ def collect_moments(
 
     source = open_source(
         objects.open_data(data), None, selection.weights, by=by, inputs=selection.inputs,
-        dim=selection.dim, where=selection.conditions(seed, "train"),
-        missing_rows=selection.missing_rows or "error",
-        missing_chunks=selection.missing_chunks or "auto",
-        storage_options=selection.storage_options,
+        **selection.rows(seed), **selection.missing,
     )  # fmt: skip
     reading, columns = Reading(source), source.columns
     request = PlanRequest(WholeCost(n_components), order=1, n_groups=buckets)
@@ -254,35 +247,28 @@ def collect_moments(
     return groups
 
 
-def as_facts(found: TwoSample) -> dict[str, Any]:
-    """A comparison, for programs."""
-    return {
-        "n_rows": found.n_a,
-        "distance": found.distance,
-        "expected": found.expected,
-        "p_value": found.p_value,
+def of_drift(found: Mapping[Any, TwoSample]) -> tuple[Facts, list[Line]]:
+    """Comparisons of buckets with the reference."""
+    facts = {
+        str(label): {
+            "n_rows": each.n_a,
+            "distance": each.distance,
+            "expected": each.expected,
+            "p_value": each.p_value,
+        }
+        for label, each in found.items()
     }
-
-
-def as_line(found: TwoSample) -> str:
-    """A comparison, for people."""
-    return f"{found.n_a:>12,} {found.distance:>9.4f} {found.expected:>9.4f} {found.p_value:>7.4f}"
-
-
-def common(selection: DataSelection, machine: Machine, seed: int) -> dict[str, Any]:
-    """What both estimators are told."""
-    return {
-        "missing_rows": selection.missing_rows or "error",
-        "missing_chunks": selection.missing_chunks or "auto",
-        "memory": machine.memory,
-        "random_state": seed,
-    }
+    lines = [("bucket", f"{'rows':>12} {'distance':>9} {'by chance':>9} {'p':>7}")]
+    for label, each in found.items():
+        distances = f"{each.distance:>9.4f} {each.expected:>9.4f}"
+        lines.append((str(label), f"{each.n_a:>12,} {distances} {each.p_value:>7.4f}"))
+    return facts, lines
 
 
 def fitted_and_written(
     made: Any, data: str, selection: DataSelection, machine: Machine, seed: int,
     written: tuple[str | None, str | None, bool], places: str | None, answers: Any,
-) -> tuple[dict[str, Any], list[Line]]:  # fmt: skip
+) -> tuple[Facts, list[Line]]:  # fmt: skip
     """Fit, save and answer; what to say about it."""
     model, output, overwrite = written
     read = [data, *([] if places is None else [places])]
@@ -301,7 +287,10 @@ def fitted_and_written(
         if output is not None:
             path = stack.enter_context(prediction_writer.destination(output, overwrite))
         stack.enter_context(computing(machine))
-        fit(made, data, selection, seed)
+        made.fit(
+            objects.open_data(data), None, selection.weights, inputs=selection.inputs,
+            **selection.rows(seed),
+        )  # fmt: skip
         seconds = time.monotonic() - started
         if model is not None:
             remote = selection.storage_options if "://" in model else None
@@ -322,19 +311,6 @@ def fitted_and_written(
     ]
     for name, place in (("model", model), ("output", output)):
         if place is not None:
-            facts[name] = redact_text(place)
+            facts[name] = place
             lines.append((name, place))
     return facts, lines
-
-
-def fit(made: Any, data: str, selection: DataSelection, seed: int) -> None:
-    """Fit an estimator of rows on what was selected."""
-    made.fit(
-        objects.open_data(data),
-        None,
-        selection.weights,
-        inputs=selection.inputs,
-        dim=selection.dim,
-        where=selection.conditions(seed, "train"),
-        storage_options=selection.storage_options,
-    )

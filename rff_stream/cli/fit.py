@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rff_stream.cli import arguments, objects, resume, summary
+from rff_stream.cli import arguments, objects, output
 from rff_stream.cli.arguments import DataSelection, Learner, Machine
 from rff_stream.cli.output import show
 from rff_stream.cli.predict import scores
-from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
+from rff_stream.errors import ModelError
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
+
+Value = TypeVar("Value")
 
 FOLDS = 5
 SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left out")
@@ -47,8 +51,8 @@ def plan(
     """
     with computing(machine):
         source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
-        facts, lines = summary.of_plan(plan_fit(source, learner, machine, workers))
-    show({"command": "plan", "data": redact_text(data), **facts}, lines, as_json)
+        facts, lines = output.of_plan(plan_fit(source, learner, machine, workers))
+    show({"command": "plan", "data": data, **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream fit data.zarr --target y --model model.zarr")
@@ -86,10 +90,8 @@ def fit(
     With --model, finished sums are kept in M.zarr.checkpoint every 30 seconds: the same command
     goes on after an interrupt or a crash, with the same result. Other options exit 4.
     """
-    if model is not None and resume.was_finished(model, overwrite):
-        show(
-            {"command": "fit", "model": redact_text(model)}, [("saved", f"{model} before")], as_json
-        )
+    if model is not None and was_finished(model, overwrite):
+        show({"command": "fit", "model": model}, [("saved", f"{model} before")], as_json)
         return
     objects.check_free(model, overwrite, data)
     if model is None and not dry_run:
@@ -101,22 +103,22 @@ def fit(
     with computing(machine):
         if dry_run:
             source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
-            facts, lines = summary.of_plan(plan_fit(source, learner, machine, None))
+            facts, lines = output.of_plan(plan_fit(source, learner, machine, None))
         else:
             run = functools.partial(fitted_model, data, selection, learner, machine, seed)
-            fitted, seconds = resume.fitted_at(model, overwrite, run)
-            facts, lines = summary.of_fit(fitted, seconds)
+            fitted, seconds = fitted_at(model, overwrite, run)
+            facts, lines = output.of_fit(fitted, seconds)
             if model is not None:
                 remote = selection.storage_options if "://" in model else None
                 fitted.save(model, moments=moments, overwrite=overwrite, storage_options=remote)
-                resume.finish(model)
-                facts, lines = facts | {"model": redact_text(model)}, [*lines, ("saved", model)]
+                finish(model)
+                facts, lines = facts | {"model": model}, [*lines, ("saved", model)]
             else:
                 lines = [*lines, ("saved", "nowhere: no --model was given")]
             if selection.holdout is not None:
                 facts["held_out"], found = scores(fitted, data, selection, seed)
                 lines = [*lines, *[("held out", f"{name}: {text}") for name, text in found], SCORED]
-    show({"command": "fit", "data": redact_text(data), **facts}, lines, as_json)
+    show({"command": "fit", "data": data, **facts}, lines, as_json)
 
 
 def fitted_model(
@@ -132,15 +134,62 @@ def fitted_model(
     started = time.monotonic()
     model.fit(
         objects.open_data(data),
-        objects.target_of(selection),
+        selection.one_target,
         selection.weights,
         inputs=selection.inputs,
-        dim=selection.dim,
-        where=selection.conditions(seed, "train"),
         checkpoint=checkpoint,
-        storage_options=selection.storage_options,
+        **selection.rows(seed),
     )
     return model, time.monotonic() - started
+
+
+def checkpoint_of(model: str) -> str:
+    """Where sums are kept until the model is."""
+    return f"{model.rstrip('/')}.checkpoint"
+
+
+def fitted_at(model: str | None, overwrite: bool, fit: Callable[[str | None], Value]) -> Value:
+    """What ``fit(checkpoint)`` gives; ``overwrite`` drops the checkpoint of another fit."""
+    from rff_stream.store import OtherPass, discard
+
+    if model is None or "://" in model:
+        return fit(None)
+    path, taken = checkpoint_of(model), os.path.lexists(model)
+    try:
+        return fit(path)
+    except OtherPass:
+        if not overwrite:
+            raise
+        discard(path)
+        return fit(path)
+    except ModelError as error:
+        if taken or not os.path.lexists(model):
+            raise
+        raise ModelError(
+            f"{model} was saved by another run of this command while this one was reading. It is "
+            "whole: load it, or choose another --model."
+        ) from error
+
+
+def finish(model: str) -> None:
+    """The model is saved: its checkpoint goes."""
+    from rff_stream.store import discard
+
+    if "://" not in model:
+        discard(checkpoint_of(model))
+
+
+def was_finished(model: str, overwrite: bool) -> bool:
+    """Whether an earlier run saved this model and was stopped before it could tidy up."""
+    from rff_stream.store import facts_in, load_model
+
+    if overwrite or "://" in model or not os.path.lexists(model):
+        return False
+    token = facts_in(checkpoint_of(model))
+    if token is None or load_model(model).header.get("fitted", {}).get("pass") != token:
+        return False
+    finish(model)
+    return True
 
 
 def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, contents, objects, summary, values
+from rff_stream.cli import arguments, objects, output, values
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
-from rff_stream.cli.redaction import redact_text
 from rff_stream.words import format_bytes
 
 
@@ -25,11 +24,11 @@ def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -
     model is verified.
     """
     loaded = objects.load_model(model, Machine(None, None, None), None, storage_options)
-    facts, lines = summary.of_model(loaded)
+    facts, lines = output.of_model(loaded)
     if hasattr(loaded, "moments_"):
-        kept, more = contents.of_store(model, storage_options)
+        kept, more = output.of_store(model, storage_options)
         facts, lines = facts | kept, [*lines, *more]
-    facts = {"command": "inspect", "model": redact_text(model), **facts}
+    facts = {"command": "inspect", "model": model, **facts}
     show(facts, [("model", f"{type(loaded).__name__}, every byte verified"), *lines], as_json)
 
 
@@ -53,7 +52,7 @@ def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) ->
     verified = verify_store(open_files(model, remote), None)
     facts = {
         "command": "verify",
-        "model": redact_text(model),
+        "model": model,
         "entries": verified.entries,
         "batches": verified.batches,
         "n_rows": verified.rows,
@@ -92,7 +91,7 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
     removed = store.gc() if gc else []
     facts = {
         "command": "compact",
-        "model": redact_text(model),
+        "model": model,
         "batches_before": before,
         "batches": len(store),
         "id": made,

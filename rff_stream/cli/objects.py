@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rff_stream.cli.arguments import DataSelection, Learner, Machine
 from rff_stream.cli.redaction import redact_text
-
-if TYPE_CHECKING:
-    from rff_stream.estimators import GaussianProcessRegressor
 
 OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
 """Names of files that a Zarr store would be taken for."""
@@ -32,76 +28,49 @@ def source_of(data: str, selection: DataSelection, seed: int, *, labels: bool = 
 
     return open_source(
         open_data(data),
-        target_of(selection),
+        selection.one_target,
         selection.weights,
         inputs=selection.inputs,
-        dim=selection.dim,
-        where=selection.conditions(seed, "train"),
         y_labels=labels,
-        missing_rows=selection.missing_rows or "error",
-        missing_chunks=selection.missing_chunks or "auto",
-        storage_options=selection.storage_options,
+        **selection.rows(seed),
+        **selection.missing,
     )
-
-
-def target_of(selection: DataSelection) -> Any:
-    """One name, or a list of several; None where none was given."""
-    if selection.target is None or len(selection.target) > 1:
-        return None if selection.target is None else list(selection.target)
-    return selection.target[0]
 
 
 def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed: int) -> Any:
     """The estimator that these options describe, not fitted."""
     import rff_stream as rs
 
-    alpha: Any = learner.alpha
-    make: Any = rs.KernelRidge
+    shared: dict[str, Any] = {
+        "kernel": kernel_of(learner),
+        "length_scale": learner.length_scale,
+        "n_components": learner.n_components,
+        "dtype": learner.dtype,
+        "sums": learner.sums,
+        "memory": machine.memory,
+        "random_state": seed,
+        "features": features_of(learner),
+        **selection.missing,
+    }
+    by_evidence = isinstance(learner.alpha, str) and learner.alpha == "evidence"
     if learner.estimator == "gp":
-        return gaussian_process(learner, selection, machine, seed)
+        check_gaussian_process(learner, by_evidence)
+        return rs.GaussianProcessRegressor(**shared)
     if learner.classify is not None:
-        make = functools.partial(rs.KernelClassifier, learner.classify)
-        alpha = "sample" if isinstance(alpha, str) and alpha == "evidence" else alpha
-    return make(
-        kernel_of(learner),
-        learner.length_scale,
-        learner.n_components,
-        alpha,
-        missing_rows=selection.missing_rows or "error",
-        missing_chunks=selection.missing_chunks or "auto",
-        dtype=learner.dtype,
-        sums=learner.sums,
-        memory=machine.memory,
-        random_state=seed,
-        features=features_of(learner),
-    )
+        alpha = "sample" if by_evidence else learner.alpha
+        return rs.KernelClassifier(learner.classify, alpha=alpha, **shared)
+    return rs.KernelRidge(alpha=learner.alpha, **shared)
 
 
-def gaussian_process(
-    learner: Learner, selection: DataSelection, machine: Machine, seed: int
-) -> GaussianProcessRegressor:
-    """A Gaussian process whose noise and signal are chosen by evidence."""
+def check_gaussian_process(learner: Learner, by_evidence: bool) -> None:
+    """Refuse options that a Gaussian process has not: it finds noise and signal by evidence."""
     if learner.classify is not None:
         raise click.UsageError("--classify and --estimator gp were both given. Give one of them.")
-    if not (isinstance(learner.alpha, str) and learner.alpha == "evidence"):
+    if not by_evidence:
         raise click.UsageError(
             f"--alpha {learner.alpha} is a penalty, but a Gaussian process takes its noise by "
             "evidence. Leave --alpha out, or give --estimator ridge."
         )
-    import rff_stream as rs
-
-    return rs.GaussianProcessRegressor(
-        kernel_of(learner),
-        learner.length_scale,
-        learner.n_components,
-        missing_rows=selection.missing_rows or "error",
-        missing_chunks=selection.missing_chunks or "auto",
-        dtype=learner.dtype,
-        sums=learner.sums,
-        memory=machine.memory,
-        random_state=seed,
-        features=features_of(learner),
-    )
 
 
 def features_of(learner: Learner) -> Any:

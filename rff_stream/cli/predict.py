@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, objects, prediction_writer, summary, values
+from rff_stream.cli import arguments, objects, prediction_writer, values
 from rff_stream.cli.arguments import DataSelection, Machine
-from rff_stream.cli.output import Line, show
-from rff_stream.cli.redaction import redact_text
+from rff_stream.cli.output import Facts, Line, of_class_scores, of_prediction, of_scores, show
 from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
@@ -82,10 +81,10 @@ def predict(
             )  # fmt: skip
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
-    facts, lines = summary.of_prediction(loaded, prediction_writer.sizes(found), words)
-    facts |= {"model": redact_text(model), "output": redact_text(output), "seconds": seconds}
+    facts, lines = of_prediction(loaded, prediction_writer.sizes(found), words)
+    facts |= {"model": model, "output": output, "seconds": seconds}
     lines = [*lines, ("output", output)]
-    show({"command": "predict", "data": redact_text(data), **facts}, lines, as_json)
+    show({"command": "predict", "data": data, **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream score model.zarr data.zarr")
@@ -114,7 +113,7 @@ def score(
     loaded = objects.load_model(model, machine, selection, selection.storage_options)
     with computing(machine):
         facts, lines = scores(loaded, data, selection, seed)
-    facts = {"command": "score", "data": redact_text(data), "model": redact_text(model), **facts}
+    facts = {"command": "score", "data": data, "model": model, **facts}
     show(facts, lines, as_json)
 
 
@@ -166,9 +165,7 @@ def columns_of(model: Any, std: bool, probabilities: bool) -> tuple[str, ...]:
     return (*targets, *(f"{name}_std" for name in targets)) if std else targets
 
 
-def scores(
-    model: Any, data: str, selection: DataSelection, seed: int
-) -> tuple[summary.Facts, list[Line]]:
+def scores(model: Any, data: str, selection: DataSelection, seed: int) -> tuple[Facts, list[Line]]:
     """Scores on the rows selected; on the test part where rows were held out."""
     if not model.columns_.targets:
         raise ModelError(
@@ -178,14 +175,12 @@ def scores(
     labels = hasattr(model, "classes_")
     found = (model.scores if labels else model.residuals)(
         objects.open_data(data),
-        objects.target_of(selection),
+        selection.one_target,
         selection.weights,
-        dim=selection.dim,
-        where=selection.conditions(seed, "test"),
-        storage_options=selection.storage_options,
+        **selection.rows(seed, "test"),
     )
     if labels:
-        return summary.of_class_scores(found)
+        return of_class_scores(found)
     columns = model.columns_
     units = columns.units[len(columns.inputs) :] or ("",) * len(columns.targets)
-    return summary.of_scores(found, columns.targets, units)
+    return of_scores(found, columns.targets, units)

@@ -110,14 +110,13 @@ def write_predictions(
     """
     import zarr
 
-    from rff_stream.cli.dask_bar import DaskBar
     from rff_stream.cli.products import SOURCE
     from rff_stream.store.files import cannot_write
 
     remote = "://" in path
     options = dict(storage_options) if remote and storage_options is not None else None
     mode: Any = "w" if not remote or overwrite else "w-"  # a folder of our own, and empty
-    with cannot_write(redact_url(output)), warnings.catch_warnings(), DaskBar():
+    with cannot_write(redact_url(output)), warnings.catch_warnings(), task_bar():
         # xarray opens groups with consolidated metadata without a warning of its own.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         if hasattr(values, "to_dataset") or hasattr(values, "data_vars"):
@@ -134,3 +133,24 @@ def write_predictions(
 def regular(values: Any) -> Any:
     """Chunks of one length along every dimension, as Zarr has them."""
     return values.chunk({dim: lengths[0] for dim, lengths in values.chunksizes.items()})
+
+
+def task_bar() -> contextlib.AbstractContextManager[Any]:
+    """A bar of the tasks of Dask's threads, a line a minute in logs."""
+    from dask.callbacks import Callback
+
+    from rff_stream.execution.progress import Progress
+
+    bars: list[Progress] = []
+
+    def start(dsk: Any, state: Mapping[str, Any]) -> None:
+        left = sum(len(state[kind]) for kind in ("ready", "waiting", "running"))
+        bars.append(Progress("writing", left, unit="task"))
+
+    def end(*_: Any) -> None:
+        bars.pop().__exit__(None, None, None)
+
+    made: contextlib.AbstractContextManager[Any] = Callback(
+        start_state=start, posttask=lambda *_: bars[-1].advance(1), finish=end
+    )
+    return made

@@ -58,7 +58,7 @@ def report(
         with replacing(page, overwrite, PAGE) as beside:
             write_report(beside, loaded, test=test, place=model)
     seconds, size = time.monotonic() - started, Path(output).stat().st_size
-    facts: dict[str, Any] = {"command": "report", "model": redact_text(model), "output": output}
+    facts: dict[str, Any] = {"command": "report", "model": model, "output": output}
     facts |= {"seconds": seconds, "bytes": size}
     show(facts, [("report", f"{output}, {format_bytes(size)}, in {seconds:.1f} s")], as_json)
 
@@ -71,11 +71,9 @@ def assess_rows(model: Any, data: str, selection: DataSelection, seed: int) -> A
         model,
         objects.open_data(data),
         place=redact_text(data),
-        target=objects.target_of(selection),
+        target=selection.one_target,
         weights=selection.weights,
-        dim=selection.dim,
-        where=selection.conditions(seed, "test"),
-        storage_options=selection.storage_options,
+        **selection.rows(seed, "test"),
     )
 
 

@@ -11,7 +11,6 @@ from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import show
 from rff_stream.cli.predict import model_and_data, model_option, places_argument
-from rff_stream.cli.redaction import redact_text
 from rff_stream.cli.session import computing
 
 
@@ -78,8 +77,8 @@ def update(
     lines += [("time", f"{seconds:.1f} s")]
     facts = {
         "command": "update",
-        "model": redact_text(model),
-        "data": redact_text(data),
+        "model": model,
+        "data": data,
         "added": added,
         "n_rows_added": rows,
         "n_rows": total,
