@@ -5,15 +5,27 @@ made with pyplot, so that notebooks show it; with one, nothing but that ``ax`` i
 are those of Okabe & Ito and cividis: they are told apart with any colour vision and in grey.
 """
 
-from rff_stream.plot.checks import coverage, error_curve, error_map, histogram
-from rff_stream.plot.classes import calibration, confusion
+from rff_stream.plot.bars import (
+    dependence,
+    drift,
+    plan_memory,
+    plan_time,
+    relevance,
+    residuals,
+    sensitivity,
+)
+from rff_stream.plot.checks import (
+    calibration,
+    confusion,
+    coverage,
+    error_curve,
+    error_map,
+    histogram,
+)
 from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.coastlines import coastlines
 from rff_stream.plot.fits import curve, observed, surface
-from rff_stream.plot.groups import drift, residuals
-from rff_stream.plot.inputs import dependence, relevance, sensitivity
 from rff_stream.plot.kernels import approximation_error, kernel_matrix
-from rff_stream.plot.plans import plan_memory, plan_time
 from rff_stream.plot.selection import (
     kernel_evidence,
     learning_curve,

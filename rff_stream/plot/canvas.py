@@ -47,9 +47,9 @@ def legend(ax: Axes, **choices: Any) -> None:
     ax.legend(fontsize="small", framealpha=0.85, **choices)
 
 
-def legend_above(ax: Axes, columns: int = 2) -> None:
+def legend_above(ax: Axes, columns: int = 2, **choices: Any) -> None:
     """A legend outside the axes, where bars never are."""
-    legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
+    legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, **choices)
 
 
 def wrap_label(text: str) -> str:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from rff_stream.plot.canvas import BAND, COLOURS, GREY, axes, legend, plain_ticks, wrap_label
+from rff_stream.plot.canvas import (
+    BAND,
+    COLOURS,
+    GREY,
+    axes,
+    legend,
+    legend_above,
+    plain_ticks,
+    wrap_label,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +65,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     right.set_ylabel(f"degrees of freedom, of R = {system.n_features}", color=COLOURS[1])
     right.set_ylim(0, system.n_features * 1.05)
     lines = [*ax.get_lines(), *right.get_lines()]
-    legend(right, handles=lines, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    legend_above(right, handles=lines)
     return ax
 
 
@@ -83,11 +93,11 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
             lw=1.2, capsize=1.5, elinewidth=0.7, label=kernel_label(found.kernels[family]),
         )  # fmt: skip
     label = f"highest: {kernel_label(found.kernels[k])}, length {found.length_scales[at]:.3g}"
-    ax.plot(found.length_scales[at], FLOOR, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
+    _star(ax, found.length_scales[at], FLOOR, label)
     ax.set(xscale="log", yscale="log", xlabel="length-scale", ylabel="log p below the highest")
     plain_ticks(ax.xaxis)
     ax.invert_yaxis()
-    legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    legend_above(ax, 3)
     return ax
 
 
@@ -127,15 +137,13 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
         elinewidth=0.7, label=_size(found, chosen) + ("" if error is None else " ± standard error"),
     )  # fmt: skip
     label = f"chosen: α = {best.alpha:.2g}, R′ = {best.n_components}"
-    ax.plot(best.alpha, best.score, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
+    _star(ax, best.alpha, best.score, label)
     ax.set_xscale("log")
     floor = float(found.eta[chosen])
     if floor > VISIBLE * found.alphas[0]:
         ax.axvspan(found.alphas[0], floor, color=GREY, alpha=BAND, lw=0, label="below rounding η")
     values = found.relative[np.isfinite(found.relative)]
-    if values.min() > 0 and values.max() > WIDE * values.min():
-        ax.set_yscale("log")
-        plain_ticks(ax.yaxis)
+    _widen(ax, values)
     ax.set(xlabel="penalty α", ylabel=_criterion(found))
     legend(ax)
     return ax
@@ -161,15 +169,10 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
     label = "best α of each R′" + (" ± standard error" if found.folds else "")
     ax.errorbar(sizes, scores, errors, color=COLOURS[0], marker="o", capsize=3, label=label)
     best = found.best
-    ax.plot(
-        best.n_components, best.score, "*", ms=13, color=COLOURS[1], zorder=5,
-        label=f"chosen: R′ = {best.n_components}",
-    )  # fmt: skip
+    _star(ax, best.n_components, best.score, f"chosen: R′ = {best.n_components}")
     ax.set_xscale("log", base=2)
     ax.set_xticks(sizes, [str(size) for size in sizes])
-    if min(scores) > 0 and max(scores) > WIDE * min(scores):
-        ax.set_yscale("log")
-        plain_ticks(ax.yaxis)
+    _widen(ax, scores)
     ax.set(xlabel="features R′", ylabel=_criterion(found))
     legend(ax)
     return ax
@@ -194,13 +197,23 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
     held, fitted = found.held_out_rmse[:, target], found.fitted_rmse[:, target]
     ax.plot(found.n_rows, held, "o-", color=COLOURS[0], label="on held-out rows")
     ax.plot(found.n_rows, fitted, "s--", color=COLOURS[1], ms=4, label="on the rows fitted")
-    if held.max() > WIDE * held.min() > 0:
-        ax.set_yscale("log")
-        plain_ticks(ax.yaxis)
+    _widen(ax, held)
     ax.locator_params(axis="x", nbins=5)
     ax.set(xlabel="rows read", ylabel=f"RMSE, {name}")
     legend(ax)
     return ax
+
+
+def _widen(ax: Axes, scores: ArrayLike) -> None:
+    """A logarithmic axis of scores that differ by a factor of ten."""
+    if np.max(scores) > WIDE * np.min(scores) > 0:
+        ax.set_yscale("log")
+        plain_ticks(ax.yaxis)
+
+
+def _star(ax: Axes, x: float, y: float, label: str) -> None:
+    """Mark what was chosen."""
+    ax.plot(x, y, "*", ms=13, color=COLOURS[1], zorder=5, label=label)
 
 
 def _size(found: Selection, k: int) -> str:

@@ -90,13 +90,12 @@ def good(model: Any, test: Assessment | None) -> Section:
         words = f"{found.n:,} rows of {test.place}, all of them read once."
         scores = table(["target", "R²", "RMSE"], rows) + paragraph(words, _doubt(test))
         blocks.append(scores + _beside(model, test))
-        blocks.append(
-            _observed_picture(model, test.x, test.y, "Some of these rows, spread over the data.")
-        )
+        draw = partial(plot.observed, model, X=test.x, y=test.y)
+        blocks.append(picture(draw, "Some of these rows, spread over the data."))
         blocks += _errors(model, test)
     elif len(sample_of(model)[0]):
         caption = "Rows of the fit itself: give --data for rows that it did not see."
-        blocks.append(picture(lambda ax: plot.observed(model, ax), caption))
+        blocks.append(picture(partial(plot.observed, model), caption))
     else:
         blocks.append(
             paragraph(
@@ -147,8 +146,8 @@ def cost_section(model: Any, test: Assessment | None, notes: Sequence[tuple[str,
     blocks = [Card("Cost", tuple(rows)).html()]
     planned = getattr(model, "plan_", None)
     if planned is not None:
-        memory = picture(lambda ax: plot.plan_memory(planned, ax), "Planned memory.", 2.6)
-        time = picture(lambda ax: plot.plan_time(planned, ax), "Planned time.", 2.6)
+        memory = picture(partial(plot.plan_memory, planned), "Planned memory.", 2.6)
+        time = picture(partial(plot.plan_time, planned), "Planned time.", 2.6)
         blocks.append(memory + time)
     return Section("What it costs", tuple(blocks))
 
@@ -163,7 +162,7 @@ def drift_section(model: Any, groups: Mapping[Any, Moments]) -> Section:
     errors = {k: group_errors(part, model.coef_, model.intercept_) for k, part in some.items()}
     rows = [[str(k), f"{e.n:,}", numbers(e.bias), numbers(e.rmse)] for k, e in errors.items()]
     caption = "Residuals of each batch under this model, from its moments: no row was read again."
-    drawn = picture(lambda ax: plot.residuals(model, some, ax), caption)
+    drawn = picture(partial(plot.residuals, model, some), caption)
     return Section("Drift", (drawn, table(["batch", "rows", "mean residual", "RMSE"], rows)))
 
 
@@ -232,10 +231,9 @@ def _classes(test: Assessment | None) -> Section:
     rows = [[str(k), f"{recall.get(k, np.nan):.4f}", f"{area[k]:.4f}"] for k in found.labels]
     words = f"{found.accuracy():.2%} right of {found.n:,} rows of {test.place}, read once."
     drawn = (
-        picture(lambda ax: plot.confusion(found, ax), "Answers for the rows of each class."),
+        picture(partial(plot.confusion, found), "Answers for the rows of each class."),
         picture(
-            lambda ax: plot.calibration(found, ax),
-            "Stated probabilities, and how often they are right.",
+            partial(plot.calibration, found), "Stated probabilities, and how often they are right."
         ),
     )
     scores = table(["class", "recall", "AUROC"], rows) + paragraph(words, _doubt(test))
@@ -252,7 +250,7 @@ def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
         [str(k), f"{each.n_a:,}", f"{each.distance:.4f}", f"{each.p_value:.4f}"]
         for k, each in found.items()
     ]
-    drawn = picture(lambda ax: plot.drift(found, ax), "Each batch against all others.")
+    drawn = picture(partial(plot.drift, found), "Each batch against all others.")
     return drawn, table(["batch", "rows", "distance", "p"], rows)
 
 
@@ -269,16 +267,16 @@ def _errors(model: Any, test: Assessment) -> list[str]:
     if not len(test.x):
         return []
     errors, label = (test.y - mean_of(model, test.x))[:, 0], f"residual of {target_label(model)}"
-    drawn = [picture(lambda ax: plot.histogram(errors, ax, label=label), "Errors on these rows.")]
+    drawn = [picture(partial(plot.histogram, errors, label=label), "Errors on these rows.")]
     place = _places(model.columns_.inputs)
     if place is None and len(model.columns_.inputs) > 2:  # else the fit itself stands there
         predicted, words = mean_of(model, test.x)[:, 0], f"predicted {target_label(model)}"
         along = partial(plot.error_curve, predicted, errors, label=words, unit=label)
-        drawn.append(picture(lambda ax: along(ax), "Errors along the predictions."))
+        drawn.append(picture(along, "Errors along the predictions."))
     if place is not None:
         east, north = test.x[:, place[0]], test.x[:, place[1]]
         draw = partial(plot.error_map, east, north, errors, label=label, coasts=False)
-        drawn.append(picture(lambda ax: draw(ax), "Where the errors are."))
+        drawn.append(picture(draw, "Where the errors are."))
     return drawn
 
 
@@ -311,11 +309,7 @@ def _coverage_table(model: Any, test: Assessment) -> list[str]:
         return []
     errors = (test.y - mean_of(model, test.x))[:, 0]
     caption = "Share of rows inside their intervals."
-    return [picture(lambda ax: plot.coverage(errors, std[:, 0], ax), caption)]
-
-
-def _observed_picture(model: Any, x: Float64, y: Float64, caption: str) -> str:
-    return picture(lambda ax: plot.observed(model, ax, X=x, y=y), caption)
+    return [picture(partial(plot.coverage, errors, std[:, 0]), caption)]
 
 
 def _shape(model: Any) -> list[str]:
@@ -324,7 +318,7 @@ def _shape(model: Any) -> list[str]:
     if d > 2 or not len(sample_of(model)[0]):
         return []
     draw = plot.curve if d == 1 else plot.surface
-    return [picture(lambda ax: draw(model, ax), "The fit over the range of the row sample.")]
+    return [picture(partial(draw, model), "The fit over the range of the row sample.")]
 
 
 def _cloud(model: Any) -> list[str]:
@@ -333,25 +327,23 @@ def _cloud(model: Any) -> list[str]:
     if not len(sample_of(model)[0]):
         return [paragraph("The model was saved without moments, so it holds no rows to draw.")]
     if hasattr(model, "density_") and d <= 2:
-        return [picture(lambda ax: plot.density(model, ax), "Density, with rows of the fit.")]
+        return [picture(partial(plot.density, model), "Density, with rows of the fit.")]
     if hasattr(model, "explained_variance_ratio_"):
-        return [picture(lambda ax: plot.components(model, ax), "Variance in feature space.")]
+        return [picture(partial(plot.components, model), "Variance in feature space.")]
     if hasattr(model, "offset_") and d == 2:
-        return [picture(lambda ax: plot.novelty(model, ax), "Scores, with rows of the fit.")]
+        return [picture(partial(plot.novelty, model), "Scores, with rows of the fit.")]
     return [paragraph(f"With {d} inputs there is no picture of it; see score_samples.")]
 
 
 def _path(model: Any) -> list[str]:
     moments = getattr(model, "moments_", None)
-    if (
-        not isinstance(moments, Moments)
-        or moments.order != 2
-        or moments.row.n_features > PATH_FEATURES
-    ):
+    if not isinstance(moments, Moments) or moments.order != 2:
+        return []
+    if moments.row.n_features > PATH_FEATURES:
         return []
     found = ridge_path(moments, fit_intercept=model.fit_intercept)
     caption = "The fit at every penalty, from the same read."
-    return [picture(lambda ax: plot.path(found, ax), caption)]
+    return [picture(partial(plot.path, found), caption)]
 
 
 def _coverage(model: Any, test: Assessment) -> str:
