@@ -20,7 +20,7 @@ from rff_stream import layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError
 from rff_stream.execution.leaf_sequence import leaves_of
-from rff_stream.execution.scheduler import Pass
+from rff_stream.execution.scheduler import Pass, Summation
 from rff_stream.layout import lay_out
 from rff_stream.moments import Moments
 
@@ -117,10 +117,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
     own.add_worker()
     with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
         Pass(source, token="fatal", progress=False).add_up(
-            fatal(leaves[3 * TOGETHER + 5].start),
-            leaves,
-            segment_leaves=layout.segment_leaves,
-            task_leaves=TOGETHER,
+            Summation(fatal(leaves[3 * TOGETHER + 5].start), leaves, layout)
         )
     message = str(caught.value)
     # Whatever waited on the dead worker is blamed with the culprit: the key says which this is.
@@ -146,7 +143,7 @@ def test_a_job_that_the_scheduler_cannot_load_is_said(own: Processes, store: Pat
     own.add_worker()
     with connected(own, 1), pytest.raises(ClusterError, match="cannot load") as caught:
         Pass(source, token="elsewhere", progress=False).add_up(
-            Elsewhere(), leaves_of(source, layout), segment_leaves=layout.segment_leaves
+            Summation(Elsewhere(), leaves_of(source, layout), layout)
         )
     assert own.address in str(caught.value)
     assert "install their package there" in str(caught.value)

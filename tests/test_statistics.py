@@ -117,7 +117,7 @@ def summed(reading: Reading, wrap: str, checkpoint: Path | None = None) -> Any:
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, facts_of(reading.source, plan, what=wrap))
         kept.begin(a_row(), 1)
-    return reading.sums(statistic, plan.layout, checkpoint=kept).value
+    return reading.whole(statistic, plan, kept).value
 
 
 def a_row() -> AugmentedRow:

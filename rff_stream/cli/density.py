@@ -219,7 +219,7 @@ def collect_moments(
     from rff_stream.costs import WholeCost
     from rff_stream.execution import Reading
     from rff_stream.execution.blas_threads import single_threaded_blas
-    from rff_stream.families import family_of
+    from rff_stream.families import SumRequest, family_of
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Gaussian
     from rff_stream.planning import PlanRequest
@@ -241,9 +241,9 @@ def collect_moments(
         )  # fmt: skip
     family = family_of(features)
     row = family.row(features, pilot, columns)
-    statistic = family.statistic(features, row, plan, sample_rows=0, n_places=reading.places(plan))
+    asked = SumRequest(features, row, plan, 0, reading.places(plan))
     folds = 0 if by is not None else buckets
-    groups, _ = reading.moments(statistic, plan, grouped=by is not None, folds=folds)
+    groups, _ = reading.moments(family.statistic(asked), plan, grouped=by is not None, folds=folds)
     return groups
 
 

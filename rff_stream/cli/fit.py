@@ -203,23 +203,21 @@ def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | Non
     from dask.system import CPU_COUNT
 
     from rff_stream.execution import Reading
-    from rff_stream.families import family_of, foresee_solve, search_before
+    from rff_stream.families import family_of, foresee
     from rff_stream.layout import rows_of
     from rff_stream.planning import check_memory, plan_for
 
     features = objects.features_of(learner)
-    n_rows = int(rows_of(source))
     request = family_of(features).request(features, learner.n_components, source)
-    kernel = objects.kernel_of(learner)
     request = replace(
         request,
-        cost=foresee_solve(
-            request.cost, features, kernel, learner.length_scale, learner.alpha, n_rows
-        ),
         sums=learner.sums,
         dtype=learner.dtype,
         n_groups=FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,
-        search_seconds=search_before(features, learner.kernel, learner.length_scale, n_rows),
+    )
+    kernel = objects.kernel_of(learner)
+    request = foresee(
+        request, features, kernel, learner.length_scale, learner.alpha, rows_of(source)
     )
     if workers is None:
         return Reading(source).plan(request, memory=machine.memory)

@@ -15,11 +15,8 @@ from rff_stream.answers.neighbours import worse_than_neighbours
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import DrawnMap, MapParameters, family_of
+from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.maps import (
-    check_n_components,
-    check_sample_rows,
-    scale_of_map,
     seed_of,
 )
 from rff_stream.families.protocol import LogOdds, LossRequest
@@ -28,7 +25,7 @@ from rff_stream.losses.classification import LOSSES, loss_for
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_labels, open_later
 from rff_stream.model.plain import draft_in, draft_of
-from rff_stream.model.recipe import PassResult, Recipe
+from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
@@ -36,9 +33,9 @@ from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, fits
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
 from rff_stream.statistics.kept_features import KeptRows, RowsStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
-from rff_stream.store import Checkpoint
 
 LOSS_NAMES = ("squared", *LOSSES)
 
@@ -88,13 +85,10 @@ class ClassPass(PassResult):
         The penalty of a loss is chosen on its rows.
     class_weight : dict of label to float
         As it was given, or found for "balanced".
-    start : ClassAnswer or None
-        Where a warm start goes on from.
     """
 
     pilot: Pilot
     class_weight: dict[Any, float]
-    start: ClassAnswer | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +101,7 @@ class ClassRecipe(Recipe):
 
     def check(self) -> None:
         asked = self.asked
-        check_n_components(asked.n_components, asked.features)
-        check_sample_rows(asked.sample_rows)
+        Recipe.check(self)
         if asked.loss not in LOSS_NAMES:
             known = ", ".join(map(repr, LOSS_NAMES))
             raise ValueError(f"loss={asked.loss!r} but it is one of {known}.")
@@ -228,69 +221,54 @@ class ClassRecipe(Recipe):
 
     # -------------------------------------------------------------------------------- map
 
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
-        seed, plan = seed_of(self.asked.random_state), self.plan(reading, columns)
-        pilot, _ = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
-        return self.draft(pilot, columns, plan, seed, before)
+    def draw(self, request: PassRequest) -> DrawnMap:
+        seed = seed_of(self.asked.random_state)
+        rows = request.plan.pilot_rows // PILOT_BLOCKS
+        pilot, _ = request.reading.class_pilot(seed, rows=rows)
+        return self.draw_for(request, pilot, seed)
 
-    def draft(
-        self, pilot: Pilot, columns: Columns, plan: Plan, seed: int, before: Fitted | None
-    ) -> DrawnMap:
+    def draw_for(self, request: PassRequest, pilot: Pilot, seed: int) -> DrawnMap:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
+        before, columns = request.before, request.columns
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
             asked = self.map_parameters(columns, seed)
-            features, scales = family_of(asked.features).classes().draw(pilot, asked, plan)
+            features, scales = family_of(asked.features).classes().draw(pilot, asked, request.plan)
         bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
         row = family_of(features).row(features, bare, unlabelled)
         return DrawnMap(features, row, scales)
 
-    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
-        return {"length_scale": scale_of_map(features)}
-
     # ------------------------------------------------------------------------------- sums
 
     def n_folds(self, n_targets: int) -> int:
         return self.asked.cv if self.asked.alpha == "cv" else 0
 
-    def read(
-        self,
-        opened: Opened,
-        reading: Reading,
-        plan: Plan,
-        grouped: bool,
-        checkpoint: Checkpoint | None,
-        before: Fitted | None,
-    ) -> ClassPass:
+    def read(self, request: PassRequest) -> ClassPass:
         """Pilot, map and class moments by fold, under the labels that were given."""
-        draft = None if checkpoint is None else draft_in(checkpoint)
+        reading, plan, checkpoint = request.reading, request.plan, request.checkpoint
+        drawn = None if checkpoint is None else draft_in(checkpoint)
         seed = seed_of(self.asked.random_state)
-        if draft is not None and checkpoint is not None and checkpoint.store is not None:
-            draft = replace(draft, row=class_row(draft.row, ()))
+        if drawn is not None and checkpoint is not None and checkpoint.store is not None:
+            drawn = replace(drawn, row=class_row(drawn.row, ()))
             seed = int(checkpoint.store.header[SEED])
         pilot, labels = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
-        folds = self.n_folds(1)
         if self.asked.class_weight == "balanced":
-            n_groups = max(folds, 1) * len(labels)
-            plan = self.plan(reading, opened.columns, n_groups=n_groups)
-        if draft is None:
-            draft = self.draft(pilot, opened.columns, plan, seed, before)
+            n_groups = max(self.n_folds(1), 1) * len(labels)
+            plan = self.plan(reading, request.columns, n_groups=n_groups)
+            request = replace(request, plan=plan)
+        if drawn is None:
+            drawn = self.draw_for(request, pilot, seed)
         if checkpoint is not None:
-            header, arrays = draft_of(draft)
-            checkpoint.begin(draft.row, plan.order, header | {SEED: seed}, arrays)
-        parts, weights, seen = class_moments(
-            self, opened, reading, draft.features, draft.row, plan, labels, checkpoint
-        )
+            header, arrays = draft_of(drawn)
+            checkpoint.begin(drawn.row, plan.order, header | {SEED: seed}, arrays)
+        parts, weights, seen = class_moments(self, request, drawn, labels)
         every = {label for part in parts.values() for label in part.labels}
         labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
         parts = {fold: part.over(labels) for fold, part in parts.items()}
-        start = None if before is None else before.answer
-        return ClassPass(
-            opened, reading, draft, plan, parts, seen, checkpoint, pilot, weights, start
-        )
+        return ClassPass(request, drawn, parts, seen, pilot, weights)
 
     def read_more(
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
@@ -299,10 +277,10 @@ class ClassRecipe(Recipe):
         held = fitted.held_bytes
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
         plan = self.plan(reading, fitted.columns, fitted.features)
-        bare, written = class_row(row, ()), known if opened.table is None else ()
-        parts, _, seen = class_moments(
-            self, opened, reading, fitted.features, bare, plan, written, None
-        )
+        drawn = DrawnMap(fitted.features, class_row(row, ()), fitted.scales)
+        written = known if opened.table is None else ()
+        request = PassRequest(opened, reading, plan)
+        parts, _, seen = class_moments(self, request, drawn, written)
         new = {label for part in parts.values() for label in part.labels} - {*known}
         self.admit(new, known, fitted)
         labels = sorted_labels([*known, *new])
@@ -369,17 +347,17 @@ class ClassRecipe(Recipe):
 
     def least_loss(self, fitted: Fitted, done: ClassPass) -> ClassAnswer:
         """Passes over the rows until the loss is least."""
-        asked, classes, opened = self.asked, classes_of(fitted), done.opened
+        asked, classes, opened = self.asked, classes_of(fitted), done.request.opened
         class_weight = done.class_weight
         request = LossRequest(
             fitted.features,
-            done.draft.row,
+            done.drawn.row,
             classes,
             loss_for(asked.loss, len(classes.labels)),
             written=tuple(as_written(opened, label) for label in classes.labels),
             class_weight=class_weight,
             written_weight={as_written(opened, label): w for label, w in class_weight.items()},
-            sums=done.plan.sums,
+            sums=done.request.plan.sums,
             pilot=done.pilot,
             penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
             passes=passes_of(done),
@@ -466,41 +444,31 @@ def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
 
 
 def class_moments(
-    recipe: ClassRecipe,
-    opened: Opened,
-    reading: Reading,
-    features: FeatureMap,
-    row: AugmentedRow,
-    plan: Plan,
-    labels: tuple[Any, ...],
-    checkpoint: Checkpoint | None,
+    recipe: ClassRecipe, request: PassRequest, drawn: DrawnMap, labels: tuple[Any, ...]
 ) -> tuple[dict[Any, ClassMoments], dict[Any, float], int]:
-    """Class moments of each fold (or of all rows, under None), class weights, rows looked at."""
-    asked = recipe.asked
-    balanced = asked.class_weight == "balanced"
+    """Class moments of each fold (or of all rows, under None), class weights, rows looked at.
+
+    Balanced weights are chosen after the read: every label has sums of its own until then.
+    """
+    asked, opened, plan = recipe.asked, request.opened, request.plan
+    balanced, folds = asked.class_weight == "balanced", recipe.n_folds(1)
     given = dict(asked.class_weight) if isinstance(asked.class_weight, Mapping) else {}
     weights = {as_written(opened, label): float(w) for label, w in given.items()}
     known = tuple(label for label in labels if weights.get(label, 1.0) > 0)
-    statistic = (
-        family_of(features)
-        .classes()
-        .statistic(
-            features,
-            row,
-            plan,
-            sample_rows=asked.sample_rows,
-            n_places=reading.places(plan),
-            labels=() if balanced else known,
-        )
+    places = request.reading.places(plan)
+    sums = SumRequest(
+        drawn.features, drawn.row, plan, asked.sample_rows, places, () if balanced else known
     )
-    groups, seen = reading.classes(
-        statistic,
-        plan,
-        class_weight=weights,
-        folds=recipe.n_folds(1),
-        apart=balanced,
-        checkpoint=checkpoint,
-    )
+    statistic = family_of(drawn.features).classes().statistic(sums)
+    statistic = ByClass(statistic) if balanced else statistic
+    statistic = ByFold(statistic, folds, places, RUNS) if folds else statistic
+    statistic = ClassWeighted(statistic, weights) if weights else statistic
+    tally = request.reading.whole(statistic, plan, request.checkpoint)
+    groups = {
+        (fold, label): part
+        for fold, parts in (by_label(tally.value) if folds else {None: tally.value}).items()
+        for label, part in by_label(parts).items()
+    }
     if balanced:
         groups, factors = balance(groups)
         given = {as_label(opened, label): factor for label, factor in factors.items()}
@@ -510,7 +478,7 @@ def class_moments(
     for (fold, _), part in sorted(named.items(), key=lambda item: str(item[0])):
         whole = part.over(every)
         found[fold] = found[fold] + whole if fold in found else whole
-    return found, given, seen
+    return found, given, tally.seen
 
 
 def balance(
@@ -529,20 +497,21 @@ def passes_of(done: PassResult) -> SumOfRows:
     """A statistic -> its sum over all rows, or what an earlier run kept of it."""
 
     def read(asked: LossStatistic) -> LossSums:
-        found: LossSums = done.reading.sums(asked, done.plan.layout, "fitting").value
+        found: LossSums = done.request.sums(asked, "fitting").value
         return found
 
-    return read if done.checkpoint is None else remember_passes(read, done.checkpoint)
+    checkpoint = done.request.checkpoint
+    return read if checkpoint is None else remember_passes(read, checkpoint)
 
 
 def rows_to_keep(done: ClassPass) -> Callable[[], Rows] | None:
     """What reads all rows into memory; None where the plan has no room for their features."""
-    if not done.plan.kept_bytes:
+    if not done.request.plan.kept_bytes:
         return None
 
     def read() -> Rows:
-        statistic = RowsStatistic(done.draft.features.n_inputs)
-        found: KeptRows = done.reading.sums(statistic, done.plan.layout, "keeping rows").value
+        statistic = RowsStatistic(done.drawn.features.n_inputs)
+        found: KeptRows = done.request.sums(statistic, "keeping rows").value
         return found.in_order()
 
     return read
@@ -550,7 +519,8 @@ def rows_to_keep(done: ClassPass) -> Callable[[], Rows] | None:
 
 def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | None:
     """Coefficients of the fit before, where it goes on and knew these classes."""
-    start = done.start
+    before = done.request.before
+    start: ClassAnswer | None = None if before is None else before.answer
     return start.last if start is not None and start.classes == classes.labels else None
 
 

@@ -329,7 +329,7 @@ class LossRecipe(RegressionRecipe):
         loss, alpha, selection = choose_regression(features, bare, rows, free, given)
         problem = Penalised(ridge_system(moments), loss, alpha)
         nothing = np.empty((features.n_components, 0))
-        sums: Any = done.plan.sums
+        sums: Any = done.request.plan.sums
         statistic = LossStatistic(features, loss, None, nothing, np.empty(0), (), None, bare, sums)
         unit = unit_of(loss, rows)
         *_, state = minimisers(

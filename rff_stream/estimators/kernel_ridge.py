@@ -16,6 +16,7 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_far_targets
 from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.families.protocol import RidgeAnswer
+from rff_stream.families.whole import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassResult
@@ -212,7 +213,8 @@ class RidgeRecipe(RegressionRecipe):
         asked, answer = self.asked, self.answer(fitted)
         if not asked.refine:
             return answer
-        return fitted.family.refine(
+        assert isinstance(answer, LinearAnswer)  # of other families refine is refused
+        return refine_answer(
             answer,
             self.totals(fitted),
             asked.alpha,
@@ -226,8 +228,8 @@ def normal_sums(
     done: PassResult, coef: Float64, intercept: Float64, *, residuals: bool = False
 ) -> NormalSums:
     """Σ w z̃ (y − ŷ) and what else refinement needs, by one more pass."""
-    statistic = NormalStatistic(done.draft.features, coef, intercept, residuals)
-    sums: NormalSums = done.reading.sums(statistic, done.plan.layout, "refining").value
+    statistic = NormalStatistic(done.drawn.features, coef, intercept, residuals)
+    sums: NormalSums = done.request.sums(statistic, "refining").value
     return sums
 
 

@@ -286,7 +286,7 @@ class NoveltyRecipe(RowsRecipe):
         for _ in range(MOST_PASSES):
             width = max(high - low, 1e-9)
             statistic = HistogramStatistic(scorer_of(solved), low, low + width)
-            tally = done.reading.sums(statistic, done.plan.layout, "threshold")
+            tally = done.request.sums(statistic, "threshold")
             found = tally.value.quantile(share)
             if np.isfinite(found):
                 return replace(answer, offset=float(found))

@@ -16,10 +16,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.costs import Cost
 from rff_stream.errors import NumericalWarning
 from rff_stream.estimators.base import Estimator
-from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import few_features_blas
 from rff_stream.families import (
     DrawnMap,
@@ -27,24 +25,20 @@ from rff_stream.families import (
     StoredAnswer,
     Totals,
     family_of,
-    foresee_solve,
 )
 from rff_stream.families.maps import (
-    check_n_components,
-    check_sample_rows,
-    scale_of_map,
     seed_of,
 )
 from rff_stream.families.protocol import RidgeAnswer
-from rff_stream.features import Candidates, FeatureMap
+from rff_stream.features import Candidates
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.inputs import checked_rows, in_memory
-from rff_stream.model.opening import Opened, open_later, open_values
+from rff_stream.model.opening import Opened, open_values
 from rff_stream.model.outside import count_outside, warn_where_outside
 from rff_stream.model.predict import score_rows, values_of_rows
-from rff_stream.model.recipe import Recipe
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.moments.accumulate import Sums
@@ -84,15 +78,8 @@ class RegressionRecipe(Recipe):
         sums: Sums = self.asked.sums
         return sums
 
-    def check(self) -> None:
-        check_n_components(self.asked.n_components, self.asked.features)
-        check_sample_rows(self.asked.sample_rows)
-
     def open(self, data: Data) -> Opened:
         return open_values(self.asked, data)
-
-    def open_more(self, fitted: Fitted, data: Data) -> Opened:
-        return open_later(self.asked, fitted, data)
 
     def choice(self, columns: Columns) -> Any:
         asked: Any = Recipe.choice(self, columns)
@@ -108,20 +95,13 @@ class RegressionRecipe(Recipe):
         family_of(asked.features).check(asked, len(columns.inputs))
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
-        asked = self.map_parameters(columns, seed_of(self.asked.random_state))
-        return family_of(asked.features).draw(reading, columns, asked)
-
-    def foresee(self, cost: Cost, features: Any, n_rows: int) -> Cost:
-        asked = self.asked
-        return foresee_solve(cost, features, asked.kernel, asked.length_scale, self.penalty, n_rows)
+    def draw(self, request: PassRequest) -> DrawnMap:
+        asked = self.map_parameters(request.columns, seed_of(self.asked.random_state))
+        return family_of(asked.features).draw(request.reading, request.columns, asked)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"
         return plan.in_precision("float64") if wanted else plan
-
-    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
-        return {"length_scale": scale_of_map(features)}
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer

@@ -12,22 +12,20 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
-from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families import DrawnMap, check_whole_space
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
-    scale_of_map,
     seed_of,
 )
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.layout import rows_of
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.opening import Opened, open_inputs, open_later
-from rff_stream.model.recipe import Recipe
+from rff_stream.model.fitted import Data
+from rff_stream.model.opening import Opened, open_inputs
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns
 
@@ -54,19 +52,14 @@ class RowsRecipe(Recipe):
     def open(self, data: Data) -> Opened:
         return open_inputs(self.asked, data)
 
-    def open_more(self, fitted: Fitted, data: Data) -> Opened:
-        return open_later(self.asked, fitted, data)
-
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
-        seed = seed_of(self.asked.random_state)
+    def draw(self, request: PassRequest) -> DrawnMap:
+        seed, columns = seed_of(self.asked.random_state), request.columns
         with single_threaded_blas():
-            pilot = reading.pilot(seed)
-            features, scales = self.new_map(pilot, columns, rows_of(reading.source), seed)
+            pilot = request.reading.pilot(seed)
+            n_rows = rows_of(request.reading.source)
+            features, scales = self.new_map(pilot, columns, n_rows, seed)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return DrawnMap(features, row, scales)
-
-    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
-        return {"length_scale": scale_of_map(features)}
 
 
 def fit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count, islice
 from typing import Any
@@ -14,7 +14,13 @@ from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
 from rff_stream.execution.leaf_sequence import UNKNOWN_PLACES, leaves_of, places_of
 from rff_stream.execution.leaf_task import Leaf, Tally
-from rff_stream.execution.scheduler import Pass, active_client, thread_count, worker_memory
+from rff_stream.execution.scheduler import (
+    Pass,
+    Summation,
+    active_client,
+    thread_count,
+    worker_memory,
+)
 from rff_stream.layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
@@ -22,7 +28,7 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.pilot_boxes import pilot_boxes
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ByGroup, ClassWeighted, Groups
+from rff_stream.statistics.groups import ByFold, ByGroup, by_label
 from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
@@ -148,58 +154,30 @@ class Reading:
             statistic = ByGroup(statistic)
         elif folds:
             statistic = ByFold(statistic, folds, self.places(plan), runs)
-        tally = self._whole(statistic, plan, checkpoint)
-        groups = tally.value.by_label if grouped or folds else {None: tally.value}
+        tally = self.whole(statistic, plan, checkpoint)
+        groups = by_label(tally.value)
         ordered = {label: groups[label] for label in sorted(groups)}
         return ended_readings(ordered), tally.seen
 
-    def classes(
-        self,
-        statistic: Statistic,
-        plan: Plan,
-        *,
-        class_weight: Mapping[Any, float] | None = None,
-        folds: int = 0,
-        apart: bool = False,
-        checkpoint: Checkpoint | None = None,
-    ) -> tuple[dict[Any, Any], int]:
-        """Sums of labelled rows by (fold, label), and how many rows were looked at.
+    def whole(
+        self, statistic: Statistic, plan: Plan, checkpoint: Checkpoint | None = None
+    ) -> Tally:
+        """Sum of any statistic over all rows, whose data did not change meanwhile.
 
-        Parameters
-        ----------
-        statistic : Statistic
-            Of labelled rows; for ``apart`` it knows no labels beforehand.
-        plan : Plan
-        class_weight : mapping of label to float, optional
-            Row weights are multiplied by it; 1 where absent, and 0 leaves rows out.
-        folds : int
-            Runs of rows kept apart under (fold, ·), as many as a penalty is chosen by; 0 for
-            none: (None, ·).
-        apart : bool
-            Every label has sums of its own under (·, label), in place of (·, None): their
-            weights can be chosen after the read.
-        checkpoint : Checkpoint, optional
-            Begun: where finished nodes of an earlier run come from, and those of this one go.
+        A checkpoint that has begun gives finished nodes of an earlier run, and keeps those of
+        this one.
         """
-        if apart:
-            statistic = ByClass(statistic)
-        if folds:
-            statistic = ByFold(statistic, folds, self.places(plan), RUNS)
-        if class_weight:
-            statistic = ClassWeighted(statistic, class_weight)
-        tally = self._whole(statistic, plan, checkpoint)
-        by_fold = tally.value if folds else Groups({None: tally.value})
-        parts = {
-            (fold, label): part
-            for fold, value in by_fold.by_label.items()
-            for label, part in (value.by_label if apart else {None: value}).items()
-        }
-        return parts, tally.seen
-
-    def _whole(self, statistic: Statistic, plan: Plan, checkpoint: Checkpoint | None) -> Tally:
-        """Sum over all rows, whose data did not change meanwhile."""
-        generation = self.source.generation()
-        tally = self.sums(statistic, plan.layout, grid=self._grid(plan), checkpoint=checkpoint)
+        generation, layout = self.source.generation(), plan.layout
+        tally = self._pass.add_up(
+            Summation(
+                statistic,
+                leaves_of(self.source, layout),
+                layout,
+                self.source.n_rows,
+                grid=self._grid(plan),
+                keeper=None if checkpoint is None else Keeper(nodes_of(checkpoint, statistic)),
+            )
+        )
         check_same_data(self.source, generation)
         return tally
 
@@ -214,46 +192,17 @@ class Reading:
         known = self.source.n_rows is not None
         return self.source.shape if plan.order == 1 and known and (split or cut) else ()
 
-    def sums(
-        self,
-        statistic: Statistic,
-        layout: Layout,
-        words: str = "reading",
-        *,
-        grid: tuple[int, ...] = (),
-        checkpoint: Checkpoint | None = None,
-    ) -> Tally:
-        """Sum of any statistic over all rows.
-
-        Parameters
-        ----------
-        statistic : Statistic
-        layout : Layout
-            Of a plan.
-        words : str
-            What the bar says.
-        grid : tuple of int
-            As in :class:`~rff_stream.execution.leaf_task.Job`.
-        checkpoint : Checkpoint, optional
-            Begun: where finished nodes of an earlier run come from, and those of this one go.
-        """
-        nodes = None if checkpoint is None else nodes_of(checkpoint, statistic)
+    def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> Tally:
+        """Sum of any statistic over all rows, in the leaves of a plan; the bar says the words."""
+        leaves = leaves_of(self.source, layout)
         return self._pass.add_up(
-            statistic,
-            leaves_of(self.source, layout),
-            segment_leaves=layout.segment_leaves,
-            in_sequence=layout.in_sequence,
-            task_leaves=layout.leaves_a_task(thread_count()),
-            n_rows=self.source.n_rows,
-            grid=grid,
-            words=words,
-            keeper=None if nodes is None else Keeper(nodes),
+            Summation(statistic, leaves, layout, self.source.n_rows, words=words)
         )
 
     def add_up(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> Tally:
         """Sum of any statistic over some leaves of this source."""
         n_rows = self.source.n_rows if words != "pilot" else None
-        return self._pass.add_up(statistic, leaves, n_rows=n_rows, words=words)
+        return self._pass.add_up(Summation(statistic, leaves, n_rows=n_rows, words=words))
 
 
 def no_rows(source: Source) -> DataError:

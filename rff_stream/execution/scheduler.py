@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -38,15 +38,49 @@ from rff_stream.execution.leaf_sequence import grid_leaves
 from rff_stream.execution.leaf_task import Job, Leaf, Tally, versions_question
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.thread_watchdog import WatchedPool
+from rff_stream.layout import Layout
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["Pass"]
+__all__ = ["Pass", "Summation"]
 
 MOST_GRAPH_TASKS = 200_000
 WIDE_SEGMENT = 16  # leaves from which a plan has room for four sums at a time, not two
 PAUSED_AT = 0.8  # share of its memory limit at which a worker takes no more tasks
+EACH_LEAF = Layout(())  # alone
+
+
+Segments = Iterator[tuple[int, Sequence[Leaf]]]
+"""The number and the leaves of each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summation:
+    """What one read adds up, and how.
+
+    Parameters
+    ----------
+    statistic : Statistic
+    leaves : sequence of Leaf
+        In the order of the tree; at least one.
+    layout : Layout
+        Which leaves make a segment, and a task; by default each leaf does.
+    n_rows : int or None
+        For the progress bar, which says the ``words``.
+    grid : tuple of int
+        As in :class:`~rff_stream.execution.leaf_task.Job`.
+    keeper : Keeper or None
+        Where finished nodes come from and go to.
+    """
+
+    statistic: Statistic
+    leaves: Sequence[Leaf]
+    layout: Layout = EACH_LEAF
+    n_rows: int | None = None
+    words: str = "reading"
+    grid: tuple[int, ...] = ()
+    keeper: Keeper | None = None
 
 
 class Pass:
@@ -105,42 +139,14 @@ class Pass:
 
         self._graph |= {k: DataNode(k, v) for k, v in zip(shared, values, strict=True)}
 
-    def add_up(
-        self,
-        statistic: Statistic,
-        leaves: Sequence[Leaf],
-        *,
-        segment_leaves: int = 1,
-        in_sequence: bool = False,
-        task_leaves: int = 1,
-        n_rows: int | None = None,
-        grid: tuple[int, ...] = (),
-        words: str = "reading",
-        keeper: Keeper | None = None,
-    ) -> Tally:
-        """Sum of a statistic over all leaves.
-
-        Parameters
-        ----------
-        leaves : sequence of Leaf
-            In the order of the tree; at least one.
-        segment_leaves : int
-            A power of two: leaves summed before the driver sees them.
-        in_sequence : bool
-            Add one after the other, not along a tree: so few sums are held at a time.
-        task_leaves : int
-            A power of two: leaves that one task of a cluster sums, if they read their own slices.
-        n_rows : int, optional
-            For the progress bar.
-        grid : tuple of int
-            As in :class:`~rff_stream.execution.leaf_task.Job`.
-        keeper : Keeper, optional
-            Where finished nodes come from and go to.
-        """
+    def add_up(self, asked: Summation) -> Tally:
+        """Sum of a statistic over all leaves."""
         self._compute_shared()
-        total: TreeSum[Tally] | RunningSum[Tally] = RunningSum() if in_sequence else TreeSum()
+        layout, leaves, keeper = asked.layout, asked.leaves, asked.keeper
+        total: TreeSum[Tally] | RunningSum[Tally]
+        total = RunningSum() if layout.in_sequence else TreeSum()
         lock = threading.Lock()
-        with Progress(words, n_rows, shown=self._progress) as progress:
+        with Progress(asked.words, asked.n_rows, shown=self._progress) as progress:
             if keeper is not None:
                 progress.advance(keeper.restore(total))
 
@@ -152,19 +158,13 @@ class Pass:
                         keeper.offer(total)
                     return total.n_early if isinstance(total, RunningSum) else 0
 
-            starts = enumerate(range(0, len(leaves), segment_leaves))
+            size = layout.segment_leaves
+            starts = enumerate(range(0, len(leaves), size))
             left = [(i, start) for i, start in starts if not total.covers(i)]
-            segments = ((i, leaves[start : start + segment_leaves]) for i, start in left)
-            alone = self._graph or self._source.arguments(leaves[0].box)
-            together = 1 if alone or in_sequence else task_leaves
-            boxes = functools.partial(
-                boxes_of, source=self._source, leaves=leaves, together=together
-            )
-            on_cluster = functools.partial(self._on_cluster, together=together, boxes=boxes)
-            run = self._in_threads if self._client is None else on_cluster
-            job = Job(self._source.reader, statistic, grid)
+            segments = ((i, leaves[start : start + size]) for i, start in left)
+            run = self._in_threads if self._client is None else self._on_cluster
             try:
-                run(job, segments, segment_leaves, commit, in_sequence=in_sequence)
+                run(asked, segments, commit)
             finally:
                 if keeper is not None:
                     with lock:
@@ -174,25 +174,21 @@ class Pass:
         warn_of_kernels(tally.kernels)
         return tally
 
-    def _in_threads(
-        self,
-        job: Job,
-        segments: Iterator[tuple[int, Sequence[Leaf]]],
-        size: int,
-        commit: Callable[..., int],
-        *,
-        in_sequence: bool,
-    ) -> None:
+    def _in_threads(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
         """One graph in which every segment ends in a task that hands its sum over.
 
         In sequence, a sum is handed over after those before it.
         """
+        job, size = (
+            Job(self._source.reader, asked.statistic, asked.grid),
+            asked.layout.segment_leaves,
+        )
         tasks, ends = dict(self._graph), list[str]()
         window, done = self._threads or thread_count(), list[str]()
         for index, leaves in segments:
             where = (self._source, job, leaves, index * size, self._token)
             end, after = f"rff_commit-{index:09} {self._token}", list[TaskRef]()
-            if in_sequence:
+            if asked.layout.in_sequence:
                 key, segment = sequence_tasks(*where, window=window, done=done)
                 done[-1], after = end, [TaskRef(key) for key in ends[-1:]]
             else:
@@ -202,22 +198,19 @@ class Pass:
         keep = ancestors(tasks, ends)
         self._get({key: tasks[key] for key in keep}, ends)
 
-    def _on_cluster(
-        self,
-        job: Job,
-        segments: Iterator[tuple[int, Sequence[Leaf]]],
-        size: int,
-        commit: Callable[[int, Tally], int],
-        *,
-        in_sequence: bool,
-        together: int,
-        boxes: Callable[[str], Sequence[str]],
-    ) -> None:
+    def _on_cluster(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
         """A window of segments for sources read by slices; one submission for graphs."""
         from rff_stream.execution.cluster import Flight
 
+        layout, size = asked.layout, asked.layout.segment_leaves
+        alone = self._graph or self._source.arguments(asked.leaves[0].box) or layout.in_sequence
+        together = 1 if alone else layout.leaves_a_task(thread_count())
+        boxes = functools.partial(
+            boxes_of, source=self._source, leaves=asked.leaves, together=together
+        )
+        versions = versions_question()()
         with Flight(self._client, self._token, boxes) as flight:
-            ship = flight.ship(replace(job, versions=versions_question()()))
+            ship = flight.ship(Job(self._source.reader, asked.statistic, asked.grid, versions))
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             window = flight.window(size // together) if not self._graph else 2**31
             early = 0  # sums that wait on the driver count, too
@@ -227,7 +220,7 @@ class Pass:
                     if not leaves:
                         break
                     where = (self._source, ship, leaves, index * size, self._token)
-                    if in_sequence:
+                    if layout.in_sequence:
                         key, tasks = sequence_tasks(*where, window=fan_in, done=[])
                     else:
                         key, tasks = segment_tasks(*where, together, fan_in)

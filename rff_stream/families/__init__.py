@@ -8,6 +8,7 @@ that a model that is loaded or goes on knows its own. To add a family: write a c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rff_stream.families import choice
@@ -19,10 +20,12 @@ from rff_stream.families.protocol import (
     Family,
     MapParameters,
     StoredAnswer,
+    SumRequest,
     Totals,
     family_among,
 )
 from rff_stream.families.whole import LinearAnswer, WholeSpace
+from rff_stream.planning import PlanRequest
 
 __all__ = [
     "DrawnMap",
@@ -30,11 +33,11 @@ __all__ = [
     "LinearAnswer",
     "MapParameters",
     "StoredAnswer",
+    "SumRequest",
     "Totals",
     "check_whole_space",
     "family_of",
-    "foresee_solve",
-    "search_before",
+    "foresee",
 ]
 
 FAMILIES: tuple[Family, ...] = (ChoiceSpace(), *choice.FAMILIES)
@@ -46,14 +49,18 @@ def family_of(features: Any) -> Family:
     return family_among(FAMILIES, features)
 
 
-def search_before(features: Any, kernel: Any, length_scale: Any, n_rows: int) -> float:
-    """CPU seconds, at most about, of a search for length-scales before the pass; 0 for none.
+def foresee(
+    request: PlanRequest, features: Any, kernel: Any, length_scale: Any, penalty: Any, n_rows: int
+) -> PlanRequest:
+    """The request with what kernel and penalty cost: a search before the pass, the solve after it.
 
-    Cells and grids have searches of their own, and a map that is given has none.
+    Length-scales are searched for before the pass for maps of the whole space that are to be
+    drawn: cells and grids have searches of their own.
     """
-    if not isinstance(features, str) or family_of(features) != WholeSpace():
-        return 0.0
-    return seconds_of_search(kernel, length_scale, n_rows)
+    cost = foresee_solve(request.cost, features, kernel, length_scale, penalty, n_rows)
+    whole = isinstance(features, str) and family_of(features) == WholeSpace()
+    seconds = seconds_of_search(kernel, length_scale, n_rows) if whole else 0.0
+    return replace(request, cost=cost, search_seconds=seconds)
 
 
 def check_whole_space(features: Any, name: str) -> None:

@@ -26,7 +26,7 @@ from rff_stream.answers.class_calibration import Calibration, calibrate
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
 from rff_stream.families.near_rows import pilot_windows
-from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
+from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows
 from rff_stream.length_scales.windows import (
@@ -34,7 +34,6 @@ from rff_stream.length_scales.windows import (
     Window,
     search_windows,
 )
-from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
@@ -139,18 +138,11 @@ class CellClasses:
                 )
         return features, {"length_scale": np.asarray(length_scale_of(features.kernel))}
 
-    def statistic(
-        self,
-        features: Any,
-        row: AugmentedRow,
-        plan: Plan,
-        *,
-        sample_rows: int,
-        n_places: int,
-        labels: tuple[Any, ...],
-    ) -> Statistic:
-        sums: Any = plan.sums
-        return ClassStatistic(features, row, sums, sample_rows, n_places, labels)
+    def statistic(self, asked: SumRequest) -> Statistic:
+        return ClassStatistic(
+            asked.features, asked.row, asked.plan.sums, asked.sample_rows, asked.n_places,
+            asked.labels,
+        )  # fmt: skip
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

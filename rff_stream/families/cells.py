@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -37,7 +37,14 @@ from rff_stream.families.maps import (
     number_or_array,
 )
 from rff_stream.families.near_rows import neighbouring_rows
-from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import (
+    ClassFamily,
+    DrawnMap,
+    MapParameters,
+    StoredAnswer,
+    SumRequest,
+    Totals,
+)
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.cells import encode_rows
 from rff_stream.layout import rows_of
@@ -51,12 +58,11 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate_cells import cell_row
 from rff_stream.moments.cells import CellMoments
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
-from rff_stream.planning import Plan, PlanRequest
+from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import LocalPredictor, LocalStdPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import CellStatistic
-from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = ["CellSpace"]
@@ -222,10 +228,8 @@ class CellSpace:
             units=columns.units,
         )
 
-    def statistic(
-        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
-    ) -> Statistic:
-        return CellStatistic(features, row, plan.sums, sample_rows)
+    def statistic(self, asked: SumRequest) -> Statistic:
+        return CellStatistic(asked.features, asked.row, asked.plan.sums, asked.sample_rows)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CellMoments:
         return CellMoments.zero(row, features.n_trees, features.n_cells)
@@ -240,19 +244,6 @@ class CellSpace:
         if isinstance(alpha, str) and alpha == "cv":
             alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
         return CellAnswer(*_solve(totals, alpha, fit_intercept))
-
-    def refine(
-        self,
-        answer: CellAnswer,
-        totals: Totals,
-        alpha: Any,
-        *,
-        fit_intercept: bool,
-        steps: int,
-        normal_sums: Callable[..., NormalSums],
-    ) -> CellAnswer:
-        """Refused by :meth:`ridge`: sums of cells are precise enough."""
-        return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> CellProcess:
         return CellProcess(*_solve(totals, noise, fit_intercept))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -39,6 +39,7 @@ from rff_stream.families.protocol import (
     MapParameters,
     Process,
     StoredAnswer,
+    SumRequest,
     Totals,
     family_among,
 )
@@ -50,12 +51,11 @@ from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot
-from rff_stream.planning import Plan, PlanRequest, fits, plan_for
+from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.row_functions import RowFunction, StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import CandidateStatistic
-from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = []
@@ -238,26 +238,22 @@ class ChoiceSpace:
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         return candidate_row([_family_of(each).row(each, pilot, columns) for each in features.maps])
 
-    def statistic(
-        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
-    ) -> Statistic:
-        if len(features.maps) > 1 and not sample_rows:
+    def statistic(self, asked: SumRequest) -> Statistic:
+        features, costs = asked.features, asked.plan.cost
+        if len(features.maps) > 1 and not asked.sample_rows:
             raise ValueError(
                 "sample_rows=0 but candidates are compared on the row sample. Use "
                 "sample_rows=2000, or choose one map."
             )
-        costs: Any = plan.cost
-        plans = [replace(plan, cost=each) for each in costs.members]
-        several = zip(features.maps, _own_rows(features, row), plans, strict=True)
-        return CandidateStatistic(
-            row,
-            tuple(
-                _family_of(each).statistic(
-                    each, own, part, sample_rows=sample_rows, n_places=n_places
-                )
-                for each, own, part in several
-            ),
+        assert isinstance(costs, SeveralCosts)
+        several = (
+            replace(asked, features=each, row=row, plan=replace(asked.plan, cost=cost))
+            for each, row, cost in zip(
+                features.maps, _own_rows(features, asked.row), costs.members, strict=True
+            )
         )
+        statistics = (_family_of(each.features).statistic(each) for each in several)
+        return CandidateStatistic(asked.row, tuple(statistics))
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CandidateMoments:
         several = zip(features.maps, _own_rows(features, row), strict=True)
@@ -273,19 +269,6 @@ class ChoiceSpace:
                 f"refine={refine} but candidates are compared without it. Use refine=0, or one map."
             )
         return self.process(totals, alpha, fit_intercept=fit_intercept)
-
-    def refine(
-        self,
-        answer: Any,
-        totals: Totals,
-        alpha: Any,
-        *,
-        fit_intercept: bool,
-        steps: int,
-        normal_sums: Callable[..., NormalSums],
-    ) -> ChoiceAnswer:
-        """Refused by :meth:`ridge`."""
-        return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ChoiceAnswer:
         maps, whole = totals.features.maps, totals.whole

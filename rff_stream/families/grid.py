@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -39,7 +39,14 @@ from rff_stream.families.maps import (
     number_or_array,
 )
 from rff_stream.families.near_rows import neighbouring_rows
-from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import (
+    ClassFamily,
+    DrawnMap,
+    MapParameters,
+    StoredAnswer,
+    SumRequest,
+    Totals,
+)
 from rff_stream.features import Grid, GridFeatures
 from rff_stream.features.grid import PADDING, TAIL, Trend, check_n_inputs, share_modes
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
@@ -47,12 +54,11 @@ from rff_stream.length_scales.windows import Window, WindowFit, fit_near_rows
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
-from rff_stream.planning import Plan, PlanRequest
+from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import GridStatistic
-from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.grid import GridSystem
 from rff_stream.systems.grid_solve import expected_steps
@@ -284,10 +290,8 @@ class GridSpace:
             features, columns.inputs, columns.targets, columns.units, pilot.target_origin
         )
 
-    def statistic(
-        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
-    ) -> Statistic:
-        return GridStatistic(features, row, sample_rows)
+    def statistic(self, asked: SumRequest) -> Statistic:
+        return GridStatistic(asked.features, asked.row, asked.sample_rows)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> GridMoments:
         return GridMoments.zero(features, row)
@@ -299,19 +303,6 @@ class GridSpace:
                 "a number, 'evidence' or 'cv', without refine. Choose one of them."
             )
         return GridAnswer(*_solve(totals, alpha, fit_intercept))
-
-    def refine(
-        self,
-        answer: GridAnswer,
-        totals: Totals,
-        alpha: Any,
-        *,
-        fit_intercept: bool,
-        steps: int,
-        normal_sums: Callable[..., NormalSums],
-    ) -> GridAnswer:
-        """Refused by :meth:`ridge`: sums on a grid are precise enough."""
-        return self.ridge(totals, alpha, fit_intercept=fit_intercept, refine=steps)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> GridProcess:
         return GridProcess(*_solve(totals, noise, fit_intercept))

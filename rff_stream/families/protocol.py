@@ -19,7 +19,6 @@ from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows, Source
 from rff_stream.statistics.loss import SumOfRows
-from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 
 __all__ = [
@@ -31,6 +30,7 @@ __all__ = [
     "Process",
     "RidgeAnswer",
     "StoredAnswer",
+    "SumRequest",
     "Totals",
 ]
 
@@ -92,6 +92,32 @@ class MapParameters:
             seed=seed,
             progress=asked.progress,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SumRequest:
+    """What a pass is to add up with a map.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    row : AugmentedRow
+        Of classifiers: without classes.
+    plan : Plan
+    sample_rows : int
+        Of the mergeable sample; 0 for none.
+    n_places : int
+        Places of the whole data: what runs of rows are cut from.
+    labels : tuple
+        Classes that are known beforehand.
+    """
+
+    features: Any
+    row: AugmentedRow
+    plan: Plan
+    sample_rows: int
+    n_places: int
+    labels: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,16 +323,7 @@ class ClassFamily(Protocol):
         """The map for pilot rows with one-hot classes, and what it was drawn for."""
         ...
 
-    def statistic(
-        self,
-        features: Any,
-        row: AugmentedRow,
-        plan: Plan,
-        *,
-        sample_rows: int,
-        n_places: int,
-        labels: tuple[Any, ...],
-    ) -> Statistic:
+    def statistic(self, asked: SumRequest) -> Statistic:
         """What the first pass adds up: sums of labelled rows."""
         ...
 
@@ -362,15 +379,7 @@ class Family(Protocol):
         """Map, origins, names and units of the columns that are summed, for a map that is given."""
         ...
 
-    def statistic(
-        self,
-        features: Any,
-        row: AugmentedRow,
-        plan: Plan,
-        *,
-        sample_rows: int,
-        n_places: int,
-    ) -> Statistic:
+    def statistic(self, asked: SumRequest) -> Statistic:
         """What the pass adds up."""
         ...
 
@@ -380,19 +389,6 @@ class Family(Protocol):
 
     def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> RidgeAnswer:
         """Ridge regression at the α given, or at that of "evidence", "cv" or "gcv"."""
-        ...
-
-    def refine(
-        self,
-        answer: Any,
-        totals: Totals,
-        alpha: Any,
-        *,
-        fit_intercept: bool,
-        steps: int,
-        normal_sums: Callable[..., NormalSums],
-    ) -> RidgeAnswer:
-        """The answer after conjugate-gradient steps on the exact system, a pass each."""
         ...
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> Process:

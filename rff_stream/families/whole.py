@@ -32,14 +32,21 @@ from rff_stream.families.maps import (
     number_or_array,
     searches,
 )
-from rff_stream.families.protocol import ClassFamily, DrawnMap, MapParameters, StoredAnswer, Totals
+from rff_stream.families.protocol import (
+    ClassFamily,
+    DrawnMap,
+    MapParameters,
+    StoredAnswer,
+    SumRequest,
+    Totals,
+)
 from rff_stream.families.whole_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
-from rff_stream.planning import Plan, PlanRequest
+from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import (
     FunctionPredictor,
     LinearPredictor,
@@ -247,19 +254,18 @@ class WholeSpace:
         with single_threaded_blas():
             return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
 
-    def statistic(
-        self, features: Any, row: AugmentedRow, plan: Plan, *, sample_rows: int, n_places: int
-    ) -> Statistic:
+    def statistic(self, asked: SumRequest) -> Statistic:
+        plan, r = asked.plan, asked.row.n_features
         few = (
             plan.layout.n_leaves == 1
             and (plan.order, plan.sums) == (2, "float64")
-            and n_places <= FEW_ROWS * row.n_features
-            and row.n_features > FEW_FEATURES
-            and n_entries(features, row.n_features) == row.n_features
+            and asked.n_places <= FEW_ROWS * r
+            and r > FEW_FEATURES
+            and n_entries(asked.features, r) == r
         )
         return MomentStatistic(
-            features, row, plan.order, plan.sums, sample_rows, n_places, plan.n_groups,
-            context=single_threaded_blas if few else None,
+            asked.features, asked.row, plan.order, plan.sums, asked.sample_rows, asked.n_places,
+            plan.n_groups, context=single_threaded_blas if few else None,
         )  # fmt: skip
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:
@@ -277,45 +283,6 @@ class WholeSpace:
             floor: Floor = "raise_silently" if refine else "raise_alpha"
             solved = ridge_of_rows(moments, chosen, fit_intercept=fit_intercept, floor=floor)
         return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
-
-    def refine(
-        self,
-        answer: LinearAnswer,
-        totals: Totals,
-        alpha: Any,
-        *,
-        fit_intercept: bool,
-        steps: int,
-        normal_sums: Callable[..., NormalSums],
-    ) -> LinearAnswer:
-        """Residuals of the exact system by one more pass, and a product with it by each step."""
-        moments: Moments = totals.whole
-        given = answer.alpha if isinstance(alpha, str) else alpha
-        penalty = alpha_of_targets(given, moments.row.n_targets)
-        found = spectrum(moments, fit_intercept=fit_intercept)
-        first = normal_sums(answer.coef, answer.intercept, residuals=True)
-
-        def product(direction: Float64) -> Float64:
-            """Z̃ᵀWZ̃ v (R, T) by one pass."""
-            if not fit_intercept:
-                return normal_sums(direction, np.zeros(direction.shape[1])).raw()
-            return normal_sums(direction, -(first.feature_mean @ direction)).centred()
-
-        exact = refine(
-            found,
-            penalty,
-            answer.coef,
-            first.centred() if fit_intercept else first.raw(),
-            product,
-            steps,
-        )
-        exact.warn_if_short(found.system.targets)
-        coef = exact.coef
-        moved = first.mean - first.feature_mean @ (coef - answer.coef)
-        intercept = answer.intercept + (moved if fit_intercept else 0.0)
-        df = np.atleast_1d(found.df(penalty))
-        origin, selection = answer.target_origin, answer.selection
-        return LinearAnswer(totals.features, coef, intercept, penalty, df, origin, selection)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ProcessAnswer:
         moments = totals.whole
@@ -363,6 +330,48 @@ class WholeSpace:
 
     def classes(self) -> ClassFamily:
         return WholeClasses()
+
+
+def refine_answer(
+    answer: LinearAnswer,
+    totals: Totals,
+    alpha: Any,
+    *,
+    fit_intercept: bool,
+    steps: int,
+    normal_sums: Callable[..., NormalSums],
+) -> LinearAnswer:
+    """The answer after conjugate-gradient steps on the exact system.
+
+    Residuals take one more pass, and each step a product with the system, which is a pass, too.
+    """
+    moments: Moments = totals.whole
+    given = answer.alpha if isinstance(alpha, str) else alpha
+    penalty = alpha_of_targets(given, moments.row.n_targets)
+    found = spectrum(moments, fit_intercept=fit_intercept)
+    first = normal_sums(answer.coef, answer.intercept, residuals=True)
+
+    def product(direction: Float64) -> Float64:
+        """Z̃ᵀWZ̃ v (R, T) by one pass."""
+        if not fit_intercept:
+            return normal_sums(direction, np.zeros(direction.shape[1])).raw()
+        return normal_sums(direction, -(first.feature_mean @ direction)).centred()
+
+    exact = refine(
+        found,
+        penalty,
+        answer.coef,
+        first.centred() if fit_intercept else first.raw(),
+        product,
+        steps,
+    )
+    exact.warn_if_short(found.system.targets)
+    coef = exact.coef
+    moved = first.mean - first.feature_mean @ (coef - answer.coef)
+    intercept = answer.intercept + (moved if fit_intercept else 0.0)
+    df = np.atleast_1d(found.df(penalty))
+    origin, selection = answer.target_origin, answer.selection
+    return LinearAnswer(totals.features, coef, intercept, penalty, df, origin, selection)
 
 
 def _with_trend(

@@ -29,12 +29,11 @@ from rff_stream.answers.selection_table import Selection
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.families.maps import find_kernel, length_scale_of, make_features
-from rff_stream.families.protocol import Descended, LossRequest, MapParameters, Totals
+from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import Hinge, SquaredHinge
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
-from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import AveragedPredictor, LinearPredictor
@@ -158,18 +157,11 @@ class WholeClasses:
             )  # fmt: skip
         return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
-    def statistic(
-        self,
-        features: Any,
-        row: AugmentedRow,
-        plan: Plan,
-        *,
-        sample_rows: int,
-        n_places: int,
-        labels: tuple[Any, ...],
-    ) -> Statistic:
-        sums: Any = plan.sums
-        return ClassStatistic(features, row, sums, sample_rows, n_places, labels)
+    def statistic(self, asked: SumRequest) -> Statistic:
+        return ClassStatistic(
+            asked.features, asked.row, asked.plan.sums, asked.sample_rows, asked.n_places,
+            asked.labels,
+        )  # fmt: skip
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

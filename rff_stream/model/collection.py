@@ -10,7 +10,7 @@ from typing import Any
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.execution.checkpoints import checkpoint_at, kept_row
 from rff_stream.execution.reading import Reading, no_rows
-from rff_stream.families import family_of
+from rff_stream.families import SumRequest, family_of
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Sums
@@ -116,11 +116,9 @@ def collect(
     row = row or kept_row(kept) or family.row(features, reading.pilot(), source.columns)
     if kept is not None:
         kept.begin(row, plan.order)
-    statistic = family.statistic(
-        features, row, plan, sample_rows=sample_rows, n_places=reading.places(plan)
-    )
+    asked = SumRequest(features, row, plan, sample_rows, reading.places(plan))
     groups, _ = reading.moments(
-        statistic, plan, grouped=by is not None, folds=folds, checkpoint=kept
+        family.statistic(asked), plan, grouped=by is not None, folds=folds, checkpoint=kept
     )
     if not any(moments.n for moments in groups.values()):
         raise no_rows(source)

@@ -17,7 +17,7 @@ from rff_stream.model.counted_batches import Ledger
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import plain_selection, plain_value
-from rff_stream.model.recipe import PassResult, Recipe
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source
@@ -60,18 +60,21 @@ def fit(
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
     counted = ledger_of(opened.source)
-    done = read_rows(recipe, opened, reading, data, checkpoint, before)
+    plan = recipe.plan(reading, opened.columns)
+    kept = checkpoint_at(recipe, opened, data, plan, checkpoint)
+    grouped = data.by is not None
+    done = recipe.read(PassRequest(opened, reading, plan, grouped, kept, before))
     fitted = Fitted(
         columns=opened.columns,
-        features=done.draft.features,
-        scales=done.draft.scales,
+        features=done.drawn.features,
+        scales=done.drawn.scales,
         flat=opened.flat,
         feature_names=opened.feature_names,
         ledger=counted,
         selection=data.selection,
-        token="" if done.checkpoint is None else done.checkpoint.token,
+        token="" if kept is None else kept.token,
         fraction=1.0,
-        plan=done.plan,
+        plan=done.request.plan,
         announced=recipe.announced,
     ).with_groups(done.groups)
     if not fitted.n_rows:
@@ -89,20 +92,6 @@ def open_rows(recipe: Recipe, data: Data) -> Opened:
     opened = recipe.open(data)
     recipe.check_columns(opened.columns)
     return opened
-
-
-def read_rows(
-    recipe: Recipe,
-    opened: Opened,
-    reading: Reading,
-    data: Data,
-    checkpoint: Place | None,
-    before: Fitted | None,
-) -> PassResult:
-    """Plan, map and pass; with a checkpoint map and finished sums are kept, or taken, there."""
-    plan = recipe.plan(reading, opened.columns)
-    kept = checkpoint_at(recipe, opened, data, plan, checkpoint)
-    return recipe.read(opened, reading, plan, data.by is not None, kept, before)
 
 
 def checkpoint_at(

@@ -1,4 +1,4 @@
-"""How an estimator reads, draws its map and answers: what differs between the estimators."""
+"""What differs between the estimators: what each asks of a read, and how it answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
-from rff_stream.costs import Cost
 from rff_stream.execution import Reading
-from rff_stream.families import DrawnMap, family_of, search_before
-from rff_stream.families.maps import chosen_map
+from rff_stream.execution.leaf_task import Tally
+from rff_stream.families import DrawnMap, SumRequest, family_of, foresee
+from rff_stream.families.maps import (
+    check_n_components,
+    check_sample_rows,
+    chosen_map,
+    scale_of_map,
+)
 from rff_stream.features import FeatureMap
 from rff_stream.layout import rows_of
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.opening import Opened
+from rff_stream.model.opening import Opened, open_later
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
@@ -23,11 +28,46 @@ from rff_stream.moments.tree_sum import add_into
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 from rff_stream.statistics.groups import RUNS
+from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
-__all__ = ["PassResult", "Recipe"]
+__all__ = ["PassRequest", "PassResult", "Recipe"]
 
 Groups = dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassRequest:
+    """One read of all rows, before it starts.
+
+    Parameters
+    ----------
+    opened : Opened
+    reading : Reading
+    plan : Plan
+    grouped : bool
+        By the labels that rows carry.
+    checkpoint : Checkpoint or None
+        Where map and finished sums are kept, or were by an earlier run.
+    before : Fitted or None
+        The fit that a warm start goes on from.
+    """
+
+    opened: Opened
+    reading: Reading
+    plan: Plan
+    grouped: bool = False
+    checkpoint: Checkpoint | None = None
+    before: Fitted | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """Under the names that they were given by."""
+        return self.opened.columns
+
+    def sums(self, statistic: Statistic, words: str) -> Tally:
+        """Sum of another statistic over the same rows, by one more read; the bar says the words."""
+        return self.reading.sums(statistic, self.plan.layout, words)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,31 +76,23 @@ class PassResult:
 
     Parameters
     ----------
-    opened : Opened
-    reading : Reading
-        For estimators that read the rows again.
-    draft : DrawnMap
-    plan : Plan
+    request : PassRequest
+        With the precision that the pilot asked for; estimators may read the rows again.
+    drawn : DrawnMap
     groups : dict of label to Sums
     seen : int
         Rows that were looked at.
-    checkpoint : Checkpoint or None
     """
 
-    opened: Opened
-    reading: Reading
-    draft: DrawnMap
-    plan: Plan
+    request: PassRequest
+    drawn: DrawnMap
     groups: Groups
     seen: int
-    checkpoint: Checkpoint | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recipe(ABC):
-    """What an estimator's parameters mean: how it reads, draws its map and answers.
-
-    A subclass writes the abstract methods; the functions of this room call them.
+class PassRecipe(ABC):
+    """What an estimator asks of a read: its rows, its map, its sums.
 
     Parameters
     ----------
@@ -78,24 +110,22 @@ class Recipe(ABC):
 
     # ------------------------------------------------------------------------------- rows
 
-    @abstractmethod
     def check(self) -> None:
         """Refuse parameters before anything is opened."""
+        check_n_components(self.asked.n_components, self.asked.features)
+        check_sample_rows(self.asked.sample_rows)
 
     @abstractmethod
     def open(self, data: Data) -> Opened:
         """The rows of a fit."""
 
-    @abstractmethod
     def open_more(self, fitted: Fitted, data: Data) -> Opened:
         """Rows that come later, by the columns and conditions of the fit."""
+        return open_later(self.asked, fitted, data)
 
     @abstractmethod
     def check_columns(self, columns: Columns) -> None:
         """Refuse parameters that do not fit these inputs and targets, before a row is read."""
-
-    def check_grows(self) -> None:  # noqa: B027 - most answers need nothing but the sums
-        """Refuse more rows where the answer needs more than the sums."""
 
     # -------------------------------------------------------------------------------- map
 
@@ -103,6 +133,11 @@ class Recipe(ABC):
     def n_components(self) -> int:
         """R of a map that is to be drawn."""
         return int(self.asked.n_components)
+
+    @property
+    def penalty(self) -> Any:
+        """α as it was asked for; None where there is none."""
+        return None
 
     @property
     def sums(self) -> Sums:
@@ -114,12 +149,12 @@ class Recipe(ABC):
         return chosen_map(self.asked.features, columns.inputs)
 
     @abstractmethod
-    def draw(self, reading: Reading, columns: Columns, before: Fitted | None) -> DrawnMap:
+    def draw(self, request: PassRequest) -> DrawnMap:
         """The map, drawn for the pilot, and what a row of the sums means."""
 
-    @abstractmethod
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
         """What a map that was given was drawn for."""
+        return {"length_scale": scale_of_map(features)}
 
     # ------------------------------------------------------------------------------- sums
 
@@ -140,77 +175,51 @@ class Recipe(ABC):
         n_groups: int | None = None,
     ) -> Plan:
         """The plan of a pass: of the map to come, or of one that is drawn."""
+        asked, source = self.asked, reading.source
         chosen = self.choice(columns) if features is None else features
         folds = self.n_folds(len(columns.targets))
-        n_rows = int(rows_of(reading.source))
-        request = family_of(chosen).request(chosen, self.n_components, reading.source)
+        request = family_of(chosen).request(chosen, self.n_components, source)
         request = replace(
             request,
-            cost=self.foresee(request.cost, chosen, n_rows),
             order=self.order,
             sums=self.sums,
-            dtype=self.asked.dtype,
+            dtype=asked.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
-            search_seconds=self.search_seconds(chosen, n_rows),
         )
-        return reading.plan(request, memory=self.asked.memory)
-
-    def foresee(self, cost: Cost, features: Any, n_rows: int) -> Cost:
-        """The cost with what is foreseen of the solve."""
-        return cost
-
-    def search_seconds(self, features: Any, n_rows: int) -> float:
-        """CPU seconds of the search for length-scales, at most about."""
-        kernel, scale = (getattr(self.asked, name, None) for name in ("kernel", "length_scale"))
-        return search_before(features, kernel, scale, n_rows)
+        scale = getattr(asked, "length_scale", None)
+        request = foresee(request, chosen, asked.kernel, scale, self.penalty, rows_of(source))
+        return reading.plan(request, memory=asked.memory)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
         return plan
 
-    def add_up(
-        self,
-        reading: Reading,
-        features: FeatureMap,
-        row: AugmentedRow,
-        plan: Plan,
-        *,
-        grouped: bool,
-        checkpoint: Checkpoint | None = None,
-    ) -> tuple[Groups, int]:
+    def add_up(self, request: PassRequest, drawn: DrawnMap) -> tuple[Groups, int]:
         """The sums of all rows by label or fold, and how many rows were looked at."""
-        statistic = family_of(features).statistic(
-            features,
-            row,
-            plan,
-            sample_rows=self.asked.sample_rows,
-            n_places=reading.places(plan),
+        reading, plan = request.reading, request.plan
+        sums = SumRequest(
+            drawn.features, drawn.row, plan, self.asked.sample_rows, reading.places(plan)
         )
-        folds = 0 if grouped else self.n_folds(row.n_targets)
         return reading.moments(
-            statistic, plan, grouped=grouped, folds=folds, runs=RUNS, checkpoint=checkpoint
+            family_of(drawn.features).statistic(sums),
+            plan,
+            grouped=request.grouped,
+            folds=0 if request.grouped else self.n_folds(drawn.row.n_targets),
+            runs=RUNS,
+            checkpoint=request.checkpoint,
         )
 
-    def read(
-        self,
-        opened: Opened,
-        reading: Reading,
-        plan: Plan,
-        grouped: bool,
-        checkpoint: Checkpoint | None,
-        before: Fitted | None,
-    ) -> PassResult:
+    def read(self, request: PassRequest) -> PassResult:
         """Draw the map, or take it from the checkpoint, and add up all rows."""
-        draft = None if checkpoint is None else draft_in(checkpoint)
-        if draft is None:
-            draft = self.draw(reading, opened.columns, before)
+        checkpoint = request.checkpoint
+        drawn = None if checkpoint is None else draft_in(checkpoint)
+        if drawn is None:
+            drawn = self.draw(request)
         if checkpoint is not None:
-            checkpoint.begin(draft.row, plan.order, *draft_of(draft))
-        plan = self.precise(plan, draft.scales)
-        groups, seen = self.add_up(
-            reading, draft.features, draft.row, plan, grouped=grouped, checkpoint=checkpoint
-        )
-        return PassResult(opened, reading, draft, plan, groups, seen, checkpoint)
+            checkpoint.begin(drawn.row, request.plan.order, *draft_of(drawn))
+        request = replace(request, plan=self.precise(request.plan, drawn.scales))
+        groups, seen = self.add_up(request, drawn)
+        return PassResult(request, drawn, groups, seen)
 
     def read_more(
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
@@ -219,9 +228,23 @@ class Recipe(ABC):
         held = fitted.held_bytes
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
         plan = self.precise(self.plan(reading, fitted.columns, fitted.features), fitted.scales)
-        groups, seen = self.add_up(reading, fitted.features, row, plan, grouped=grouped)
-        zero = family_of(fitted.features).zero(fitted.features, row, self.order)
+        drawn = DrawnMap(fitted.features, row, fitted.scales)
+        groups, seen = self.add_up(PassRequest(opened, reading, plan, grouped), drawn)
+        zero = fitted.family.zero(fitted.features, row, self.order)
         return groups or {None: zero}, seen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe(PassRecipe):
+    """What an estimator's parameters mean: what it asks of a read, and how it answers from sums.
+
+    A subclass writes the abstract methods; the functions of this room call them.
+    """
+
+    # -------------------------------------------------------------------- sums of batches
+
+    def check_grows(self) -> None:
+        """Refuse more rows where the answer needs more than the sums."""
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> Groups:
         """Sums by group with those of one more batch, which may be written into."""

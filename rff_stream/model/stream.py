@@ -11,13 +11,13 @@ from rff_stream.errors import PlanError
 from rff_stream.execution import Reading, leaves_of
 from rff_stream.execution.leaf_task import Leaf, Tally
 from rff_stream.execution.progress import Progress
-from rff_stream.families import family_of
+from rff_stream.families import SumRequest, family_of
 from rff_stream.model.fit import open_rows, solve
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.recipe import Recipe
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
-from rff_stream.statistics.groups import RUNS, ByFold, Groups
+from rff_stream.statistics.groups import RUNS, ByFold, by_label
 
 __all__ = ["fit_until", "stream"]
 
@@ -55,12 +55,12 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     plan = recipe.plan(reading, opened.columns)
     leaves = leaves_of(opened.source, plan.layout)
     held = held_out(len(leaves))
-    draft = recipe.draw(reading, opened.columns, None)
-    plan = recipe.precise(plan, draft.scales)
+    drawn = recipe.draw(PassRequest(opened, reading, plan))
+    plan = recipe.precise(plan, drawn.scales)
     empty = Fitted(
         columns=opened.columns,
-        features=draft.features,
-        scales=draft.scales,
+        features=drawn.features,
+        scales=drawn.scales,
         flat=opened.flat,
         feature_names=opened.feature_names,
         selection=data.selection,
@@ -68,7 +68,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     )
     with Progress("looking", rows_in(leaves), shown=recipe.asked.progress) as bar:
         yield from steps(
-            recipe, empty, draft.row, reading, (leaves[:held], leaves[held:]), every, bar
+            recipe, empty, drawn.row, reading, (leaves[:held], leaves[held:]), every, bar
         )
 
 
@@ -111,8 +111,7 @@ def steps(
         read += rows_in(train[start:stop])
         current = so_far.total()
         assert current is not None
-        value = current.value
-        groups = dict(value.by_label) if isinstance(value, Groups) else {None: value}
+        groups = by_label(current.value)
         if not tests or not any(moments.n for moments in groups.values()):
             continue
         fitted = solve(recipe, empty.with_groups(groups))
@@ -165,9 +164,8 @@ def sum_of(
     assert fitted.plan is not None
     plan = replace(fitted.plan, n_groups=1)
     plan = plan.in_precision("float64") if apart else plan
-    statistic = fitted.family.statistic(
-        fitted.features, row, plan, sample_rows=recipe.asked.sample_rows, n_places=places
-    )
+    sums = SumRequest(fitted.features, row, plan, recipe.asked.sample_rows, places)
+    statistic = fitted.family.statistic(sums)
     folds = 0 if apart else recipe.n_folds(row.n_targets)
     if folds:
         statistic = ByFold(statistic, folds, places, RUNS)

@@ -12,12 +12,13 @@ import numpy as np
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import Reading, no_rows
+from rff_stream.families import DrawnMap
 from rff_stream.model.counted_batches import Ledger, content_of_arrays
 from rff_stream.model.fit import fit, solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.inputs import in_memory
 from rff_stream.model.opening import Opened
-from rff_stream.model.recipe import Recipe
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stored import keep_answer
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
@@ -289,7 +290,8 @@ def new_labels(
     new = [label for label in sorted(texts) if not ledger.knows(names[label], texts[label])]
     if not new:
         return
-    groups, _ = recipe.add_up(reading, fitted.features, row, plan, grouped=True)
+    drawn = DrawnMap(fitted.features, row, fitted.scales)
+    groups, _ = recipe.add_up(PassRequest(opened, reading, plan, grouped=True), drawn)
     for label in new:
         kept = {label if fitted.labels_by is not None else None: groups[label]}
         mine = Ledger(batches={names[label]: texts[label]})

@@ -30,6 +30,7 @@ __all__ = [
     "ByGroup",
     "ClassWeighted",
     "Groups",
+    "by_label",
     "codes_of",
     "labels_of",
     "select",
@@ -67,6 +68,11 @@ class Groups(Generic[Value]):
 
     def __sizeof__(self) -> int:
         return sum(int(value.__sizeof__()) for value in self.by_label.values()) + 64
+
+
+def by_label(value: Any) -> Mapping[Any, Any]:
+    """The values by label; the value itself under None where rows were not split."""
+    return value.by_label if isinstance(value, Groups) else {None: value}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
