@@ -34,7 +34,7 @@ from rff_stream.sources.values import is_sparse
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
-from rff_stream.store.batch_ids import checked_id
+from rff_stream.store.append import checked_id
 
 __all__ = ["Later", "Update", "ingest", "partial_fit", "update"]
 

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rff_stream.errors import ModelError
-from rff_stream.store.files import cannot_write
-from rff_stream.store.posix import DIRECTORY, NOFOLLOW, check_posix, lock
+from rff_stream.store.files import DIRECTORY, NOFOLLOW, cannot_write, check_posix, lock
 
 DAY = 86_400  # seconds
 AT_FDCWD = -100

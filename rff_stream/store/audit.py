@@ -49,7 +49,7 @@ def verify_store(files: Files, max_bytes: int | None) -> Verified:
     """Read the log from its first entry and everything live; see :meth:`MomentStore.verify`."""
     log = Log.open(files)
     history = log.history()
-    if beyond := answers_beyond(log, history):
+    if beyond := answers_beyond(log, history, files.folders(ANSWERS)):
         raise lost_entries(log, beyond)
     problems = list(_problems(log, max_bytes))
     if problems:

@@ -55,7 +55,8 @@ def answer_log(log: Log, batches: Collection[Batch]) -> Log | None:
 def find_name(log: Log, batches: Collection[Batch]) -> str | None:
     """The folder that holds the answer of some batches; None where none does."""
     there = log.files.folders(ANSWERS)  # no links
-    names = answer_name(log, batches), name_of_batches(batches)
+    # The second is of before the model was part of the name.
+    names = answer_name(log, batches), digest({batch.id: batch.content for batch in batches})
     return next((name for name in names if name in there), None)
 
 
@@ -66,17 +67,12 @@ def check_answered(log: Log) -> None:
     than 256 entries the newest are looked at: an older answer may be of older entries.
     """
     there = log.files.folders(ANSWERS)
-    if not _answers_beyond(log, log.recent(), there):
+    if not answers_beyond(log, log.recent(), there):
         return
     log.refresh()  # another process may commit and answer now
-    beyond = _answers_beyond(log, log.recent(), there)
+    beyond = answers_beyond(log, log.recent(), there)
     if beyond:
         raise lost_entries(log, beyond)
-
-
-def answers_beyond(log: Log, history: Sequence[Entry]) -> list[str]:
-    """Answers to batches that no entry of the whole history names: its end is missing."""
-    return _answers_beyond(log, history, log.files.folders(ANSWERS))
 
 
 def lost_entries(log: Log, beyond: Sequence[str]) -> ModelError:
@@ -90,10 +86,11 @@ def lost_entries(log: Log, beyond: Sequence[str]) -> ModelError:
     )
 
 
-def _answers_beyond(log: Log, entries: Sequence[Entry], there: Collection[str]) -> list[str]:
+def answers_beyond(log: Log, entries: Sequence[Entry], there: Collection[str]) -> list[str]:
     """Of these answers, those of no state from the last of these entries back to the first.
 
-    None where the entries do not begin with that of number 0.
+    The end of the log is missing where there are any. None where the entries do not begin with
+    that of number 0.
     """
     left = {name for name in there if NAME.fullmatch(name)} - {log.first.answers}
     state = log.state
@@ -116,8 +113,3 @@ def answer_name(log: Log, batches: Collection[Batch]) -> str:
 
 def _answer_of(log: Log, contents: Mapping[str, str]) -> str:
     return digest({"model": log.origin, "batches": digest(contents)})
-
-
-def name_of_batches(batches: Collection[Batch]) -> str:
-    """As rff_stream named the folder before the model was part of the name."""
-    return digest({batch.id: batch.content for batch in batches})

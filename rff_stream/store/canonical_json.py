@@ -82,7 +82,8 @@ def check_plain(value: Any, name: str, depth: int = MAX_DEPTH) -> None:
         raise ModelError(f"{name} is nested deeper than {MAX_DEPTH} levels. Flatten it.")
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check_key(key, name)
+            if not isinstance(key, str):
+                raise ModelError(f"{name} has the key {key!r}, but keys of JSON are text.")
             check_plain(inner, f"{name}[{key!r}]", depth - 1)
     elif isinstance(value, list | tuple):
         for i, inner in enumerate(value):
@@ -99,8 +100,3 @@ def check_plain(value: Any, name: str, depth: int = MAX_DEPTH) -> None:
 def _kind(value: Any) -> str:
     found = type(value)
     return f"{found.__module__}.{found.__name__}".removeprefix("builtins.")
-
-
-def _check_key(key: Any, name: str) -> None:
-    if not isinstance(key, str):
-        raise ModelError(f"{name} has the key {key!r}, but keys of JSON are text.")

@@ -25,7 +25,6 @@ KEPT = 2 * SNAPSHOT_EVERY
 """Entries held in memory."""
 
 NUMBER = re.compile(r"\d{20}")
-FIRST = f"log/{0:020}/zarr.json"
 
 
 class Replaced(ModelError):
@@ -63,10 +62,10 @@ class Log:
         numbers = _numbers(files)
         if not numbers:
             raise ModelError(
-                f"{files.place} holds no commit: {files.place}/{FIRST} is missing. It was never "
-                "finished, or its log is lost. Fit and save it again."
+                f"{files.place} holds no commit: {files.place}/{entry_name(0)} is missing. It was "
+                "never finished, or its log is lost. Fit and save it again."
             )
-        log._start(_last_snapshot(numbers[-1]))
+        log._start(numbers[-1] - numbers[-1] % SNAPSHOT_EVERY)
         log.refresh()
         log._check_whole(numbers)
         return log
@@ -302,23 +301,14 @@ class Log:
             raise damage(self.files.place, "zarr.json", "is not the one its first commit names")
 
 
-def entry_folder(number: int) -> str:
-    """Folder of an entry."""
-    return f"log/{number:020}"
-
-
 def entry_name(number: int) -> str:
     """The file that is an entry."""
-    return f"{entry_folder(number)}/zarr.json"
+    return f"log/{number:020}/zarr.json"
 
 
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def _last_snapshot(last: int) -> int:
-    return last - last % SNAPSHOT_EVERY
 
 
 def _numbers(files: Files) -> list[int]:

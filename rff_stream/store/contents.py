@@ -19,8 +19,14 @@ from rff_stream.store.criteria import ChosenGroups, Weights, group_chooser, weig
 from rff_stream.store.files import Files, damage
 from rff_stream.store.log_entries import Batch, Manifest
 from rff_stream.store.manifest import read_vouched
-from rff_stream.store.moments_codec import Label, decode_moments, decode_row, label_key
-from rff_stream.store.packed_codec import decode_packed, is_packed
+from rff_stream.store.moments_codec import (
+    Label,
+    decode_moments,
+    decode_packed,
+    decode_row,
+    is_packed,
+    label_key,
+)
 
 READERS = 2
 """Threads that read and hash ahead of the sum; hashing releases the GIL."""
@@ -112,9 +118,11 @@ def read_batches(
             for batch in batches:
                 waiting.append((batch, pool.submit(read_batch, log, batch, root, max_bytes)))
                 if len(waiting) > READERS:
-                    yield _next(waiting)
+                    first, future = waiting.popleft()
+                    yield first, future.result()
             while waiting:
-                yield _next(waiting)
+                first, future = waiting.popleft()
+                yield first, future.result()
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -165,11 +173,6 @@ def sum_by_group(parts: Iterable[Groups]) -> Groups:
             found[label].add(moments)
     total = {label: each.value for label, each in found.items() if each.value is not None}
     return dict(sorted(total.items(), key=lambda item: label_key(item[0])))
-
-
-def _next(waiting: collections.deque[tuple[Batch, Future[Groups]]]) -> tuple[Batch, Groups]:
-    batch, future = waiting.popleft()
-    return batch, future.result()
 
 
 def bytes_of(log: Log, batch: Batch) -> int:

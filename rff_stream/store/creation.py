@@ -4,79 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
-from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.statistics.protocol import Packed
+from rff_stream.moments import AugmentedRow
+from rff_stream.store.append import NewBatch, write_batch
 from rff_stream.store.array_codec import check_dtype, encode, group_metadata
 from rff_stream.store.atomic import Kind, exists, replacing
-from rff_stream.store.batch_ids import Outdated
 from rff_stream.store.canonical_json import MAX_JSON, canonical, check_plain, parse_loosely
-from rff_stream.store.commit_log import Log, Replaced
+from rff_stream.store.commit_log import Log
 from rff_stream.store.files import Files
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.location import open_files
-from rff_stream.store.log_entries import FORMAT, Entry, LogState, Manifest, is_root, sha256
+from rff_stream.store.log_entries import FORMAT, LogState, is_root, sha256
 from rff_stream.store.manifest import write_vouched
-from rff_stream.store.moments_codec import (
-    check_moments,
-    encode_moments,
-    row_arrays,
-    row_plain,
-    sorted_groups,
-)
-from rff_stream.store.packed_codec import encode_packed
-
-Fields = dict[str, Any]
-"""Fields of an entry of the log."""
+from rff_stream.store.moments_codec import row_arrays, row_plain
 
 FIT = "fit"
 """Id of the batch that a fitted model begins with."""
 
 RESERVED = ("answers", "data", "log", "row", "c")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}(?:/[A-Za-z_][A-Za-z0-9_]{0,63}){0,3}")
-
-
-@dataclass(frozen=True, slots=True)
-class NewBatch:
-    """Moments that are to be committed under an id.
-
-    Parameters
-    ----------
-    id : str
-    groups : mapping of label to Moments
-        Empty for a packed value.
-    labels : mapping of plain values
-    packed : Packed, optional
-        A value of any statistic, in place of moments: for checkpoints.
-    seen : int
-        Rows that were looked at for a packed value.
-    """
-
-    id: str
-    groups: Mapping[Any, Moments]
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    packed: Packed | None = None
-    seen: int = 0
-
-    def checked(self, row: AugmentedRow, order: int) -> NewBatch:
-        """The same with groups in the order they are stored; refuses what cannot be."""
-        if self.packed is not None:
-            check_plain(self.packed.plain, "a packed value")
-            return self
-        if not self.groups:
-            raise ModelError(f"{self.id!r} has no moments. Give one Moments, or one a group.")
-        groups = dict(sorted_groups(self.groups))
-        for label, moments in groups.items():
-            name = f"The batch {self.id!r}" + (f", group {label!r}," if len(groups) > 1 else "")
-            check_moments(moments, row, order, name)
-        check_plain(dict(self.labels), "labels")
-        return NewBatch(self.id, groups, dict(self.labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,71 +105,12 @@ def write_store(
         _fill(files, new)
 
 
-def commit_batch(
-    log: Log, batch: NewBatch, build: Callable[[LogState, Fields], Fields | None]
-) -> Entry | None:
-    """Write the moments of a checked batch and commit them.
-
-    Parameters
-    ----------
-    build : callable
-        ``build(state, fields)`` gives the fields of the entry, from what is to be said of the
-        batch; None where there is nothing to do: then the moments are removed again.
-    """
-    fields = _write_batch(log.files, batch)
-    try:
-        entry = log.commit(lambda state: build(state, fields))
-    except (Outdated, Replaced):
-        log.files.remove(f"data/{fields['data']}")
-        raise
-    if entry is None:
-        log.files.remove(f"data/{fields['data']}")
-    return entry
-
-
-def _write_batch(files: Files, batch: NewBatch) -> Fields:
-    """Write the moments of a checked batch; returns what their commit says of them."""
-    data = uuid.uuid4().hex
-    folder, labels = f"data/{data}", list(batch.groups)
-    manifest = write_vouched(files, _batch_contents(folder, batch))
-    inside = {name.removeprefix(folder): said for name, said in manifest.items()}
-    return {
-        "id": batch.id,
-        "groups": labels,
-        "labels": dict(batch.labels),
-        "rows": batch.seen + sum(int(moments.n) for moments in batch.groups.values()),
-        "data": data,
-        "content": _content(batch, inside),
-        "files": manifest,
-    }
-
-
-def content_of(batch: NewBatch) -> str:
-    """What the commit of a checked batch would give as its content; writes nothing."""
-    files = {name: [len(data), sha256(data)] for name, data in _batch_contents("", batch)}
-    return _content(batch, files)
-
-
-def _content(batch: NewBatch, files: Manifest) -> str:
-    """sha256 of groups, labels and files: equal for equal batches, whoever writes them."""
-    plain = {"groups": list(batch.groups), "labels": dict(batch.labels), "files": files}
-    return sha256(canonical(plain, "labels"))
-
-
-def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, bytes]]:
-    if batch.packed is not None:
-        yield from encode_packed(folder, batch.packed)
-        return
-    yield f"{folder}/zarr.json", group_metadata({"groups": list(batch.groups)}, "groups")
-    yield from encode_moments(folder, list(batch.groups.values()))
-
-
 def _fill(files: Files, new: NewStore) -> None:
     """Everything of a new store, then its commit."""
     fields: dict[str, Any] = {"files": {}}
     try:
         if new.batch is not None:
-            fields = _write_batch(files, new.batch)
+            fields = write_batch(files, new.batch)
         inputs = {"header": dict(new.header), "content": fields.get("content")}
         answers = sha256(canonical(inputs, "header"))
         manifest = write_vouched(files, new.contents(answers))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rff_stream.errors import ModelError
-from rff_stream.store.batch_ids import checked_id
+from rff_stream.store.append import checked_id
 from rff_stream.store.log_entries import Batch
 from rff_stream.store.moments_codec import Label
 

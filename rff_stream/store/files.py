@@ -1,13 +1,24 @@
-"""The few file operations that a store needs; its guarantees depend on them."""
+"""The few file operations that a store needs; its guarantees depend on them.
+
+On a local disk they need POSIX (Linux, macOS): folders that are open, links that are refused,
+locks. Elsewhere a local store is refused with the reason, and all else works.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from rff_stream.errors import ModelError
+
+DIRECTORY: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+IS_POSIX = hasattr(os, "O_DIRECTORY") and hasattr(os, "O_NOFOLLOW")
 
 CLAIMS = "claims"
 """Folder of objects in a bucket: each says that a process commits or removes some data."""
@@ -106,3 +117,33 @@ def cannot_write(place: str) -> Iterator[None]:
             f"{place} cannot be written: {error.strerror} ({code}). What was committed before is "
             "unchanged. Look at the free space, the permissions and the mount, then run again."
         ) from error
+
+
+def check_posix(place: str) -> None:
+    """Refuse a local store where the system has no POSIX files.
+
+    Raises
+    ------
+    ModelError
+        Naming the place and the system.
+    """
+    if IS_POSIX:
+        return
+    raise ModelError(
+        f"{place} is on a local disk of {sys.platform}, but stores and models on a local disk need "
+        "POSIX files (locks, open folders, links that can be refused), which this system does not "
+        "have. Save to an object store (s3://…), or work in WSL, a container or another Unix."
+    )
+
+
+def lock(descriptor: int) -> None:
+    """Lock an open folder for this process.
+
+    Raises
+    ------
+    OSError
+        Another process holds it, or nothing can be locked here.
+    """
+    import fcntl  # absent outside POSIX, where no store is opened
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

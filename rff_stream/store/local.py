@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rff_stream.errors import ModelError
 from rff_stream.store.atomic import recover
-from rff_stream.store.files import cannot_write, damage
-from rff_stream.store.posix import DIRECTORY, NOFOLLOW, NONBLOCK, check_posix
+from rff_stream.store.files import DIRECTORY, NOFOLLOW, NONBLOCK, cannot_write, check_posix, damage
 
 FOLDER = os.O_RDONLY | DIRECTORY
 READ = os.O_RDONLY | NOFOLLOW | NONBLOCK  # a pipe must not block

@@ -202,11 +202,11 @@ class LogState:
 
     def to_plain(self, origin: str) -> dict[str, Any]:
         """As every 128th entry holds it; ``origin`` is the sha256 of entry 0."""
-        return {
-            "origin": origin,
-            "live": {key: _without_id(asdict(batch)) for key, batch in self.live.items()},
-            "gone": {key: asdict(gone) for key, gone in self.gone.items()},
-        }
+        live = {key: asdict(batch) for key, batch in self.live.items()}
+        for plain in live.values():
+            del plain["id"]
+        gone = {key: asdict(gone) for key, gone in self.gone.items()}
+        return {"origin": origin, "live": live, "gone": gone}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], place: str) -> LogState:
@@ -263,10 +263,6 @@ def _check_fields(value: Mapping[str, Any]) -> None:
             raise TypeError(f"{key} is {str(inner)[:40]}")
 
 
-def _without_id(plain: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in plain.items() if key != "id"}
-
-
 def _matches(pattern: str) -> Callable[[Any], bool]:
     compiled = re.compile(pattern)
     return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
@@ -280,20 +276,12 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
 
 
 def _is_list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(of, value))
-
-
-def _is_label(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
-
-
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _is_manifest(value: Any) -> bool:
@@ -313,17 +301,17 @@ _is_folder = _matches("[0-9a-f]{32}")
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "number": _is_count,
     "op": _matches("|".join(OPS)),
-    "time": _is_text,
+    "time": _is(str),
     "nonce": _is_folder,
     "previous": _or_none(_is_sha256),
     "files": _is_manifest,
-    "id": _or_none(_is_text),
-    "groups": _or_none(_is_list(_is_label)),
-    "labels": _or_none(_is_dict),
+    "id": _or_none(_is(str)),
+    "groups": _or_none(_is_list(_is(str, int, float, type(None)))),
+    "labels": _or_none(_is(dict)),
     "rows": _or_none(_is_count),
     "data": _or_none(_is_folder),
     "content": _or_none(_is_sha256),
-    "replaces": _is_list(_is_text),
+    "replaces": _is_list(_is(str)),
     "answers": _or_none(_is_sha256),
-    "state": _or_none(_is_dict),
+    "state": _or_none(_is(dict)),
 }

@@ -8,7 +8,6 @@ from rff_stream.errors import ModelError
 from rff_stream.planning import available_memory
 from rff_stream.store.files import Files, damage
 from rff_stream.store.log_entries import Manifest, sha256
-from rff_stream.store.posix import memory_limit
 
 MAX_BYTES = 64 * 2**30
 """The most that one model may take in memory, whatever there is."""
@@ -56,6 +55,16 @@ def most_bytes() -> int:
     """Bytes that a model may take unless the caller says otherwise: the memory there is."""
     limit = memory_limit()
     return min(MAX_BYTES, MAX_BYTES if limit is None else limit, available_memory())
+
+
+def memory_limit() -> int | None:
+    """Bytes that this process may take (``ulimit -v``); None where there is no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else int(limit)
 
 
 def _read_all(files: Files, manifest: Manifest) -> dict[str, bytes]:

@@ -12,15 +12,18 @@ from rff_stream._array import Array
 from rff_stream.cards import store_card
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.audit import Verified, collect_garbage, verify_store
-from rff_stream.store.batch_ids import (
+from rff_stream.store.append import (
     COMPACTED,
+    NewBatch,
     Outdated,
     checked_id,
+    commit_batch,
+    content_of,
     is_there,
     not_there,
     shared_labels,
 )
+from rff_stream.store.audit import Verified, collect_garbage, verify_store
 from rff_stream.store.commit_log import Log, Replaced
 from rff_stream.store.contents import (
     Root,
@@ -32,7 +35,7 @@ from rff_stream.store.contents import (
     read_whole,
     sum_by_group,
 )
-from rff_stream.store.creation import NewBatch, NewStore, commit_batch, content_of, write_store
+from rff_stream.store.creation import NewStore, write_store
 from rff_stream.store.criteria import ChosenGroups, Weights, Where, batch_chooser
 from rff_stream.store.files import Files
 from rff_stream.store.location import open_files

@@ -1,4 +1,4 @@
-"""Moments and augmented rows as plain values and named arrays, and back bit for bit."""
+"""Moments, augmented rows and packed values as plain values and arrays, and back bit for bit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rff_stream.moments.candidates import CandidateMoments, rows_of_candidates
 from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.grid import GridMoments, sums_size
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.statistics.protocol import Packed
 from rff_stream.store.array_codec import (
     decode,
     decode_rows,
@@ -25,6 +26,7 @@ from rff_stream.store.array_codec import (
     encode_rows,
     group_metadata,
 )
+from rff_stream.store.canonical_json import parse
 
 Label = str | int | float | bool | None
 """What a group may be called: a JSON scalar."""
@@ -37,6 +39,9 @@ Form = tuple[tuple[int, ...], str]
 
 GRID = "grid"
 """Array with centre, period, reach and modes of a grid of frequencies."""
+
+PLAIN = "packed"
+"""Attribute of a batch that is a packed value: what is not an array."""
 
 BY_ROW = ("moments", "parts")
 """Arrays with one chunk a group."""
@@ -169,7 +174,9 @@ def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, by
     if isinstance(first, CellMoments):
         small |= _cell_arrays(groups)
     elif isinstance(first, GridMoments):
-        small |= _grid_array(first.features)
+        grid = first.features
+        fields = [grid.centre, grid.period, grid.reach, np.array(grid.modes, float)]
+        small |= {GRID: np.stack(fields)}
     labels = [m.runs for m in groups if m.runs is not None]
     if len(labels) == len(groups):  # order 1
         small["runs"] = np.stack(labels)
@@ -214,23 +221,40 @@ def decode_moments(
         keys, rows = arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
         reach = arrays["sample_reach"][i] if "sample_reach" in arrays else None
         sample = RowSample(int(sizes[i, 0]), keys, rows, reach)
-        if "cell_sizes" in arrays:
-            groups[label] = _cells_of(row, arrays, i, sample)
-            check_moments(groups[label], row, order, f"{place}, group {label!r},")
-            continue
-        squared, logarithm = (float(weight) for weight in arrays["weights"][i])
-        parts = arrays["parts"][i] if order == 1 else None
-        n, sums = int(arrays["rows"][i]), arrays["moments"][i]
-        if GRID in arrays:
-            grid = _grid_in(arrays[GRID])
-            groups[label] = GridMoments(grid, row, sums, n, squared, logarithm, sample)
-            check_moments(groups[label], row, order, f"{place}, group {label!r},")
-            continue
-        runs = arrays["runs"][i] if "runs" in arrays else None
-        moments = Moments(row, order, sums, n, squared, logarithm, parts, sample, runs)
-        groups[label] = moments
+        groups[label] = _group(row, order, arrays, i, sample)
         check_moments(groups[label], row, order, f"{place}, group {label!r},")
     return groups if "runs" in arrays else ended_readings(groups)  # stores of before had none
+
+
+def encode_packed(folder: str, packed: Packed) -> Iterator[tuple[str, bytes]]:
+    """Files of a packed value, its own group and those of its parts included."""
+    above = {name[:i] for name in packed.arrays for i, c in enumerate(name) if c == "/"}
+    yield f"{folder}/zarr.json", group_metadata({PLAIN: packed.plain}, "a packed value")
+    for group in sorted(above):
+        yield f"{folder}/{group}/zarr.json", group_metadata({}, group)
+    for name, values in packed.arrays.items():
+        yield from encode(f"{folder}/{name}", values)
+
+
+def is_packed(files: Mapping[str, bytes], folder: str, place: str) -> bool:
+    """Whether the verified files of a batch are those of a packed value."""
+    name = f"{folder}/zarr.json"
+    return PLAIN in parse(files[name], f"{place}/{name}").get("attributes", {})
+
+
+def decode_packed(files: Mapping[str, bytes], folder: str, place: str) -> Packed:
+    """The value that :func:`encode_packed` wrote in a folder, from its verified files."""
+    plain = None
+    arrays = {}
+    for name in files:
+        path, _, last = name.rpartition("/")
+        if last == "zarr.json":
+            metadata = parse(files[name], f"{place}/{name}")
+            if path == folder:
+                plain = metadata["attributes"][PLAIN]
+            elif metadata.get("node_type") != "group":
+                arrays[path.removeprefix(f"{folder}/")] = decode(path, files, place)
+    return Packed(plain, arrays)
 
 
 def _encode_candidates(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
@@ -287,25 +311,24 @@ def _cell_arrays(groups: Sequence[Any]) -> dict[str, Array]:
     }
 
 
-def _cells_of(
-    row: AugmentedRow, arrays: Mapping[str, Any], i: int, sample: RowSample
-) -> CellMoments:
-    """Moments of cells of group i."""
-    n_trees, n_cells, count = arrays["cell_sizes"][i].tolist()
-    start = int(arrays["cell_sizes"][:i, 2].sum())
-    cells, counts, powers, sums = (arrays[name][start : start + count] for name in OF_CELLS)
-    return CellMoments(row, n_trees, n_cells, cells, counts, powers, sums, sample)
-
-
-def _grid_array(grid: GridFeatures) -> dict[str, Array]:
-    """The grid of all groups."""
-    return {GRID: np.stack([grid.centre, grid.period, grid.reach, np.array(grid.modes, float)])}
-
-
-def _grid_in(values: Array) -> GridFeatures:
-    """The grid that gave this array."""
-    centre, period, reach, modes = values
-    return GridFeatures(centre, period, reach, tuple(modes.astype(int).tolist()))
+def _group(
+    row: AugmentedRow, order: int, arrays: Mapping[str, Any], i: int, sample: RowSample
+) -> Moments | CellMoments | GridMoments:
+    """Moments of group i."""
+    if "cell_sizes" in arrays:
+        n_trees, n_cells, count = arrays["cell_sizes"][i].tolist()
+        start = int(arrays["cell_sizes"][:i, 2].sum())
+        cells, counts, powers, own = (arrays[name][start : start + count] for name in OF_CELLS)
+        return CellMoments(row, n_trees, n_cells, cells, counts, powers, own, sample)
+    squared, logarithm = (float(weight) for weight in arrays["weights"][i])
+    n, sums = int(arrays["rows"][i]), arrays["moments"][i]
+    if GRID in arrays:
+        centre, period, reach, modes = arrays[GRID]
+        grid = GridFeatures(centre, period, reach, tuple(modes.astype(int).tolist()))
+        return GridMoments(grid, row, sums, n, squared, logarithm, sample)
+    parts = arrays["parts"][i] if order == 1 else None
+    runs = arrays["runs"][i] if "runs" in arrays else None
+    return Moments(row, order, sums, n, squared, logarithm, parts, sample, runs)
 
 
 def _shape(values: Any) -> Form:
