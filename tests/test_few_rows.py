@@ -16,9 +16,12 @@ from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.row_space import RowSpace, ridge_of_rows
 from rff_stream.errors import ModelError
+from rff_stream.losses.classification import Logistic
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.few_rows import FewRows, FewRowsSink, kept_rows
+from rff_stream.statistics import loss_penalty
+from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 
 R, D = 400, 3
 QUIET: Any = {"random_state": 0, "progress": False}
@@ -154,7 +157,7 @@ def test_a_fit_of_few_rows_makes_no_sums_until_they_are_asked_for(alpha, monkeyp
     x, y, w = rows_of(100, True)
     choices: Any = {"n_components": R, "alpha": alpha, **QUIET}
     model = rs.KernelRidge(**choices).fit(x, y, w)
-    monkeypatch.setattr("rff_stream.families.whole.FEW_ROWS", 0.0)
+    monkeypatch.setattr("rff_stream.families.maps.FEW_ROWS", 0.0)
     whole = rs.KernelRidge(**choices).fit(x, y, w)
     assert kept_rows(model.moments_) is not None and kept_rows(whole.moments_) is None
     np.testing.assert_allclose(model.predict(x), whole.predict(x), rtol=1e-7)
@@ -172,3 +175,39 @@ def test_few_rows_are_stored_loaded_and_updated_as_sums(tmp_path):
     assert again.n_rows_ == model.n_rows_ == 100
     np.testing.assert_array_equal(again.moments_.sums, model.moments_.sums)
     np.testing.assert_allclose(again.predict(x), model.predict(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [3, 5, 8]])
+@pytest.mark.parametrize("alpha", ["sample", 0.1])
+def test_classes_of_few_rows_make_no_sums_until_they_are_asked_for(alpha, labels, monkeypatch):
+    x, y, w = rows_of(150, True)
+    label = np.array(labels)[np.digitize(y[:, 0], [0.0, 0.6][: len(labels) - 1])]
+    choices: Any = {"n_components": R, "alpha": alpha, "class_weight": {labels[0]: 2.0}, **QUIET}
+    model = rs.KernelClassifier(**choices).fit(x, label, w)
+    monkeypatch.setattr("rff_stream.families.maps.FEW_ROWS", 0.0)
+    whole = rs.KernelClassifier(**choices).fit(x, label, w)
+    assert kept_rows(model.moments_) is not None
+    assert kept_rows(whole.moments_) is None
+    assert model.alpha_ == pytest.approx(whole.alpha_, rel=1e-5)
+    np.testing.assert_allclose(model.predict_proba(x), whole.predict_proba(x), atol=1e-6)
+    np.testing.assert_array_equal(model.moments_.sums, whole.moments_.sums)
+
+
+def test_a_penalty_for_few_rows_is_that_of_all_columns():
+    """Columns of their own, as many as rows, hold the same functions at the same size."""
+    x, y, w = rows_of(90, True)
+    z = FEATURES(x)
+    own, basis = loss_penalty._own_columns(z, FEATURES.prior())
+    kernel = (z * FEATURES.prior()).astype(float) @ z.T
+    np.testing.assert_allclose(own @ own.T, kernel, atol=1e-6)
+    unit = np.random.default_rng(0).normal(size=(90, 2))
+    np.testing.assert_allclose(z @ (basis @ unit), own @ unit, atol=1e-5)
+    codes = (y[:, 0] > 0).astype(int)
+    values = []
+    for columns, prior in ((own, np.ones(90)), (z.astype(float), FEATURES.prior())):
+        kept = KeptFeatures(columns, codes, w, 2)
+        problem = kept.penalise(prior, Logistic(), 0.05)
+        *_, last = descents_of_kept(kept, problem, tol=1e-6, max_passes=200)
+        assert last.converged
+        values.append(last.point.value)
+    assert values[0] == pytest.approx(values[1], rel=1e-6)

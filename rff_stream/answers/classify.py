@@ -17,6 +17,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.class_calibration import Calibration, calibrate
 from rff_stream.answers.copies import HeldOut
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
+from rff_stream.answers.row_space import spectrum_of_rows
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
 from rff_stream.answers.selection_table import Selection
 from rff_stream.features.base import FeatureMap
@@ -24,7 +25,7 @@ from rff_stream.losses.classification import Loss, SquaredHinge
 from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.systems.spectrum import Spectrum, spectrum
+from rff_stream.systems.spectrum import Spectrum
 
 LEAST_LEFT = 0.05
 """Least share of a row's curvature that other rows have: one Newton step goes no further."""
@@ -119,7 +120,7 @@ def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -
     -----
     One decomposition of R×R, and 2mR² flops for m sampled rows.
     """
-    found = spectrum(classes.moments)
+    found = spectrum_of_rows(classes.moments)
     out = _LeaveOneOut(found, sample)
     selection = None
     if alpha is None:

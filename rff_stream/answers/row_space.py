@@ -16,7 +16,7 @@ from rff_stream.answers.ridge import Ridge, ridge, ridge_of
 from rff_stream.moments import Moments
 from rff_stream.moments.few_rows import kept_rows
 from rff_stream.systems.floor import Floor, alpha_of_targets
-from rff_stream.systems.spectrum import Decomposition, Spectrum, range_of, with_rest
+from rff_stream.systems.spectrum import Decomposition, Spectrum, range_of, spectrum, with_rest
 from rff_stream.systems.system import CONSTANT, System
 from rff_stream.systems.tridiagonal import Tridiagonal, tridiagonal
 
@@ -78,6 +78,28 @@ def row_space(moments: Moments, *, fit_intercept: bool = True) -> RowSpace | Non
     matrix = kernel.matrix.copy()
     form = tridiagonal(kernel)
     return RowSpace(form.eigenvalues, system, form, rows, kernel.rhs, matrix)
+
+
+def spectrum_of_rows(moments: Moments) -> Spectrum:
+    """:func:`~rff_stream.systems.spectrum.spectrum`, from n × n where moments keep their rows.
+
+    U = BᵀVΛ^-½ loses digits along small λ only, where α is larger: n²R + 9n³ flops.
+    """
+    found = _systems(moments, True)
+    if found is None:
+        return spectrum(moments)
+    system, rows, kernel = found
+    eigenvalues, vectors = linalg.eigh(
+        kernel.matrix, overwrite_a=True, check_finite=False, driver="evd"
+    )
+    kept = eigenvalues > system.n_features * np.finfo(np.float64).eps * eigenvalues[-1]
+    if not kept.any():
+        return spectrum(moments)
+    eigenvalues, vectors = eigenvalues[kept], vectors[:, kept]
+    vectors /= np.sqrt(eigenvalues)
+    rotation = rows.T @ vectors
+    rotation *= system.root_prior[:, None]
+    return Spectrum(eigenvalues, system, rotation, eigenvalues[:, None] * (vectors.T @ kernel.rhs))
 
 
 def leading_of_rows(moments: Moments, count: int) -> tuple[Float64, Float64, float, System] | None:

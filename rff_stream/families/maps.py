@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.evidence import FEW_FEATURES
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.progress import Progress
+from rff_stream.families.protocol import SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.length_scales.search import SearchSize, search_seconds
 from rff_stream.length_scales.selection import ITERATIONS, MOST_ROWS, fit_length_scales
 from rff_stream.moments.counted_entries import entries_of
+from rff_stream.moments.few_rows import Context
 from rff_stream.pilot import Pilot
+from rff_stream.systems.spectrum import FEW_ROWS
 
 __all__ = [
     "FeatureChoice",
@@ -26,6 +30,7 @@ __all__ = [
     "check_n_components",
     "check_sample_rows",
     "chosen_map",
+    "context_of_few",
     "find_kernel",
     "length_scale_of",
     "make_features",
@@ -45,6 +50,20 @@ LengthScale = float | str | Array
 
 FeatureChoice = FeatureMap | str | Mapping[Any, FeatureMap]
 """A map, a name of one, or columns that choose their own."""
+
+
+def context_of_few(asked: SumRequest) -> Context | None:
+    """What sums are made in when they are asked for, where one leaf keeps its few rows."""
+    plan, r = asked.plan, asked.row.n_features
+    few = plan.sums == "float64" and asked.n_places <= FEW_ROWS * r
+    keeps = (
+        plan.layout.n_leaves == 1
+        and plan.order == 2
+        and (few or plan.kept_bytes > 0)
+        and r > FEW_FEATURES
+        and n_entries(asked.features, r) == r
+    )
+    return single_threaded_blas if keeps else None
 
 
 def find_kernel(

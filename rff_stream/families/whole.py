@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of
-from rff_stream.answers.evidence import FEW_FEATURES, evidence_at
+from rff_stream.answers.evidence import evidence_at
 from rff_stream.answers.foresight import Foresight, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
 from rff_stream.answers.ridge import Ridge, ridge_at
@@ -24,6 +24,7 @@ from rff_stream.execution import Reading
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import (
     check_choices,
+    context_of_few,
     find_kernel,
     length_scale_of,
     make_features,
@@ -60,7 +61,7 @@ from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.floor import Floor, alpha_of_targets, warn_at_floor
 from rff_stream.systems.refine import refine
-from rff_stream.systems.spectrum import FEW_ROWS, spectrum
+from rff_stream.systems.spectrum import spectrum
 
 __all__ = ["LinearAnswer", "WholeSpace"]
 
@@ -255,17 +256,10 @@ class WholeSpace:
             return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
 
     def statistic(self, asked: SumRequest) -> Statistic:
-        plan, r = asked.plan, asked.row.n_features
-        few = (
-            plan.layout.n_leaves == 1
-            and (plan.order, plan.sums) == (2, "float64")
-            and asked.n_places <= FEW_ROWS * r
-            and r > FEW_FEATURES
-            and n_entries(asked.features, r) == r
-        )
+        plan = asked.plan
         return MomentStatistic(
             asked.features, asked.row, plan.order, plan.sums, asked.sample_rows, asked.n_places,
-            plan.n_groups, context=single_threaded_blas if few else None,
+            plan.n_groups, context=context_of_few(asked),
         )  # fmt: skip
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:

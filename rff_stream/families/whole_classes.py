@@ -28,15 +28,22 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.scheduler import thread_count
-from rff_stream.families.maps import find_kernel, length_scale_of, make_features
+from rff_stream.families.maps import (
+    context_of_few,
+    find_kernel,
+    length_scale_of,
+    make_features,
+)
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import Hinge, SquaredHinge
 from rff_stream.losses.descent import Descent
-from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
+from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_constant, penalise
+from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import AveragedPredictor, LinearPredictor
+from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
@@ -48,6 +55,7 @@ from rff_stream.statistics.loss import (
 from rff_stream.statistics.loss_penalty import choose_alpha, choose_spread, with_curvatures
 from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
+from rff_stream.systems.system import System
 
 logger = logging.getLogger("rff_stream")
 
@@ -160,7 +168,7 @@ class WholeClasses:
     def statistic(self, asked: SumRequest) -> Statistic:
         return ClassStatistic(
             asked.features, asked.row, asked.plan.sums, asked.sample_rows, asked.n_places,
-            asked.labels,
+            asked.labels, context_of_few(asked),
         )  # fmt: skip
 
     def least_squares(
@@ -183,16 +191,15 @@ class WholeClasses:
         if request.laplace is not None:
             count = len(request.classes.labels)
             check_width(request.features.n_components, 1 if count == 2 else count)
-        alpha, selection, near = _penalty(request)
-        problem = penalise(request.classes, request.loss, alpha)
+        alpha, selection, near, guide = _penalty(request)
         start = near if request.start is None else request.start
-        state = _descent(request, problem, start)
+        problem, state = _descent(request, alpha, start, guide)
         coef, intercept = problem.linear(state.point.theta)
         linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
         laplace = _laplace(request, problem, state.point.theta)
         if isinstance(request.loss, SquaredHinge | Hinge):
             sample = sample_classes(request.classes, request.features, request.class_weight)
-            raw = linear
+            raw, problem = linear, penalise(request.classes, request.loss, alpha)
             if isinstance(request.loss, Hinge):
                 wide = request.loss.with_width(MARGIN)
                 held_out = left_out_by_sample(problem, wide, state.point, sample)
@@ -221,13 +228,17 @@ class WholeClasses:
         return LinearLogOdds(features, linear, arrays.get("support"), laplace)
 
 
-def _penalty(request: LossRequest) -> tuple[float, Selection | None, Coefficients | None]:
-    """The penalty given, or the best on pilot rows with a fit of them."""
+def _penalty(
+    request: LossRequest,
+) -> tuple[float, Selection | None, Coefficients | None, System | None]:
+    """The penalty given, or the best on pilot rows with a fit of them and what guided it."""
     if request.penalty is not None:
-        return request.penalty, None, None
+        return request.penalty, None, None, None
     weights = _numbered_weights(request)
-    found, near = choose_alpha(request.features, request.row, request.pilot, request.loss, weights)
-    return found.best.alpha, found, near
+    found, near, guide = choose_alpha(
+        request.features, request.row, request.pilot, request.loss, weights
+    )
+    return found.best.alpha, found, near, guide
 
 
 def _numbered_weights(request: LossRequest) -> dict[int, float]:
@@ -269,32 +280,37 @@ def _laplace(request: LossRequest, problem: Penalised, theta: Float64) -> Laplac
 
 
 def _descent(
-    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None
-) -> Descent:
-    """The last state of the descent."""
-    state: Descent | None = None
-    for state in _states(request, problem, start):
+    request: LossRequest, alpha: float, start: Coefficients | None, guide: System | None
+) -> tuple[PenalisedClasses, Descent]:
+    """The problem and the last state of its descent."""
+    unit = _unit(request)
+    exact = request.loss.n_classes == 2 and request.tol * unit**0.5 < LEAST_TOL
+    if request.kept is not None and not exact:  # else Newton's steps are worth it
+        return _descent_of_kept(request, alpha, start, guide, unit)
+    problem = penalise(request.classes, request.loss, alpha)
+    return problem, _last(request, _states(request, problem, start, unit), unit)
+
+
+def _last(request: LossRequest, states: Iterator[Descent], unit: float) -> Descent:
+    """The last of the states."""
+    for state in states:
         if request.progress:
-            weight = problem.system.weight
+            weight = request.classes.weight
             logger.info(
                 "pass %d: mean loss %.6f, decrement %.2g (stops at %.2g)",
                 state.passes, state.point.value / weight, state.decrement / weight**0.5,
-                request.tol * _unit(problem) ** 0.5,
+                request.tol * unit**0.5,
             )  # fmt: skip
-    assert state is not None
     return state
 
 
 def _states(
-    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None
+    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None, unit: float
 ) -> Iterator[Descent]:
-    """The descents; those of the hinge begin at the least-squares scores ±1."""
-    tol, most = request.tol * _unit(problem) ** 0.5, request.max_passes
-    statistic = _statistic(request)
+    """Descents that read the rows; those of the hinge begin at the least-squares scores ±1."""
+    statistic, most = _statistic(request), request.max_passes
     if not request.loss.cornered:
-        exact = statistic.row is not None and tol < LEAST_TOL  # then Newton's steps are worth it
-        if request.kept is not None and not exact:
-            return _kept_states(request, problem, start, tol)
+        tol = request.tol * unit**0.5
         return descents(request.passes, statistic, problem, start, tol=tol, max_passes=most)
     if start is None:
         least = ridge(request.classes.moments, problem.alpha, floor="raise_silently")
@@ -306,25 +322,36 @@ def _states(
     )
 
 
-def _kept_states(
-    request: LossRequest, problem: PenalisedClasses, start: Coefficients | None, tol: float
-) -> Iterator[Descent]:
-    """Descents on features that stay in memory, in as many threads as reads have."""
+def _descent_of_kept(
+    request: LossRequest,
+    alpha: float,
+    start: Coefficients | None,
+    guide: System | None,
+    unit: float,
+) -> tuple[PenalisedClasses, Descent]:
+    """The same on features that stay in memory, in as many threads as reads have."""
     assert request.kept is not None
-    single = tol >= LEAST_TOL and problem.system.n_features > FEW_FEATURES
+    tol = request.tol * unit**0.5
+    single = tol >= LEAST_TOL and request.features.n_components > FEW_FEATURES
     with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
-        kept = KeptFeatures(
-            request.features, request.kept(), request.written, request.written_weight,
-            "float32" if single else "float64", pool.map,
-        )  # fmt: skip
-        yield from descents_of_kept(kept, problem, start, tol=tol, max_passes=request.max_passes)
+        few = kept_rows(request.classes.moments)
+        if few is None:
+            rows, labels, weights = request.kept(), request.written, request.written_weight
+        else:  # their weights are multiplied by those of classes
+            codes, labels, weights = few.y.argmax(axis=1), tuple(range(few.y.shape[1])), {}
+            rows = Rows(few.x, np.empty((len(codes), 0)), few.w, None, 0, codes)
+        dtype = "float32" if single else "float64"
+        kept = KeptFeatures.of(request.features, rows, labels, weights, dtype, pool.map)
+        problem = kept.penalise(request.row.prior, request.loss, alpha, guide)
+        states = descents_of_kept(kept, problem, start, tol=tol, max_passes=request.max_passes)
+        return problem, _last(request, states, unit)
 
 
-def _unit(problem: PenalisedClasses) -> float:
+def _unit(request: LossRequest) -> float:
     """The mean loss of the best constant: what tolerances are shares of; 1 for the hinge."""
-    if problem.loss.cornered:
+    if request.loss.cornered:
         return 1.0
-    return problem.at_constant().value / problem.system.weight
+    return loss_at_constant(request.loss, request.classes.weights)
 
 
 def _supports(request: LossRequest, sample: Sampled, raw: Linear, linear: Linear) -> Float64 | None:
@@ -346,7 +373,7 @@ def _warn_of_slow(request: LossRequest, state: Descent, problem: PenalisedClasse
         return
     from sklearn.exceptions import ConvergenceWarning
 
-    share = state.decrement / (problem.system.weight * _unit(problem)) ** 0.5
+    share = state.decrement / (problem.system.weight * _unit(request)) ** 0.5
     warnings.warn(
         f"After max_passes={request.max_passes} the decrement is {share:.2g}, above "
         f"tol={request.tol:.2g}. Go on with warm_start=True and fit again, raise "

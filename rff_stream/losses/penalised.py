@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import linalg
 from scipy.linalg import lapack
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
 from rff_stream.losses.classification import Loss, RowLoss
 from rff_stream.losses.descent import Metric, Point
 from rff_stream.moments import Moments
 from rff_stream.moments.class_moments import ClassMoments
-from rff_stream.systems.system import System, mirror_lower, ridge_system, scatter_about
+from rff_stream.systems.system import System, ridge_system, scatter_about
 
 __all__ = ["Penalised", "PenalisedClasses", "penalise"]
 
 RAREST = 1e-12
 """Share that a class without rows (of a fold) starts from."""
+
+SAFE_SINGLE = 8 * float(np.finfo(np.float32).eps)
+"""α over the size of κG from which a factor of float32 guides the steps as well."""
 
 JITTERS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
 """Shares of the mean diagonal that rounding may ask for: the factor only guides the steps."""
@@ -46,10 +51,16 @@ class Penalised:
     loss: RowLoss
     alpha: float
 
-    def bound(self, kappa: float) -> Metric:
-        """(κG + αI)⁻¹ and 1/(κΣw)."""
-        border = np.array([kappa * self.system.weight])
-        return _inverse(kappa * self.system.matrix, self.alpha, border)
+    def bound(self, kappa: float, *, guide: bool = False) -> Metric:
+        """(κG + αI)⁻¹ and 1/(κΣw); as a guide of float32 where α is well above its rounding."""
+        matrix, weight = self.system.matrix, kappa * self.system.weight
+        single = guide and self.alpha > SAFE_SINGLE * kappa * linalg.norm(matrix)
+        solve = _inverse(matrix * kappa, self.alpha, np.float32 if single else np.float64)
+
+        def metric(gradient: Float64) -> Float64:
+            return np.concatenate([solve(gradient[:-1]), gradient[-1:] / weight])
+
+        return metric
 
     def newton(self, curvatures: Sequence[Moments]) -> Metric:
         """The inverse Hessian from moments of rows weighted by w ℓ″, one for each score."""
@@ -67,28 +78,21 @@ class Penalised:
         """The inverse Hessian of one score; where no row curves, that of least squares."""
         if not moments.n:
             return self.bound(1.0)
-        matrix, border = self._scaled(moments)
-        return _inverse(matrix, self.alpha, border)
+        return _inverse(self.curvature(moments), self.alpha, np.float64, bordered=True)
 
     def curvature(self, moments: Moments) -> Float64:
         """Σ w φφᵀ (R + 1, R + 1) of φ = [z̃, 1], from moments of rows weighted by w."""
         r = self.system.n_features
         whole = np.zeros((r + 1, r + 1))
         if moments.n:
-            whole[:r, :r], whole[-1] = self._scaled(moments)
-            mirror_lower(whole)
+            system = self.system
+            matrix, _, _ = scatter_about(moments, system.feature_mean, np.empty(0))
+            matrix *= system.root_prior
+            np.multiply(matrix, system.root_prior[:, None], out=whole[:r, :r])
+            means = moments.feature_mean() - system.feature_mean
+            whole[-1, :r], whole[-1, r] = moments.weight * means * system.root_prior, moments.weight
+            whole[:r, r] = whole[-1, :r]
         return whole
-
-    def _scaled(self, moments: Moments) -> tuple[Float64, Float64]:
-        """Lower triangle of Σ w z̃z̃ᵀ, and the border Σ w [z̃, 1]."""
-        system = self.system
-        matrix, _, _ = scatter_about(moments, system.feature_mean, np.empty(0))
-        matrix *= system.root_prior
-        matrix *= system.root_prior[:, None]
-        means = moments.feature_mean() - system.feature_mean
-        border = np.empty(system.n_features + 1)
-        border[:-1], border[-1] = moments.weight * means * system.root_prior, moments.weight
-        return matrix, border
 
     def linear(self, theta: Float64) -> tuple[Float64, Float64]:
         """Raw coefficients β (R, K) and intercepts (K,) of θ = [γ; m]."""
@@ -128,17 +132,16 @@ class PenalisedClasses(Penalised):
 
     def at_constant(self) -> Point:
         """Objective and gradient at γ = 0 and the loss's own constant: no rows are needed."""
-        codes, constant = np.arange(len(self.class_weights)), self.constant()
-        F = np.tile(constant, (len(codes), 1))
+        F, codes = scores_at_constant(self.loss, self.class_weights)
         slope = self.loss.slope(F, codes)  # (C, K): all rows of a class are alike
         gradient = np.vstack([self.system.rhs @ slope, self.class_weights @ slope])
-        theta = np.vstack([np.zeros((self.system.n_features, len(constant))), constant])
-        return Point(theta, float(self.class_weights @ self.loss.value(F, codes)), gradient)
+        value = float(self.class_weights @ self.loss.value(F, codes))
+        return Point(self.constant(), value, gradient)
 
     def constant(self) -> Float64:
-        """Where descent starts (K,)."""
-        share = self.class_weights / self.class_weights.sum()
-        return self.loss.start(np.maximum(share, RAREST))
+        """θ (R + 1, K) where descent starts: γ = 0 and the loss's own constant."""
+        F, _ = scores_at_constant(self.loss, self.class_weights)
+        return np.vstack([np.zeros((self.system.n_features, F.shape[1])), F[0]])
 
     def above(self) -> Metric:
         """The inverse of κG + αI, above every Hessian."""
@@ -146,15 +149,27 @@ class PenalisedClasses(Penalised):
 
     def curvature_at_start(self) -> float:
         """Mean of ∂²ℓ/∂f² over rows and scores at :meth:`at_constant`."""
-        codes = np.arange(len(self.class_weights))
-        here = self.loss.curvatures(np.tile(self.constant(), (len(codes), 1)), codes)
+        here = self.loss.curvatures(*scores_at_constant(self.loss, self.class_weights))
         return float(self.class_weights @ here.mean(axis=1) / self.class_weights.sum())
 
     def at_start(self) -> Metric:
         """The inverse Hessian at :meth:`at_constant` where all rows curve alike, or above it."""
-        codes = np.arange(len(self.class_weights))
-        here = self.loss.curvatures(np.tile(self.constant(), (len(codes), 1)), codes)
+        here = self.loss.curvatures(*scores_at_constant(self.loss, self.class_weights))
         return self.bound(float(here.max())) if here.shape[1] == 1 else self.above()
+
+
+def scores_at_constant(loss: Loss, class_weights: Float64) -> tuple[Float64, Array]:
+    """The best constant scores, for one row of each class (C, K), and the classes' numbers."""
+    share = class_weights / class_weights.sum()
+    constant = loss.start(np.maximum(share, RAREST))
+    return np.tile(constant, (len(share), 1)), np.arange(len(share))
+
+
+def loss_at_constant(loss: Loss, class_weights: Float64) -> float:
+    """The mean loss of the best constant scores."""
+    return float(class_weights @ loss.value(*scores_at_constant(loss, class_weights))) / float(
+        class_weights.sum()
+    )
 
 
 def penalise(classes: ClassMoments, loss: Loss, alpha: float) -> PenalisedClasses:
@@ -162,23 +177,22 @@ def penalise(classes: ClassMoments, loss: Loss, alpha: float) -> PenalisedClasse
     return PenalisedClasses(ridge_system(classes.moments), loss, alpha, classes.weights)
 
 
-def _inverse(matrix: Float64, alpha: float, border: Float64) -> Metric:
-    """g ↦ H⁻¹g of [matrix + αI, b; bᵀ, c], border (R + 1,) = [b, c], or [c] where b = 0."""
-    r = len(matrix)
-    whole = np.zeros((r + 1, r + 1))
-    whole[:r, :r], whole[-1, -len(border) :] = matrix, border
-    mirror_lower(whole)
-    scale, diagonal = float(np.trace(matrix)) / r, whole.diagonal().copy()
+def _inverse(matrix: Array, alpha: float, dtype: Any, *, bordered: bool = False) -> Metric:
+    """g ↦ (matrix + αI)⁻¹g of a symmetric matrix; no α for a last row, of the intercept."""
+    whole, last = matrix.astype(dtype), len(matrix) - bordered
+    scale, diagonal = float(np.trace(matrix[:last, :last])) / last, whole.diagonal().copy()
+    potrf, potrs = lapack.get_lapack_funcs(("potrf", "potrs"), (whole,))
     for share in JITTERS:
-        shifted = diagonal + alpha + share * scale
-        shifted[-1] = max(diagonal[-1], 1e-12 * scale)
+        shifted = diagonal + (alpha + share * scale)
+        if bordered:
+            shifted[-1] = max(diagonal[-1], 1e-12 * scale)
         np.fill_diagonal(whole, shifted)
-        factor, info = lapack.dpotrf(whole.T, lower=1, clean=0)
+        factor, info = potrf(whole.T, lower=1, clean=0)
         if info == 0:
             break
 
     def solve(gradient: Float64) -> Float64:
-        found, _ = lapack.dpotrs(factor, gradient, lower=1)
-        return np.asarray(found)
+        found, _ = potrs(factor, gradient.astype(dtype, copy=False), lower=1)
+        return np.asarray(found, np.float64)
 
     return solve

@@ -17,6 +17,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.moments import AugmentedRow, packed_size, row_start
 from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.few_rows import kept_rows, under_row
 from rff_stream.moments.row_sample import RowSample
 
 __all__ = ["ClassMoments", "class_row", "one_hot", "sorted_labels"]
@@ -59,8 +60,7 @@ class ClassMoments:
 
     def renamed(self, labels: tuple[Any, ...]) -> Self:
         """The same classes under other labels, in the same order."""
-        row = class_row(self.moments.row, labels)
-        return type(self)(labels, replace(self.moments, row=row))
+        return type(self)(labels, under_row(self.moments, class_row(self.moments.row, labels)))
 
     def scale(self, factor: float) -> Self:
         """Every weight times ``factor`` > 0."""
@@ -98,13 +98,17 @@ class ClassMoments:
         """Σw of each class (C,): the diagonal of YᵀWY, exact where weights are whole."""
         if isinstance(self.moments, CellMoments):
             return np.asarray(self.moments.target_squares())
-        row = self.moments.row
+        kept, row = kept_rows(self.moments), self.moments.row
+        if kept is not None:
+            return np.asarray(kept.y.sum(axis=0) if kept.w is None else kept.w @ kept.y)
         targets = np.arange(row.n_features + 1, row.width)
         return np.asarray(self.moments.sums[row_start(targets, row.width)])
 
     def class_means(self, which: Array) -> Float64:
         """Mean feature rows (c, R) of some classes, by their numbers."""
         row, width = self.moments.row, self.moments.row.width
+        if not len(which):
+            return np.empty((0, row.n_features))
         rows = np.arange(row.n_features)[:, None]
         columns = row.n_features + 1 + np.asarray(which, int)
         sums = self.moments.sums[row_start(rows, width) + columns - rows].T  # (c, R)

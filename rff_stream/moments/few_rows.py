@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -22,6 +22,8 @@ __all__ = ["FewRows", "FewRowsSink", "kept_rows"]
 
 Context = Callable[[], AbstractContextManager[None]]
 
+Precision = Literal["float32", "float64"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRows:
@@ -34,6 +36,8 @@ class KeptRows:
     w : (n,) float64 or None
     context : callable
         A context in which sums are made: one BLAS thread.
+    precision : {"float32", "float64"}
+        Of the sums.
     """
 
     features: FeatureMap
@@ -41,10 +45,11 @@ class KeptRows:
     y: Float64
     w: Float64 | None
     context: Context
+    precision: Precision = "float64"
 
     def sums(self, row: AugmentedRow) -> Float64:
         """The packed triangle (P(P+1)/2,), bit for bit that of a pass over these rows."""
-        sink = Accumulator(self.features, row, sums="float64")
+        sink = Accumulator(self.features, row, sums=self.precision)
         with self.context():
             sink.add(self.x, self.y, self.w, np.arange(len(self.x)))
             return sink.result().sums
@@ -91,6 +96,14 @@ class FewRows(Moments):
         object.__setattr__(self, "sums", sums)
         return sums
 
+    @property
+    def weight(self) -> float:
+        """Σ w: no sums are made for it."""
+        kept = self._kept
+        if kept is None:
+            return super().weight
+        return float(self.n if kept.w is None else kept.w.sum())
+
     def __sizeof__(self) -> int:
         """Bytes with the sums."""
         return (
@@ -98,7 +111,13 @@ class FewRows(Moments):
         )
 
 
-def kept_rows(moments: Moments) -> KeptRows | None:
+def under_row(moments: Any, row: AugmentedRow) -> Any:
+    """The moments under other names of targets; rows that they keep are still kept."""
+    kept = moments._kept if isinstance(moments, FewRows) else None
+    return replace(moments, row=row) if kept is None else FewRows.of(kept, row, moments.sample)
+
+
+def kept_rows(moments: Any) -> KeptRows | None:
     """The rows that these moments keep, at least two; None for moments that are sums."""
     kept = moments._kept if isinstance(moments, FewRows) else None
     return kept if kept is not None and len(kept.x) > 1 else None
@@ -111,14 +130,20 @@ class FewRowsSink:
     ----------
     features, row, sample_rows
         As in :class:`~rff_stream.moments.accumulate.Accumulator`.
-    context : callable
+    context, precision
         As in :class:`KeptRows`.
     """
 
     def __init__(
-        self, features: FeatureMap, row: AugmentedRow, sample_rows: int, context: Context
+        self,
+        features: FeatureMap,
+        row: AugmentedRow,
+        sample_rows: int,
+        context: Context,
+        precision: Precision = "float64",
     ) -> None:
         self._features, self._row, self._context = features, row, context
+        self._precision = precision
         self._rows: list[tuple[Float64, Float64, Float64]] = []
         self._weighted = False
         self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
@@ -135,5 +160,6 @@ class FewRowsSink:
         """The moments of all rows taken so far."""
         none = (np.empty((0, self._features.n_inputs)), np.empty((0, self._row.n_targets)))
         x, y, w = map(np.concatenate, zip((*none, np.empty(0)), *self._rows, strict=True))
-        kept = KeptRows(self._features, x, y, w if self._weighted else None, self._context)
+        given = w if self._weighted else None
+        kept = KeptRows(self._features, x, y, given, self._context, self._precision)
         return FewRows.of(kept, self._row, self._sample)

@@ -13,14 +13,19 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.losses.classification import Loss, value_and_slope
 from rff_stream.losses.descent import Descent, Metric, Point, minimise
 from rff_stream.losses.penalised import PenalisedClasses
+from rff_stream.moments.rank_update import rank_update
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, labels_of
 from rff_stream.statistics.protocol import Sink
+from rff_stream.systems.system import System, mirror_lower
 
 __all__ = ["KeptFeatures", "KeptRows", "RowsStatistic", "descents_of_kept"]
 
 BLOCK_ROWS = 4096
 """Rows of one product: the order of the sums, whatever the number of threads."""
+
+GUIDES = 2
+"""Rows for each feature, at least, of which G guides the steps."""
 
 LOOKS, FLAT, LONGEST = 4, 0.2, 8.0
 """Lengths that are looked at along a line; the share of its first slope that ends the search; and
@@ -100,46 +105,92 @@ class _RowsSink:
 
 
 class KeptFeatures:
-    """Features (n, R) of labelled rows in memory, with class numbers and weights.
+    """Features of labelled rows in memory, with class numbers and weights.
 
     Parameters
     ----------
-    features : FeatureMap
-    rows : Rows
-    labels : tuple
-        Of the classes, in the order of their numbers.
-    class_weight : mapping of label to float, or None
-        0 leaves the rows of a class out.
-    dtype : {"float32", "float64"}
-        Of the features that are kept, and of products with them.
+    z : (n, R) array
+        float32 or float64: the dtype of products, too.
+    codes : (n,) int
+    w : (n,) float64
+        Positive.
+    n_classes : int
     each : callable
         ``map``, or that of a pool of threads: blocks of rows are summed in their order.
     """
 
     def __init__(
         self,
+        z: Array,
+        codes: Array,
+        w: Float64,
+        n_classes: int,
+        each: Callable[..., Iterable[Any]] = map,
+    ) -> None:
+        self._z, self.codes, self.w, self._each = z, codes, w, each
+        self.class_weights: Float64 = np.bincount(codes, w, n_classes).astype(np.float64)
+        self._blocks = _blocks(len(z))
+
+    @classmethod
+    def of(
+        cls,
         features: FeatureMap,
         rows: Rows,
         labels: tuple[Any, ...],
         class_weight: Mapping[Any, float] | None,
         dtype: str,
         each: Callable[..., Iterable[Any]] = map,
-    ) -> None:
+    ) -> Self:
+        """The features of rows, each mapped once; a class of weight 0 is left out."""
         given = class_weight or {}
         own = np.array([float(given.get(label, 1.0)) for label in labels])
         codes = codes_of(rows, labels)
         w = own[codes] if rows.w is None else rows.w * own[codes]
         keep = w > 0
-        self.codes, self.w = codes[keep], w[keep]
-        self._each, n = each, int(keep.sum())
-        self._blocks = [slice(at, min(at + BLOCK_ROWS, n)) for at in range(0, n, BLOCK_ROWS)]
-        self._z = np.empty((n, features.n_components), dtype)
+        z = np.empty((int(keep.sum()), features.n_components), dtype)
         x = rows.x if keep.all() else rows.x[keep]
 
         def write(block: slice) -> None:
-            features(x[block], out=self._z[block])
+            features(x[block], out=z[block])
 
-        list(each(write, self._blocks))
+        list(each(write, _blocks(len(z))))
+        return cls(z, codes[keep], w[keep], len(labels), each)
+
+    def take(self, chosen: Array) -> Self:
+        """Some of the rows (n,)."""
+        parts = self._z[chosen], self.codes[chosen], self.w[chosen]
+        return type(self)(*parts, len(self.class_weights), self._each)
+
+    def penalise(
+        self, prior: Array, loss: Loss, alpha: float, guide: System | None = None
+    ) -> PenalisedClasses:
+        """The objective over these rows. G is of some of them, or of ``guide``: it guides steps."""
+        root, weight = np.sqrt(prior), float(self.w.sum())
+        mean = self.cross(self.w[:, None])[:-1, 0] / weight
+        if guide is None or guide.n_features != len(mean):
+            matrix = self._scatter(mean, root, weight)
+        else:
+            matrix = guide.matrix * (weight / guide.weight)
+        nothing = np.empty((len(mean), 0))
+        system = System(
+            matrix, nothing, nothing[0], root, mean, nothing[0], weight,
+            log_weight=0.0, n=len(self.w), fit_intercept=True, targets=(),
+        )  # fmt: skip
+        return PenalisedClasses(system, loss, alpha, self.class_weights)
+
+    def _scatter(self, mean: Float64, root: Float64, weight: float) -> Array:
+        """G of every k-th row about a mean, as if they weighed as much as all."""
+        n, r = self._z.shape
+        step = max(1, n // max(GUIDES * r, BLOCK_ROWS))
+        z, w = self._z[::step], self.w[::step]
+        matrix = np.zeros((r, r), z.dtype)
+        for block in _blocks(len(z)):
+            rows = z[block] - mean.astype(z.dtype)
+            rows *= root.astype(z.dtype)
+            rows *= np.sqrt(w[block] * (weight / w.sum()))[:, None]
+            rank_update(rows, matrix, beta=1.0)
+        mirror_lower(matrix.T)
+        return matrix
 
     def scores(self, coef: Float64, intercept: Float64) -> Array:
         """F (n, K) in the dtype of the features."""
@@ -162,6 +213,10 @@ class KeptFeatures:
             total[:-1] += part
         total[-1] = slope.sum(axis=0, dtype=np.float64)
         return total
+
+    def losses(self, loss: Loss, linear: tuple[Float64, Float64]) -> Float64:
+        """ℓ (n,) at raw coefficients and intercepts."""
+        return loss.value(np.asarray(self.scores(*linear), np.float64), self.codes)
 
     def value_and_slope(self, loss: Loss, F: Array) -> tuple[float, Array]:
         """Σwℓ, and the weighted slopes (n, K)."""
@@ -199,10 +254,10 @@ def descents_of_kept(
         By default that of least squares, scaled by the mean curvature at the start.
     """
     line = _Line(kept, problem)
-    theta = problem.at_constant().theta if start is None else problem.theta(*start)
+    theta = problem.constant() if start is None else problem.theta(*start)
     first = line.begin(theta)
     if metric is None:
-        metric = problem.bound(line.curvature)
+        metric = problem.bound(line.curvature, guide=True)
     yield from minimise(
         line.follow,
         first,
@@ -212,6 +267,11 @@ def descents_of_kept(
         first_steps=(1.0,),
         later_steps=(1.0,),
     )
+
+
+def _blocks(n: int) -> list[slice]:
+    """Rows of each product."""
+    return [slice(at, min(at + BLOCK_ROWS, n)) for at in range(0, n, BLOCK_ROWS)]
 
 
 class _Line:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.copies import group_copies
@@ -35,7 +37,7 @@ from rff_stream.statistics.loss import (
     minimisers,
 )
 from rff_stream.statistics.moments import ClassStatistic
-from rff_stream.systems.system import ridge_system
+from rff_stream.systems.system import System, ridge_system
 
 __all__ = [
     "choose_alpha",
@@ -65,6 +67,12 @@ FEW_ROWS = 2000
 TOL, PASSES = 3e-3, 6
 """Enough to compare penalties: a start from the one before is near."""
 
+CLEAR = 3.0
+"""Standard errors of the difference from which one rise of the held-out loss is enough."""
+
+NUGGET = 1e-12
+"""Added to a Gram matrix of few rows, in units of its diagonal."""
+
 FACTOR = 4.0
 """Times that α/κ may change before κG + α is factored again: the factor only guides the steps."""
 
@@ -82,11 +90,11 @@ def choose_alpha(
     pilot: Pilot,
     loss: Loss,
     class_weight: Mapping[Any, float] | None,
-) -> tuple[Selection, Linear | None]:
+) -> tuple[Selection, Linear | None, System | None]:
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
 
-    Also the raw coefficients of a fit of pilot rows near it, where a descent may start; None for
-    a loss with corners.
+    Also the raw coefficients of a fit of pilot rows near it, where a descent may start, and the
+    system that guided its steps; None for a loss with corners.
 
     Parameters
     ----------
@@ -105,21 +113,59 @@ def choose_alpha(
     """
     step = -(-len(pilot.x) // MOST_ROWS)
     x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
+    size, own = _size(features), np.array([1.0] * loss.n_classes)
+    for code, weight in (class_weight or {}).items():
+        own[code] = weight
+    kept = w * own[codes] > 0
+    x, codes, w = x[kept], codes[kept], (w * own[codes])[kept]
     turns = _turns(x)
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
+    if loss.cornered:
+        if features.nesting != "none":
+            size = min(size, FEW_COMPONENTS)
+        for losses, turn in zip(scores, turns, strict=True):
+            rows, others = (_rows(x[part], codes[part], w[part]) for part in turn)
+            losses[:], _ = _cornered_path(features, row, rows, others, loss, size)
+        return _selection("held-out loss on pilot rows", ALPHAS, scores, size), None, None
+    z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
+    prior = row.leading(size).prior
+    basis = None
+    if len(z) < size:
+        z, basis = _own_columns(z, prior)
+    every = KeptFeatures(z, codes, w, loss.n_classes)
+    root = np.ones(z.shape[1]) if basis is not None else prior
     fits: dict[int, Linear] = {}
-    for losses, turn in zip(scores, turns, strict=True):
-        train, held = (_rows(x[part], codes[part], w[part]) for part in turn)
-        losses[:], more = _path(features, row, train, held, loss, class_weight)
+    guide: System | None = None
+    for losses, (train, held) in zip(scores, turns, strict=True):
+        fitted = every.take(train)
+        problem = fitted.penalise(root, loss, float(ALPHAS[0]))
+        guide = problem.system if basis is None else None
+        losses[:], more = _smooth_path(problem, fitted, every.take(held))
         fits |= more
-    found = _selection("held-out loss on pilot rows", ALPHAS, scores, _size(features))
+    found = _selection("held-out loss on pilot rows", ALPHAS, scores, size)
     best = int(np.argmin(np.abs(ALPHAS - found.best.alpha)))
-    if loss.cornered or best not in fits:
-        return found, None
+    if best not in fits:
+        return found, None, None
     coef, intercept = fits[best]
+    if basis is not None:
+        coef = basis @ coef
     whole = np.zeros((features.n_components, len(intercept)))
-    whole[: len(coef)] = coef
-    return found, (whole, intercept)
+    whole[:size] = coef
+    return found, (whole, intercept), guide
+
+
+def _own_columns(z: Array, prior: Array) -> tuple[Float64, Float64]:
+    """Columns (m, m) of m < R rows with the same products, and β (R, m) of a unit of each.
+
+    With B = Z diag(s)^½ and LLᵀ = BBᵀ a function Bγ in the span of the rows is LLᵀ(BBᵀ)⁻¹Bγ: γ =
+    BᵀL⁻ᵀc has the size of c.
+    """
+    rows = z.astype(np.float64) * np.sqrt(prior)
+    gram = rows @ rows.T
+    gram.flat[:: len(gram) + 1] += NUGGET * float(np.trace(gram)) / len(gram)
+    lower = linalg.cholesky(gram, lower=True, overwrite_a=True, check_finite=False)
+    basis = linalg.solve_triangular(lower, rows, lower=True, check_finite=False).T
+    return lower, np.sqrt(prior)[:, None] * basis
 
 
 def choose_regression(
@@ -286,60 +332,65 @@ class _IdentityMap(RowwiseMap):
         return Z
 
 
+def _leading_features(features: FeatureMap, size: int, x: Array, dtype: str | None = None) -> Array:
+    """The leading features (m, size) of rows, all R of few rows at a time."""
+    z = np.empty((len(x), size), dtype or features.dtype)
+    for start in range(0, len(z), BATCH_ROWS):
+        part = slice(start, start + BATCH_ROWS)
+        z[part] = features(x[part])[:, :size]
+    return z
+
+
 def _take_leading(features: FeatureMap, size: int, rows: Rows) -> Rows:
     """Rows whose columns are their leading features."""
-    z = np.empty((len(rows.x), size), features.dtype)
-    for start in range(0, len(z), BATCH_ROWS):  # all R of few rows at a time
-        part = slice(start, start + BATCH_ROWS)
-        z[part] = features(rows.x[part])[:, :size]
-    return replace(rows, x=z)
+    return replace(rows, x=_leading_features(features, size, rows.x))
 
 
-def _path(
-    features: FeatureMap,
-    row: AugmentedRow,
-    train: Rows,
-    held: Rows,
-    loss: Loss,
-    class_weight: Mapping[Any, float] | None,
+def _walk(
+    descend: Callable[[float, Linear | None], Linear],
+    held_losses: Callable[[Linear], Float64],
+    w: Float64,
 ) -> tuple[Float64, dict[int, Linear]]:
-    """Mean held-out loss for each α from the middle one on, NaN beyond where it has risen twice.
+    """Mean held-out loss for each α from the middle one on, NaN where none was looked at.
 
-    Smaller penalties first, larger ones only where no smaller one is better. Beside them the fits
-    by the number of their α.
+    Smaller penalties first, larger ones only where no smaller one is better; each way ends where
+    the loss has risen twice, or once by more than chance. Beside them the fits by the number of
+    their α.
     """
-    size = _size(features)
-    if loss.cornered and features.nesting != "none":
-        size = min(size, FEW_COMPONENTS)
-    if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
-        train, held = (_take_leading(features, size, rows) for rows in (train, held))
-        features, row = _IdentityMap(size), row.leading(size)
-    problem, statistic = _problem_of(features, row, train, loss, class_weight, float(ALPHAS[0]))
-    losses, fits = np.full(len(ALPHAS), np.nan), dict[int, Linear]()
-    descend = (_cornered_path if loss.cornered else _smooth_path)(problem, statistic, train)
+    means, fits = np.full(len(ALPHAS), np.nan), dict[int, Linear]()
+    share = w / w.sum()
 
-    def walk(numbers: range, start: Linear | None) -> None:
-        """Fits along the penalties, each from the one before, until the loss has risen twice."""
-        rises, before = 0, np.inf
+    def walk(numbers: range, start: Linear | None, before: Float64 | None) -> None:
+        rises = 0
         for i in numbers:
             start = fits[i] = descend(float(ALPHAS[i]), start)
-            losses[i] = _mean_loss(statistic, start, held)
-            rises = rises + 1 if losses[i] > before else 0
-            before = losses[i]
-            if rises == 2:
+            losses = held_losses(start)
+            means[i] = share @ losses
+            rise = np.zeros(1) if before is None else losses - before
+            mean = float(share @ rise) if before is not None else -1.0
+            rises, before = rises + 1 if mean > 0 else 0, losses
+            chance = np.sqrt(share**2 @ (rise - mean) ** 2) if mean > 0 else 0.0
+            if rises == 2 or (rises and mean > CLEAR * chance):
                 break
 
-    walk(range(START, len(ALPHAS)), None)
-    if np.nanargmin(losses) == START:
-        walk(range(START - 1, -1, -1), fits[START])
-    return losses, fits
+    walk(range(START, len(ALPHAS)), None, None)
+    if np.nanargmin(means) == START:
+        walk(range(START - 1, -1, -1), fits[START], held_losses(fits[START]))
+    return means, fits
 
 
 def _cornered_path(
-    problem: PenalisedClasses, statistic: LossStatistic, train: Rows
-) -> Callable[[float, Linear | None], Linear]:
-    """A penalty and a start -> the fit of a loss with corners."""
-    constant = problem.linear(problem.at_constant().theta)
+    features: FeatureMap, row: AugmentedRow, train: Rows, held: Rows, loss: Loss, size: int
+) -> tuple[Float64, dict[int, Linear]]:
+    """The walk of a loss with corners: a Hessian for each step."""
+    if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
+        train, held = (_take_leading(features, size, rows) for rows in (train, held))
+        features, row = _IdentityMap(size), row.leading(size)
+    problem, statistic = _problem_of(features, row, train, loss, None, float(ALPHAS[0]))
+    constant = problem.linear(problem.constant())
+    assert held.w is not None
+    assert held.label is not None
+    codes = held.label
 
     def descend(alpha: float, start: Linear | None) -> Linear:
         at = replace(problem, alpha=alpha)
@@ -348,40 +399,38 @@ def _cornered_path(
         )
         return problem.linear(last.point.theta)
 
-    return descend
+    def held_losses(linear: Linear) -> Float64:
+        return loss.value(LinearPredictor(features, *linear)(held.x), codes)
+
+    return _walk(descend, held_losses, held.w)
 
 
 def _smooth_path(
-    problem: PenalisedClasses, statistic: LossStatistic, train: Rows
-) -> Callable[[float, Linear | None], Linear]:
-    """A penalty and a start -> a fit near the least loss, on features that are kept.
+    problem: PenalisedClasses, train: KeptFeatures, held: KeptFeatures
+) -> tuple[Float64, dict[int, Linear]]:
+    """The walk of a smooth loss: each fit is near the least loss.
 
     One factor of κG + α serves until α/κ has changed by more than :data:`FACTOR`.
     """
-    few = problem.system.n_features <= FEW_FEATURES
-    kept = KeptFeatures(
-        statistic.features, train, statistic.labels or (), statistic.class_weight,
-        "float64" if few else "float32",
-    )  # fmt: skip
-    curvature = problem.curvature_at_start()
+    loss, curvature = problem.loss, problem.curvature_at_start()
     factor: tuple[float, float, Metric] | None = None
 
     def descend(alpha: float, start: Linear | None) -> Linear:
         nonlocal curvature, factor
+        at = replace(problem, alpha=alpha)
         if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:
-            metric = replace(problem, alpha=alpha).bound(curvature)
-            factor = alpha / curvature, curvature, metric
+            factor = alpha / curvature, curvature, at.bound(curvature, guide=True)
         of, solve = factor[1:]
         size = of / curvature
         *_, last = descents_of_kept(
-            kept, replace(problem, alpha=alpha), start, tol=TOL, max_passes=PASSES,
+            train, at, start, tol=TOL, max_passes=PASSES,
             metric=lambda gradient: size * solve(gradient),
         )  # fmt: skip
         linear = problem.linear(last.point.theta)
-        curvature = kept.mean_curvature(problem.loss, kept.scores(*linear))
+        curvature = train.mean_curvature(loss, train.scores(*linear))
         return linear
 
-    return descend
+    return _walk(descend, partial(held.losses, loss), held.w)
 
 
 def _problem_of(
@@ -468,18 +517,6 @@ def with_curvatures(
         steps=(0.0,),
         row=row,
     )
-
-
-def _mean_loss(statistic: LossStatistic, linear: Linear, rows: Rows) -> float:
-    coef, intercept = linear
-    asked = replace(
-        statistic,
-        coef=np.hstack([coef, coef]),
-        intercept=np.concatenate([intercept, intercept]),
-        steps=(0.0,),
-    )
-    assert rows.w is not None
-    return float(_sums_over(rows)(asked).values[0] / rows.w.sum())
 
 
 def _sums_over(rows: Rows) -> Any:

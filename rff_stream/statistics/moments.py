@@ -57,6 +57,23 @@ class _MomentSink:
         return self._accumulator.result()
 
 
+def _accumulator(
+    of: MomentStatistic | ClassStatistic, row: AugmentedRow, order: int = 2, rounds: int = 1
+) -> Accumulator | FewRowsSink:
+    """What adds rows up, or keeps them where they are few."""
+    if of.context is not None:
+        return FewRowsSink(of.features, row, of.sample_rows, of.context, of.sums)
+    return Accumulator(
+        of.features,
+        row,
+        order=order,
+        sums=of.sums,
+        sample_rows=of.sample_rows,
+        n_places=of.n_places,
+        rounds=rounds,
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentStatistic:
     """:class:`~rff_stream.moments.Moments` of rows [x, y, w].
@@ -79,20 +96,7 @@ class MomentStatistic:
     context: Context | None = None
 
     def start(self) -> Sink:
-        if self.context is not None:
-            few = FewRowsSink(self.features, self.row, self.sample_rows, self.context)
-            return _MomentSink(few)
-        return _MomentSink(
-            Accumulator(
-                self.features,
-                self.row,
-                order=self.order,
-                sums=self.sums,
-                sample_rows=self.sample_rows,
-                n_places=self.n_places,
-                rounds=self.rounds,
-            )
-        )
+        return _MomentSink(_accumulator(self, self.row, self.order, self.rounds))
 
     def pack(self, value: Moments) -> Packed:
         return pack_moments(value)
@@ -196,6 +200,8 @@ class ClassStatistic:
         As in :class:`~rff_stream.moments.accumulate.Accumulator`.
     labels : tuple
         Labels known from the pilot; others are added where they appear.
+    context
+        As in :class:`MomentStatistic`.
     """
 
     features: FeatureMap
@@ -204,6 +210,7 @@ class ClassStatistic:
     sample_rows: int
     n_places: int
     labels: tuple[Any, ...] = ()
+    context: Context | None = None
 
     def start(self) -> Sink:
         return _ClassSink(self)
@@ -247,17 +254,10 @@ class _ClassSink:
         self._open.add(rows.x, one_hot(at[codes], len(self._labels)), rows.w, places)
 
     def _accumulator(self) -> Any:
-        of = self._of
+        of, row = self._of, class_row(self._of.row, self._labels)
         if isinstance(of.features, LocalFeatures):
-            row = class_row(of.row, self._labels)
             return CellAccumulator(of.features, row, sums=of.sums, sample_rows=of.sample_rows)
-        return Accumulator(
-            of.features,
-            class_row(of.row, self._labels),
-            sums=of.sums,
-            sample_rows=of.sample_rows,
-            n_places=of.n_places,
-        )
+        return _accumulator(of, row)
 
     def result(self) -> ClassMoments:
         accumulator = self._accumulator() if self._open is None else self._open
