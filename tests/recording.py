@@ -326,7 +326,7 @@ def stopping(at: int, end: Callable[[], None], read: list[int] | None = None) ->
 
     ``read`` takes the place of every leaf that is read.
     """
-    from rff_stream.execution.leaf_task import Job
+    from rff_stream.execution.leaves import Job
     from rff_stream.statistics.pilot import PilotStatistic
 
     original, count = Job.run, 0

@@ -15,8 +15,7 @@ import reference_answers as reference
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.moments import Moments
-from rff_stream.systems.floor import rounding_floor
-from rff_stream.systems.spectrum import spectrum
+from rff_stream.systems.spectrum import rounding_floor, spectrum
 from rff_stream.systems.system import ridge_system
 
 N, R = 400, 48

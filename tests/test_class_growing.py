@@ -18,7 +18,7 @@ from recording import innermost
 from rff_stream import layout
 from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
-from rff_stream.execution import leaf_task as leaf_module
+from rff_stream.execution import leaves as leaf_module
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.store import MomentStore, OtherPass

@@ -19,7 +19,7 @@ from processes import Meanwhile, Processes, connected, done_of, kill, leaves_don
 from rff_stream import layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError
-from rff_stream.execution.leaf_sequence import leaves_of
+from rff_stream.execution.leaves import leaves_of
 from rff_stream.execution.scheduler import Pass, Summation
 from rff_stream.layout import lay_out
 from rff_stream.moments import Moments

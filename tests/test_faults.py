@@ -20,7 +20,7 @@ import rff_stream as rs
 from faulttable import TABLE, rows
 from rff_stream.errors import ClusterError, DataError
 from rff_stream.execution import cluster as clusters
-from rff_stream.execution.leaf_task import Job
+from rff_stream.execution.leaves import Job
 
 HERE = Path(__file__).resolve().parent
 N = 3000

@@ -18,11 +18,11 @@ from rff_stream import layout as layouts
 from rff_stream.costs import leaf_row_seconds
 from rff_stream.errors import PlanError
 from rff_stream.execution import leaves_of
+from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.layout import Layout, lay_out
 from rff_stream.moments import counted_entries as entrysums
 from rff_stream.moments.counted_entries import entries_of, pays
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
-from rff_stream.pilot_boxes import pilot_boxes
 from rff_stream.planning import check_memory, fits
 from rff_stream.sources import Box, BoxCost, Columns
 from rff_stream.words import format_bytes, format_seconds

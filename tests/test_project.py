@@ -40,7 +40,6 @@ ROOMS = [
     {"statistics"},
     {"costs"},
     {"layout"},
-    {"pilot_boxes"},
     {"planning"},
     {"sources"},
     {"store"},

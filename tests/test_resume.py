@@ -21,7 +21,7 @@ from recording import innermost
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.estimators.kernel_ridge import RidgeRecipe
-from rff_stream.execution import leaf_task as leaf_module
+from rff_stream.execution import leaves as leaf_module
 from rff_stream.model import update as updating
 from rff_stream.model.fitted import Data
 from rff_stream.model.stored import read_unsolved

@@ -22,7 +22,7 @@ from recording import table
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import facts_of, nodes_of
-from rff_stream.execution.leaf_sequence import places_of
+from rff_stream.execution.leaves import places_of
 from rff_stream.losses.classification import loss_for
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import sorted_labels

@@ -18,8 +18,8 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.errors import ClusterError, NumericalWarning
-from rff_stream.execution import leaf_task as leaf
-from rff_stream.execution.leaf_task import check_same, versions_question
+from rff_stream.execution import leaves as leaf
+from rff_stream.execution.leaves import check_same, versions_question
 from rff_stream.execution.thread_watchdog import WatchedPool
 
 

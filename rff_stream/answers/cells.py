@@ -34,7 +34,7 @@ from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.cells import LocalFeatures, encode_rows
 from rff_stream.features.landmarks import prior_variance
 from rff_stream.moments.cells import CellMoments
-from rff_stream.systems.floor import alpha_of_targets, largest_eigenvalue, rounding_floor
+from rff_stream.systems.spectrum import alpha_of_targets, largest_eigenvalue, rounding_floor
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge_of
-from rff_stream.systems.floor import Floor
+from rff_stream.systems.spectrum import Floor
 from rff_stream.systems.system import System
 
 

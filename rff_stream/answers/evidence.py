@@ -19,14 +19,17 @@ from rff_stream.answers.posterior import Posterior, posterior
 from rff_stream.answers.row_space import row_space
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments
-from rff_stream.systems.floor import (
+from rff_stream.systems.spectrum import (
+    FEW_ROWS,
+    Decomposition,
     Floor,
+    Spectrum,
     alpha_of_targets,
+    decompose,
     largest_eigenvalue,
     raised_to_floor,
     warn_at_floor,
 )
-from rff_stream.systems.spectrum import FEW_ROWS, Decomposition, Spectrum, decompose
 from rff_stream.systems.system import ridge_system
 from rff_stream.systems.tridiagonal import tridiagonal
 

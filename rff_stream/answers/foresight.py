@@ -21,7 +21,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.few_rows import FewRowsSink, kept_rows
 from rff_stream.pilot import Pilot, augmented_row
-from rff_stream.systems.floor import largest_eigenvalue
+from rff_stream.systems.spectrum import largest_eigenvalue
 
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at

@@ -10,14 +10,15 @@ from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
-from rff_stream.systems.floor import (
+from rff_stream.systems.spectrum import (
+    Decomposition,
     Floor,
     alpha_of_targets,
+    decompose,
     raised_to_floor,
     require_rank,
     rounding_floor,
 )
-from rff_stream.systems.spectrum import Decomposition, decompose
 from rff_stream.systems.system import System, mirror_lower, ridge_system
 
 MANY_ALPHAS = 8

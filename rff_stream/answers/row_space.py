@@ -15,8 +15,15 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge, ridge_of
 from rff_stream.moments import Moments
 from rff_stream.moments.few_rows import kept_rows
-from rff_stream.systems.floor import Floor, alpha_of_targets
-from rff_stream.systems.spectrum import Decomposition, Spectrum, range_of, spectrum, with_rest
+from rff_stream.systems.spectrum import (
+    Decomposition,
+    Floor,
+    Spectrum,
+    alpha_of_targets,
+    range_of,
+    spectrum,
+    with_rest,
+)
 from rff_stream.systems.system import CONSTANT, System
 from rff_stream.systems.tridiagonal import Tridiagonal, tridiagonal
 

@@ -14,8 +14,14 @@ from rff_stream.answers.selection_table import Rule, Selection
 from rff_stream.moments import Moments, total
 from rff_stream.moments.moments import Sums
 from rff_stream.moments.row_sample import RowSample
-from rff_stream.systems.floor import Floor, largest_eigenvalue, rounding_floor
-from rff_stream.systems.spectrum import Spectrum, degrees_of_freedom, spectrum
+from rff_stream.systems.spectrum import (
+    Floor,
+    Spectrum,
+    degrees_of_freedom,
+    largest_eigenvalue,
+    rounding_floor,
+    spectrum,
+)
 from rff_stream.systems.system import ridge_system, scatter_about
 
 N_ALPHAS = 66

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -11,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
@@ -19,7 +21,6 @@ from rff_stream.families.maps import (
     LengthScale,
 )
 from rff_stream.kernels import Kernel
-from rff_stream.model.decoding import Decoder
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.inputs import in_memory
@@ -377,3 +378,59 @@ def log_odds_of(model: KernelClassifier) -> RowFunction:
 def names_of(model: KernelClassifier, what: str) -> tuple[str, ...]:
     """ "probability[kind=warm]": a name for each class."""
     return tuple(f"{what}[{model.columns_.targets[0]}={label}]" for label in model.classes_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoder:
+    """Labels of class numbers; NaN where a number is NaN, "" for labels that are strings.
+
+    Parameters
+    ----------
+    classes : (C,) array
+        Sorted.
+    """
+
+    classes: Array
+
+    def __call__(self, numbers: Array) -> Array:
+        """Labels in the dtype of the classes where every row has one."""
+        missing = np.isnan(numbers)
+        found: Array = self.classes[np.where(missing, 0, numbers).astype(np.int64)]
+        if missing.any():
+            found = found.astype(self.lazy_dtype)
+            found[missing] = self._nothing
+        return found
+
+    def of(self, numbers: Any) -> Any:
+        """Labels in the container of the numbers: lazy for lazy."""
+        kind = type(numbers).__module__.partition(".")[0]
+        if kind == "xarray":
+            return numbers.copy(data=self.of(numbers.data))
+        if kind == "pandas":
+            return type(numbers)(self(numbers.to_numpy()), index=numbers.index, name=numbers.name)
+        if kind == "polars":
+            return type(numbers)(numbers.name, self(numbers.to_numpy()))
+        if hasattr(numbers, "map_blocks"):
+            return numbers.map_blocks(self._even, dtype=self.lazy_dtype)
+        if hasattr(numbers, "map_partitions"):
+            return numbers.map_partitions(
+                self._even_series, meta=(numbers.name, self.lazy_dtype), enforce_metadata=False
+            )
+        return self(numbers)
+
+    @property
+    def lazy_dtype(self) -> Any:
+        """A dtype that every label fits, and a row without one."""
+        return np.dtype(float) if self.classes.dtype.kind in "iufb" else self.classes.dtype
+
+    @property
+    def _nothing(self) -> Any:
+        return {"f": np.nan, "O": None}.get(self.lazy_dtype.kind, "")
+
+    def _even(self, numbers: Array) -> Array:
+        """Labels in one dtype, whatever a block holds."""
+        return self(numbers).astype(self.lazy_dtype)
+
+    def _even_series(self, numbers: Any) -> Any:
+        values = self._even(numbers.to_numpy())
+        return type(numbers)(values, index=numbers.index, name=numbers.name)

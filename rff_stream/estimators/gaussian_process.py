@@ -28,7 +28,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import available_memory
-from rff_stream.systems.floor import alpha_of_targets
+from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.words import format_bytes
 
 __all__ = ["GaussianProcessRegressor"]

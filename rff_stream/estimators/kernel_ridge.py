@@ -22,7 +22,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments.accumulate import Sums
 from rff_stream.statistics.normal import NormalStatistic, NormalSums
-from rff_stream.systems.floor import alpha_of_targets
+from rff_stream.systems.spectrum import alpha_of_targets
 
 __all__ = ["KernelRidge"]
 

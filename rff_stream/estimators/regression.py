@@ -18,7 +18,6 @@ from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import NumericalWarning
 from rff_stream.estimators.base import Estimator
-from rff_stream.execution.blas_threads import few_features_blas
 from rff_stream.families import (
     DrawnMap,
     MapParameters,
@@ -27,6 +26,7 @@ from rff_stream.families import (
     family_of,
 )
 from rff_stream.families.maps import (
+    chosen_map,
     seed_of,
 )
 from rff_stream.families.protocol import RidgeAnswer
@@ -82,7 +82,7 @@ class RegressionRecipe(Recipe):
         return open_values(self.asked, data)
 
     def choice(self, columns: Columns) -> Any:
-        asked: Any = Recipe.choice(self, columns)
+        asked: Any = chosen_map(self.asked.features, columns.inputs)
         auto = self.chooses and isinstance(asked, str) and asked == "auto"
         return Candidates() if auto else asked
 
@@ -139,8 +139,7 @@ def warn_of_far_targets(fitted: Fitted, answer: RidgeAnswer) -> None:
     if len(rows) < FEWEST_FAR:
         return
     x, y = rows[:, : fitted.n_inputs], rows[:, fitted.n_inputs : -1]
-    with few_features_blas(fitted.features.n_components):
-        missed = y - answer.mean()(x)
+    missed = y - answer.mean()(x)
     for name, residual, values in zip(fitted.columns.targets, missed.T, y.T, strict=True):
         low, middle, high = np.quantile(residual, (0.25, 0.5, 0.75))
         robust, squares = (high - low) / 1.349, np.sort((residual - middle) ** 2)

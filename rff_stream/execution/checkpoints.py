@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError
-from rff_stream.execution.leaf_task import Tally
+from rff_stream.execution.leaves import Tally
 from rff_stream.execution.thread_watchdog import seconds
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow

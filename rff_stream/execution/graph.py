@@ -12,7 +12,7 @@ from dask.task_spec import Task, TaskRef
 
 from rff_stream._array import Array
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.leaf_task import Job, Leaf
+from rff_stream.execution.leaves import Job, Leaf
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 

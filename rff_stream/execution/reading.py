@@ -12,8 +12,8 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
-from rff_stream.execution.leaf_sequence import UNKNOWN_PLACES, leaves_of, places_of
-from rff_stream.execution.leaf_task import Leaf, Tally
+from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Tally, leaves_of, places_of
+from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.execution.scheduler import (
     Pass,
     Summation,
@@ -25,7 +25,6 @@ from rff_stream.layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
-from rff_stream.pilot_boxes import pilot_boxes
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, by_label

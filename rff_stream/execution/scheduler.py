@@ -34,8 +34,7 @@ from rff_stream.execution.graph import (
     sequence_tasks,
     waist,
 )
-from rff_stream.execution.leaf_sequence import grid_leaves
-from rff_stream.execution.leaf_task import Job, Leaf, Tally, versions_question
+from rff_stream.execution.leaves import Job, Leaf, Tally, grid_leaves, versions_question
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.thread_watchdog import WatchedPool
 from rff_stream.layout import Layout
@@ -69,7 +68,7 @@ class Summation:
     n_rows : int or None
         For the progress bar, which says the ``words``.
     grid : tuple of int
-        As in :class:`~rff_stream.execution.leaf_task.Job`.
+        As in :class:`~rff_stream.execution.leaves.Job`.
     keeper : Keeper or None
         Where finished nodes come from and go to.
     """

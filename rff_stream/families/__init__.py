@@ -3,7 +3,8 @@
 A family is a kind of map together with the sums that answer for it. Estimators and passes ask
 :func:`family_of` for the one of a map (or of ``features=``) and look at the kind no further, so
 that a model that is loaded or goes on knows its own. To add a family: write a class that keeps
-:class:`~rff_stream.families.protocol.Family` and name it in :data:`FAMILIES`.
+:class:`~rff_stream.families.protocol.Family` and name it in ``FAMILIES`` of
+:mod:`rff_stream.families.choice`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rff_stream.families import choice
-from rff_stream.families.choice import ChoiceSpace
+from rff_stream.families.choice import family_of
 from rff_stream.families.grid import foresee_solve
 from rff_stream.families.maps import seconds_of_search
 from rff_stream.families.protocol import (
@@ -22,7 +22,6 @@ from rff_stream.families.protocol import (
     StoredAnswer,
     SumRequest,
     Totals,
-    family_among,
 )
 from rff_stream.families.whole import LinearAnswer, WholeSpace
 from rff_stream.planning import PlanRequest
@@ -39,14 +38,6 @@ __all__ = [
     "family_of",
     "foresee",
 ]
-
-FAMILIES: tuple[Family, ...] = (ChoiceSpace(), *choice.FAMILIES)
-"""Asked in this order; the last takes what no other does."""
-
-
-def family_of(features: Any) -> Family:
-    """The family of a map, or of the name or the request that one is to be made by."""
-    return family_among(FAMILIES, features)
 
 
 def foresee(

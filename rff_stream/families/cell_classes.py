@@ -24,8 +24,13 @@ from rff_stream.answers.cells import (
 )
 from rff_stream.answers.class_calibration import Calibration, calibrate
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families.maps import encoding_of, known_kernel, length_scale_of, named_kernels
-from rff_stream.families.near_rows import pilot_windows
+from rff_stream.families.maps import (
+    encoding_of,
+    known_kernel,
+    length_scale_of,
+    named_kernels,
+    pilot_windows,
+)
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows

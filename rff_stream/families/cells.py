@@ -34,9 +34,9 @@ from rff_stream.families.maps import (
     known_kernel,
     length_scale_of,
     named_kernels,
+    neighbouring_rows,
     number_or_array,
 )
-from rff_stream.families.near_rows import neighbouring_rows
 from rff_stream.families.protocol import (
     ClassFamily,
     DrawnMap,

@@ -41,7 +41,6 @@ from rff_stream.families.protocol import (
     StoredAnswer,
     SumRequest,
     Totals,
-    family_among,
 )
 from rff_stream.families.whole import WholeSpace
 from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
@@ -58,11 +57,12 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import CandidateStatistic
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = []
+__all__ = ["FAMILIES", "ChoiceSpace", "family_of"]
 
 logger = logging.getLogger("rff_stream")
 
 FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())
+"""Of one map, asked in this order; the last takes what no other does."""
 
 COVERAGE = 0.95
 """Intervals of ±1.96 standard deviations of a weighted mean cover this share of left-out rows."""
@@ -332,9 +332,18 @@ class ChoiceSpace:
         )
 
 
+def family_of(features: Any) -> Family:
+    """The family of a map, or of the name or the request that one is to be made by."""
+    return ChoiceSpace() if isinstance(features, ChoiceSpace.kinds) else _family_of(features)
+
+
 def _family_of(features: Any) -> Family:
-    """The family of a candidate."""
-    return family_among(FAMILIES, features)
+    """The family of one map; the last takes what no other does."""
+    named = features if isinstance(features, str) else None
+    for family in FAMILIES[:-1]:
+        if isinstance(features, family.kinds) or (named is not None and named == family.name):
+            return family
+    return FAMILIES[-1]
 
 
 def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...]:

@@ -36,9 +36,9 @@ from rff_stream.families.maps import (
     check_inputs,
     known_kernel,
     named_kernels,
+    neighbouring_rows,
     number_or_array,
 )
-from rff_stream.families.near_rows import neighbouring_rows
 from rff_stream.families.protocol import (
     ClassFamily,
     DrawnMap,

@@ -406,12 +406,3 @@ class Family(Protocol):
     def classes(self) -> ClassFamily:
         """The same for classifiers; refuses a family that has none."""
         ...
-
-
-def family_among(families: Sequence[Family], features: Any) -> Family:
-    """The family of a map, a request or a name; the last takes what no other does."""
-    named = features if isinstance(features, str) else None
-    for family in families[:-1]:
-        if isinstance(features, family.kinds) or (named is not None and named == family.name):
-            return family
-    return families[-1]

@@ -59,9 +59,8 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.normal import NormalSums
 from rff_stream.statistics.protocol import Statistic
-from rff_stream.systems.floor import Floor, alpha_of_targets, warn_at_floor
 from rff_stream.systems.refine import refine
-from rff_stream.systems.spectrum import spectrum
+from rff_stream.systems.spectrum import Floor, alpha_of_targets, spectrum, warn_at_floor
 
 __all__ = ["LinearAnswer", "WholeSpace"]
 
@@ -237,17 +236,17 @@ class WholeSpace:
         return PlanRequest(WholeCost(size, n_entries(features, size)))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
-        pilot = reading.pilot(asked.seed)
+        pilot, n_rows = reading.pilot(asked.seed), rows_of(reading.source)
         kernel = find_kernel(asked.kernel, asked.length_scale, pilot, asked.seed, asked.progress)
         with single_threaded_blas():
             features = make_features(
                 asked.features, kernel, asked.n_components, pilot, seed=asked.seed,
                 dtype=asked.dtype,
             )  # fmt: skip
-            features = _with_trend(features, asked, rows_of(reading.source), pilot)
+            features = _with_trend(features, asked, n_rows, pilot)
             row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
             scales = {"length_scale": np.asarray(length_scale_of(kernel))}
-            if _needs_float64(asked, rows_of(reading.source), pilot, features, row):
+            if _needs_float64(asked, n_rows, pilot, features, row):
                 scales["float64_sums"] = np.ones(1)
         return DrawnMap(features, row, scales)
 

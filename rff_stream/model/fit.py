@@ -13,8 +13,7 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.blas_threads import few_features_blas
 from rff_stream.execution.checkpoints import facts_of
 from rff_stream.features import FeatureMap
-from rff_stream.model.counted_batches import Ledger
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Data, Fitted, Ledger
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import plain_selection, plain_value
 from rff_stream.model.recipe import PassRequest, Recipe

@@ -1,11 +1,11 @@
-"""All that a fit knows, as one frozen value."""
+"""All that a fit knows, as one frozen value; and which rows it has counted."""
 
 from __future__ import annotations
 
 import functools
 import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -16,7 +16,6 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import ModelError
 from rff_stream.families import Family, MapParameters, Totals, family_of
 from rff_stream.features import FeatureMap
-from rff_stream.model.counted_batches import Ledger
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
@@ -25,7 +24,7 @@ from rff_stream.sources import Columns
 if TYPE_CHECKING:
     from rff_stream.store import Home
 
-__all__ = ["Data", "Fitted", "Sums"]
+__all__ = ["Data", "Fitted", "Ledger", "Sums"]
 
 
 class Sums(Protocol):
@@ -64,6 +63,61 @@ class Data:
     def selection(self) -> dict[str, Any]:
         """Which rows were asked for: later rows are chosen alike."""
         return {"dim": self.dim, "where": self.where, "by": self.by}
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Identities of rows that were counted: they are counted once.
+
+    Parameters
+    ----------
+    records : tuple of dict
+        Row ranges along one dimension, each beginning where the one before ends; see
+        :mod:`rff_stream.sources.growth`.
+    batches : dict of str to str
+        Hash of the content of every named batch.
+    """
+
+    records: tuple[Mapping[str, Any], ...] = ()
+    batches: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, labels: Iterable[Mapping[str, Any]]) -> Self:
+        """A hash of the labels of some batches, whatever their order."""
+        records: list[Mapping[str, Any]] = []
+        batches: dict[str, str] = {}
+        for each in labels:
+            records += each.get("records", ())
+            batches |= each.get("batches", {})
+        records.sort(key=lambda record: (record["start"], record["stop"]))
+        return cls(tuple(records), batches)
+
+    def __add__(self, other: Self) -> Self:
+        return type(self).of([self.labels(), other.labels()])
+
+    def labels(self) -> dict[str, Any]:
+        """The labels of a batch, with the ends of its rows: batches are chosen by them."""
+        found: dict[str, Any] = {}
+        if self.records:
+            first, last = self.records[0], self.records[-1]
+            found |= {"start": first["start"], "stop": last["stop"]}
+            found |= {"first": first["first"], "last": last["last"]} if "first" in first else {}
+            found["records"] = [dict(record) for record in self.records]
+        return found | ({"batches": dict(self.batches)} if self.batches else {})
+
+    def knows(self, batch: str, content: str, before: str = "") -> bool:
+        """Whether this batch was counted; refuses other content under its name.
+
+        ``before`` is what an older rff_stream would have called the same content.
+        """
+        known = self.batches.get(batch)
+        if known is not None and known not in (content, before):
+            raise ModelError(
+                f"The batch {batch!r} was counted before with other rows ({known[:12]}…, now "
+                f"{content[:12]}…). A name stands for one content: give another, and forget this "
+                "one in the store if it was wrong."
+            )
+        return known is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
-from rff_stream.execution.leaf_task import Tally
+from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, SumRequest, family_of, foresee
 from rff_stream.families.maps import (
     check_n_components,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rff_stream.answers.early_stopping import StreamState, has_settled
 from rff_stream.errors import PlanError
 from rff_stream.execution import Reading, leaves_of
-from rff_stream.execution.leaf_task import Leaf, Tally
+from rff_stream.execution.leaves import Leaf, Tally
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, family_of
 from rff_stream.model.fit import open_rows, solve

@@ -13,9 +13,8 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.families import DrawnMap
-from rff_stream.model.counted_batches import Ledger, content_of_arrays
 from rff_stream.model.fit import fit, solve
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Data, Fitted, Ledger
 from rff_stream.model.inputs import in_memory
 from rff_stream.model.opening import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
@@ -312,6 +311,13 @@ def rows_of_batch(data: Data) -> tuple[Array | None, ...]:
         )
     given = data.X, data.y, data.sample_weight
     return tuple(part for each in given for part in hashable(each))
+
+
+def content_of_arrays(*arrays: Array | None) -> str:
+    """sha256 of rows in memory."""
+    return digest(
+        [a is None for a in arrays], {str(i): a for i, a in enumerate(arrays) if a is not None}
+    )
 
 
 def hashable(values: Any) -> tuple[Array | None, ...]:

@@ -1,24 +1,92 @@
-"""What one task does: read a box, turn it into rows, give the rows to a statistic."""
+"""The leaves of a layout in the order of the tree, and the task of one: box -> rows -> a sum."""
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.layout import Layout, lay_out
 from rff_stream.moments.tree_sum import add_into
-from rff_stream.sources.protocol import Box, Reader, Rows
+from rff_stream.sources.protocol import Box, Reader, Rows, Source
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["Job", "Leaf", "Tally", "versions_question"]
+__all__ = ["Job", "Leaf", "Tally", "leaves_of", "places_of", "versions_question"]
+
+
+UNKNOWN_PLACES = 32
+"""Bits of a place within a leaf where lengths are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A box, and the place of its first row in the whole data."""
+
+    box: Box
+    start: int
+
+
+class Leaves(Sequence[Leaf]):
+    """Boxes and the places of their first rows; 16 bytes each, whatever their number.
+
+    Parameters
+    ----------
+    source : Source
+    layout : Layout
+    """
+
+    def __init__(self, source: Source, layout: Layout) -> None:
+        self._layout, self._known = layout, source.n_rows is not None
+        self._order, self._starts = layout.order(), layout.starts()
+
+    def __len__(self) -> int:
+        return self._layout.n_leaves
+
+    @overload
+    def __getitem__(self, at: int) -> Leaf: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Leaf]: ...
+    def __getitem__(self, at: int | slice) -> Leaf | list[Leaf]:
+        if isinstance(at, slice):
+            return [self._leaf(i) for i in range(*at.indices(len(self)))]
+        return self._leaf(range(len(self))[at])
+
+    def __iter__(self) -> Iterator[Leaf]:
+        return map(self._leaf, range(len(self)))
+
+    def _leaf(self, index: int) -> Leaf:
+        place, part = divmod(index, self._layout.parts)
+        coarse, cut = int(self._order[place]), self._layout.cut
+        box = self._layout.box(coarse, part)
+        if not self._known:
+            return Leaf(box, coarse << UNKNOWN_PLACES)
+        before = box[cut][0] - self._layout.box(coarse)[cut][0] if part else 0
+        across = math.prod(hi - lo for i, (lo, hi) in enumerate(box) if i != cut)
+        return Leaf(box, int(self._starts[coarse]) + before * across)
+
+
+def leaves_of(source: Source, layout: Layout) -> Leaves:
+    """Leaves in the order of the tree, with the place of their first row."""
+    return Leaves(source, layout)
+
+
+def places_of(source: Source, layout: Layout) -> int:
+    """Places of the whole data: rows, or room for them where lengths are unknown."""
+    return layout.n_boxes << UNKNOWN_PLACES if source.n_rows is None else source.n_rows
+
+
+def grid_leaves(source: Source) -> Sequence[Leaf]:
+    """Leaves spread over the grid, to see what they share."""
+    return [] if source.graph is None else Leaves(source, lay_out(source, 1e-5))
 
 
 def versions_question() -> Callable[[], dict[str, str | None]]:
@@ -75,14 +143,6 @@ def check_same(versions: Mapping[str, str | None]) -> None:
                 f"{mine[name] or 'none'}, but the fit runs with {theirs}. All parts of a cluster "
                 "need the same one. Install it there and start the worker again."
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A box, and the place of its first row in the whole data."""
-
-    box: Box
-    start: int
 
 
 @dataclass(frozen=True, slots=True)
