@@ -30,7 +30,7 @@ from rff_stream.families.maps import (
 from rff_stream.features import FeatureMap
 from rff_stream.model.inputs import checked_inputs, checked_rows, in_memory, names_in
 from rff_stream.sources import open_source
-from rff_stream.sources.values import is_sparse
+from rff_stream.sources.kinds import is_sparse
 
 __all__ = ["KernelFeatures"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from rff_stream.errors import DataError
 from rff_stream.sources import kind_of, table_of
 from rff_stream.sources.columns import plain_names
-from rff_stream.sources.values import check_index, is_masked, needed_package, plain_array
+from rff_stream.sources.kinds import check_index, is_masked, needed_package, plain_array
 
 __all__ = ["checked_inputs", "checked_rows", "in_memory", "names_in", "target_names"]
 

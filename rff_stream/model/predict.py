@@ -21,7 +21,7 @@ from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns, Source, open_source
-from rff_stream.sources.values import is_sparse
+from rff_stream.sources.kinds import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 

@@ -29,7 +29,7 @@ from rff_stream.sources.growth import (
     record_of,
     whole_content,
 )
-from rff_stream.sources.values import is_sparse
+from rff_stream.sources.kinds import is_sparse
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered

@@ -24,7 +24,7 @@ from rff_stream.moments import Moments
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
 from rff_stream.report.assess import Assessment
 from rff_stream.report.page import Section, paragraph, picture
-from rff_stream.sources.values import EPOCH
+from rff_stream.sources.rows import EPOCH
 from rff_stream.store import MomentStore
 
 PATH_FEATURES = 2048

@@ -12,10 +12,10 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import Found, align
+from rff_stream.sources.kinds import KindError, is_from, is_sparse, unknown_container
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.values import KindError, is_from, is_sparse, unknown_container
 from rff_stream.sources.variable import Variable, variable_of
 from rff_stream.words import suggestion
 

@@ -25,9 +25,9 @@ from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
 from rff_stream.sources.grid import GridSource
+from rff_stream.sources.kinds import is_from, needed_package
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
-from rff_stream.sources.values import arrow_values, is_from, kind_in_words, needed_package
 from rff_stream.sources.variable import Bounds, Variable, boundaries, variable_of
 
 GROUP_ROWS = 65_536
@@ -287,3 +287,37 @@ class RowGroupsColumn:
                 f"file must be whole and where it was when the run began; if it is a temporary "
                 f"file of a query, all workers must see the folder for temporary files."
             ) from cause
+
+
+def arrow_values(chunks: Any, kind: Any) -> Array:
+    """Arrow chunks of one type in numpy: nulls are NaN, NaT or None; times have no zone (UTC)."""
+    import pyarrow as pa
+
+    column = pa.chunked_array(chunks, type=kind)
+    types = pa.types
+    if types.is_dictionary(kind):
+        plain = pa.string() if types.is_string_view(kind.value_type) else kind.value_type
+        chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
+        return arrow_values(chunks, plain)
+    if types.is_decimal(kind) or (types.is_integer(kind) and column.null_count):
+        column = column.cast(pa.float64(), safe=False)
+    elif types.is_boolean(kind) and column.null_count:
+        column = column.cast(pa.uint8()).cast(pa.float64())
+    elif types.is_date(kind):
+        column = column.cast(pa.timestamp("s") if types.is_date32(kind) else pa.timestamp("ms"))
+    values: Array = column.to_numpy()
+    return values
+
+
+def kind_in_words(kind: Any) -> str:
+    """What an Arrow column holds that is no number or time: "strings (dtype string)"; else ""."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return f"categories (dtype {kind})"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return f"strings (dtype {kind})"
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    times = (types.is_timestamp, types.is_date, types.is_duration)
+    return "" if any(each(kind) for each in (*numbers, *times)) else f"objects (dtype {kind})"

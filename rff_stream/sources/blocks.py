@@ -17,11 +17,11 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import GridBuilder
 from rff_stream.sources.grid import Window, Wrap
+from rff_stream.sources.kinds import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
-from rff_stream.sources.values import column_values, is_from, plain_array
-from rff_stream.sources.variable import Variable, kinds_like
+from rff_stream.sources.variable import Variable, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
 """Rows that a partition of unknown length is taken for."""
@@ -235,7 +235,7 @@ class BlockSource:
     def generation(self) -> str:
         """Hash of the keys, and of stored arrays behind them."""
         from rff_stream._array import digest
-        from rff_stream.sources.identity import of_graph
+        from rff_stream.sources.trace import of_graph
 
         keys = [str(collection.__dask_keys__()[0]) for collection in self.collections]
         return digest([keys, of_graph(self.graph)])

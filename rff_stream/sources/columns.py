@@ -17,18 +17,21 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
+from rff_stream.sources.kinds import KindError
 from rff_stream.sources.levels import Indicators, holds_levels, is_text, level_names, levels_of
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
-from rff_stream.sources.rows import Filler, Role, Rules, Use
-from rff_stream.sources.values import (
+from rff_stream.sources.rows import (
     TIME_FIELDS,
     Accessor,
     Convert,
-    KindError,
+    Filler,
     Labels,
     NamedLabels,
     Numbers,
+    Role,
+    Rules,
+    Use,
     as_numbers,
     units_of_time,
 )

@@ -10,10 +10,10 @@ from typing import Any
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import Found, align
+from rff_stream.sources.kinds import is_from
 from rff_stream.sources.pandas_frames import column_of, text_names
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
-from rff_stream.sources.values import is_from
 from rff_stream.sources.variable import Variable
 
 

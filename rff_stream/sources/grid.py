@@ -16,11 +16,11 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.sources.kinds import is_sparse
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, Rules, Slab, Use, slab_slices
-from rff_stream.sources.trace import Traced, one_graph
-from rff_stream.sources.values import is_sparse
+from rff_stream.sources.trace import generation_of, one_graph
 from rff_stream.sources.variable import Part, Variable
 
 Window = Mapping[str, tuple[int, int]]
@@ -207,7 +207,7 @@ class GridSource:
     def reader(self) -> Reader:
         """What a worker needs to read a box; stored arrays list their chunks for it."""
         for variable in self.variables:
-            if isinstance(variable.data, Traced):
+            if variable.is_stored:
                 variable.data.list_chunks()
         return self._reader
 
@@ -280,8 +280,6 @@ class GridSource:
 
     def generation(self) -> str:
         """Hash that changes when the data change."""
-        from rff_stream.sources.identity import generation_of
-
         return generation_of(self.variables, self.graph)
 
     def describe(self, box: Box) -> str:

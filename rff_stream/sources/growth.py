@@ -19,10 +19,9 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
-from rff_stream.sources.identity import content_of, stamps_of
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
-from rff_stream.sources.trace import Traced
-from rff_stream.sources.values import as_text
+from rff_stream.sources.rows import as_text
+from rff_stream.sources.trace import content_of
 from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names
 
@@ -52,7 +51,7 @@ def can_grow(source: Source) -> bool:
     """Whether rows are read by slices of a grid, so that it can be told which are new."""
     if not isinstance(source, GridSource) or source.graph is not None or not source.dims:
         return False
-    return any(_is_stored(variable) for variable in source.variables)
+    return any(variable.is_stored for variable in source.variables)
 
 
 def whole_content(source: Source) -> str:
@@ -123,7 +122,7 @@ def growth_of(source: Source, records: Sequence[Record], missing_chunks: str) ->
     dim, start = str(last["dim"]), int(last["stop"])
     stop, waiting = dict(zip(source.dims, source.shape, strict=True))[dim], ""
     for variable in source.variables:
-        if dim not in variable.dims or not _is_stored(variable) or stop == start:
+        if dim not in variable.dims or not variable.is_stored or stop == start:
             continue
         end, chunk = _find_written(variable, dim, start, stop, last, missing_chunks)
         if end < stop:
@@ -135,7 +134,7 @@ def _describe(variable: Variable, dim: str, start: int, stop: int, read: bool) -
     """One variable's part of a record."""
     if dim not in variable.dims:
         return {"whole": [_stamp_of(variable), _values(variable) if read else ""]}
-    if not _is_stored(variable):
+    if not variable.is_stored:
         return {"values": _values(variable, dim, start, stop)}
     rows, chunk = _read_stamps(variable, dim)
     first, full = start // chunk, stop // chunk
@@ -213,18 +212,15 @@ def _find_written(
     return stop, ""
 
 
-def _is_stored(variable: Variable) -> bool:
-    """Whether its values lie in a Zarr array."""
-    return isinstance(variable.data, Traced)
-
-
 def _read_stamps(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], int]:
     """By row of chunks along a dimension: stamps of its files by their other places; its length."""
+    from rff_stream.sources.zarr_chunks import place_of, stamps_of
+
     array, axis = variable.data.array, variable.dims.index(dim)
     store = array.store_path.store
     rows: dict[int, dict[str, str]] = {}
     for name, stamp in stamps_of(store._store, array.path).items():
-        place = variable.data.place_of(name)
+        place = place_of(name, array.ndim)
         if len(place) == array.ndim:
             others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
             rows.setdefault(place[axis], {})[others] = stamp
@@ -250,7 +246,7 @@ def _metadata(variable: Variable) -> str:
 
 def _stamp_of(variable: Variable) -> str:
     """Hash of the files of a variable that has no rows along the dimension."""
-    if not _is_stored(variable):
+    if not variable.is_stored:
         return ""
     rows, _ = _read_stamps(variable, variable.dims[0]) if variable.dims else ({}, 1)
     return _digest(rows, 0, max(rows, default=-1) + 1)

@@ -20,10 +20,10 @@ from rff_stream.sources.columns import (
     plain_names,
 )
 from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.kinds import is_from
 from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.values import is_from
 from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 from rff_stream.words import list_names, suggestion
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.sources.values import KindError, as_text
+from rff_stream.sources.kinds import KindError
+from rff_stream.sources.rows import as_text
 from rff_stream.sources.variable import Variable
 
 MAX_LEVELS = 64

@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.errors import DataError
+from rff_stream.sources.kinds import is_from, unknown_container
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Request, Where
-from rff_stream.sources.values import is_from, unknown_container
 
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table

@@ -10,9 +10,9 @@ from typing import Any
 
 from rff_stream.errors import DataError
 from rff_stream.sources import zarr
+from rff_stream.sources.kinds import is_from, missing_extra, needed_package
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
-from rff_stream.sources.values import is_from, missing_extra, needed_package
 from rff_stream.words import cause_words, redact_url
 
 NETCDF = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5")

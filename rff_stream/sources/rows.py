@@ -1,5 +1,6 @@
 """Values of a box -> slabs of rows in float64, and the rules a row must meet.
 
+A conversion makes numbers, labels or truth values of stored ones, elementwise.
 A use says what one array becomes: inputs, targets, the weight, a group label, or a
 condition that the row must meet. Arrays keep one axis per sample dimension (of length 1
 where they do not have it) and are broadcast as a slab is filled, never before.
@@ -11,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
+from rff_stream.sources.kinds import KindError, is_sparse
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
-from rff_stream.sources.values import Convert, Numbers, is_sparse
 
 Role = Literal["input", "target", "weight", "label", "named label", "condition"]
 
@@ -26,6 +27,226 @@ Slices = tuple[slice, ...]
 
 Place = Callable[[int], str]
 """A row's place in its box (C order) -> its place in words."""
+
+EPOCH = "days since 1970-01-01"
+
+EXACT = 2**53
+"""Up to here every integer is a float64."""
+
+STANDARD_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "")
+
+TIME_FIELDS = (
+    "year",
+    "month",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "dayofyear",
+    "dayofweek",
+    "quarter",
+    "days_in_month",
+)
+"""Accessors worth suggesting; any other numeric one of xarray's ``.dt`` works too."""
+
+
+class Convert(Protocol):
+    """Stored values -> values of a row, elementwise; shape (…) in, shape (…) out."""
+
+    def __call__(self, values: Array) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The values themselves; they are cast to float64 where they are placed.
+
+    Integers that float64 cannot tell from their neighbours (beyond 2⁵³) are refused.
+
+    Parameters
+    ----------
+    name : str
+        Column, for the message.
+    """
+
+    name: str = "a column"
+
+    def __call__(self, values: Array) -> Array:
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
+            self.check(values)
+        return values
+
+    def check(self, values: Array) -> None:
+        """Every integer is a float64."""
+        if max(int(values.max()), -int(values.min())) <= EXACT:
+            return
+        lost = values[values.astype(np.float64).astype(object) != values.astype(object)]
+        if lost.size:
+            raise DataError(
+                f"{self.name!r} holds {lost.size} integers such as {lost.flat[0]}, but rows are "
+                f"float64, which is exact for integers up to 2^53 = {EXACT} only. Subtract an "
+                f"offset from the column first, or take it out if it is an identifier."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Days since 1970-01-01 of datetime64, days of timedelta64; NaT becomes NaN."""
+
+    def __call__(self, values: Array) -> Array:
+        if values.dtype.kind == "M":
+            coarse = np.datetime_data(values.dtype)[0] in ("Y", "M", "generic")
+            values = values.astype("datetime64[D]") if coarse else values
+            values = values - np.datetime64(0, "D")
+        days: Array = values / np.timedelta64(1, "D")
+        return days
+
+
+@dataclass(frozen=True, slots=True)
+class CftimeDays:
+    """Days since 1970-01-01 in the calendar of cftime objects; None becomes NaN."""
+
+    calendar: str
+
+    def __call__(self, values: Array) -> Array:
+        import cftime
+
+        flat = values.ravel()
+        there = np.array([hasattr(value, "calendar") for value in flat], dtype=bool)
+        other = next((v for v in flat[~there] if v is not None and v == v), None)
+        if other is not None:
+            raise DataError(
+                f"Times of calendar {self.calendar!r} (cftime) stand beside {other!r}, a "
+                f"{type(other).__name__}. All times of a column are of one kind; convert them, "
+                f"for example with DataArray.convert_calendar."
+            )
+        days = np.full(flat.shape, np.nan)
+        if there.any():
+            days[there] = cftime.date2num(flat[there], EPOCH, calendar=self.calendar)
+        return days.reshape(values.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Accessor:
+    """A field of times by xarray's ``.dt``: dayofyear, month and others."""
+
+    field: str
+
+    def __call__(self, values: Array) -> Array:
+        import xarray
+
+        times = xarray.DataArray(values.ravel(), dims="time")
+        found: Array = np.asarray(getattr(times.dt, self.field))
+        return found.reshape(values.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Group labels: integers, strings and times as they are; objects as strings or None."""
+
+    then: Convert = Numbers()
+
+    def __call__(self, values: Array) -> Array:
+        found = self.then(values)
+        if found.dtype.kind == "S":
+            check_text(found)
+        if found.dtype.kind not in "OT":
+            return found
+        missing = np.array([v is None or v != v for v in found.ravel()], bool).reshape(found.shape)
+        texts = found.astype(str)
+        if not missing.any():
+            return texts
+        named: Array = texts.astype(object)
+        named[missing] = None
+        return named
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLabels:
+    """Group labels as text with their name: "month=1"; "" where there is none."""
+
+    name: str
+    then: Convert = Numbers()
+
+    def __call__(self, values: Array) -> Array:
+        found = Labels(self.then)(values)
+        flat = found.ravel().astype(object) if found.dtype.kind == "O" else found.ravel()
+        distinct, inverse = np.unique(flat.astype(str), return_inverse=True)
+        absent = ("nan", "NaT", "None")
+        texts = ["" if v in absent else f"{self.name}={v}" for v in distinct.tolist()]
+        return np.array(texts)[inverse].reshape(found.shape)
+
+
+def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = "") -> Convert:
+    """The conversion that makes float64 of a stored dtype.
+
+    Parameters
+    ----------
+    name : str
+        Column, for the message.
+    dtype : dtype
+        Stored (decoded) dtype.
+    calendar : str
+        Calendar of cftime objects, "" where there are none.
+    note : str
+        What it holds where the dtype does not say it: "categories".
+
+    Raises
+    ------
+    KindError
+        Complex values, strings, categories, objects: they are no numbers.
+    """
+    if note:
+        raise KindError(refusal(name, note))
+    if dtype.kind in "mM":
+        return Days()
+    if calendar:
+        return CftimeDays(calendar)
+    if dtype.kind in "biuf":
+        return Numbers(name)
+    if dtype.kind == "c":
+        raise KindError(
+            f"Complex data not supported: {name!r} is {dtype}. A row holds real numbers. "
+            f"Give its real and imaginary parts as two columns."
+        )
+    what = "strings" if dtype.kind in "SUT" else "objects"
+    raise KindError(refusal(name, f"{what} (dtype {dtype})"))
+
+
+def refusal(name: str, what: str) -> str:
+    """Why values are no column of numbers, and what to do."""
+    return (
+        f"{name!r} holds {what}, but an argument must be a number or a time. Where strings are "
+        f"named, inputs=[{name!r}, …], each level becomes an input. Encode it as numbers yourself, "
+        f"such as by OneHotEncoder of scikit-learn, or leave it out: inputs=[…]."
+    )
+
+
+def units_of_time(dtype: np.dtype[Any], calendar: str = "") -> str:
+    """Units of a time column, "" for other dtypes."""
+    if dtype.kind == "m":
+        return "days"
+    if calendar not in STANDARD_CALENDARS:
+        return f"{EPOCH} ({calendar})"
+    return EPOCH if dtype.kind == "M" or calendar else ""
+
+
+def as_text(values: Array) -> Array:
+    """Values as text; bytes that are no UTF-8 with escapes."""
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8", "backslashreplace")
+    texts: Array = values.astype(str)
+    return texts
+
+
+def check_text(values: Array) -> None:
+    """Labels of bytes are text."""
+    try:
+        np.char.decode(values, "utf-8")
+    except UnicodeDecodeError as cause:
+        raise DataError(
+            f"A label is {cause.object!r}, which is no text in UTF-8. A label is a number, a time "
+            f"or text. Decode the column with the encoding that it was written in."
+        ) from cause
 
 
 @dataclass(frozen=True, slots=True)

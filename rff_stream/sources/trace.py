@@ -1,23 +1,24 @@
-"""The Zarr arrays inside xarray's lazy arrays and inside dask graphs.
+"""The Zarr arrays inside xarray's lazy arrays and inside dask graphs, and a hash of all data.
 
 xarray wraps an array on disk in layers (indexing, decoding, caching), each holding the
-next as ``.array``. The innermost is replaced by the same array on the checked store; a
-read that fails is traced to the chunk that cannot be decoded.
+next as ``.array``. The innermost is replaced by the same array on the checked store. The hash
+is cheap, and changes when the data change: it is compared before and after a pass.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from, regular_edges
+from rff_stream.sources.kinds import is_from, is_sparse
+from rff_stream.sources.rows import as_text
+from rff_stream.sources.variable import STORED, Variable
 from rff_stream.words import list_names
 
 
@@ -25,17 +26,12 @@ def layers(data: Any) -> Iterator[Any]:
     """xarray's layers from the outside in; last, what is in the innermost."""
     while data is not None:
         yield data
-        data = next_layer(data)
+        name = held_name(data)
+        data = None if name is None else getattr(data, name)
 
 
 HELD = ("_data", "_array", "array")
 """Private names under which xarray's layers hold the next one; the last two also for Zarr."""
-
-
-def next_layer(data: Any) -> Any:
-    """What a layer of xarray holds; None at the end."""
-    name = held_name(data)
-    return None if name is None else getattr(data, name)
 
 
 def held_name(layer: Any) -> str | None:
@@ -85,139 +81,23 @@ def holds_zarr(layer: Any) -> bool:
     return any(is_from(value, "zarr.core.array") for value in values)
 
 
-def stored_array(data: Any) -> Any:
-    """The zarr.Array that holds the values; None where there is none."""
-    return next((layer for layer in layers(data) if is_from(layer, "zarr.core.array")), None)
-
-
 def recheck(data: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
     """The same lazy values, read through the checked store; others as they are."""
-    array = stored_array(data)
-    if array is None:
-        return data
-    if not is_from(array.store_path.store, "rff_stream"):
-        array = on_checked_store(array, masked, missing_chunks)
-    return Traced(replace_array(data, array), array)
-
-
-def replace_array(data: Any, array: Any) -> Any:
-    """Copies of the layers around another zarr.Array."""
-    if is_from(data, "zarr.core.array"):
-        return array
-    found = copy.copy(data)
-    name = held_name(data)
-    assert name is not None, "recheck() found the array below this layer"
-    setattr(found, name, replace_array(getattr(data, name), array))
-    return found
-
-
-def on_checked_store(array: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
-    """The zarr.Array on the checked store: its metadata are read again."""
     import zarr
 
-    from rff_stream.sources.zarr_chunks import CheckedStore, array_rule, check_array
+    from rff_stream.sources.zarr_chunks import CheckedStore, Traced, on_checked_store
 
-    store = CheckedStore(array.store_path.store)
-    check_array(array, store.name)
-    store.rules[array.path] = array_rule(array, masked, missing_chunks)
-    version = array.metadata.zarr_format
-    return zarr.open_array(store, path=array.path, mode="r", zarr_format=version)
-
-
-class Traced:
-    """Slices of a stored array; a slice that fails names the chunk.
-
-    Parameters
-    ----------
-    data : what is sliced: a zarr.Array or xarray's layers around it
-    array : zarr.Array
-        On the checked store.
-    """
-
-    def __init__(self, data: Any, array: Any) -> None:
-        self.data = data
-        self.array = array
-        self.shape = tuple(data.shape)
-        self.dtype = np.dtype(data.dtype)
-        self.ndim = len(self.shape)
-
-    def __getitem__(self, key: Any) -> Array:
-        try:
-            return np.asarray(self.data[key])
-        except DataError:
-            raise
-        except Exception as cause:
-            raise DataError(self.message(key, cause)) from cause
-
-    def bounds(self) -> tuple[tuple[int, ...], ...]:
-        """Where the stored chunks begin and end along each dimension."""
-        steps = zip(self.shape, self.array.chunks, strict=True)
-        return tuple(regular_edges(size, step) for size, step in steps)
-
-    def identity(self) -> list[Any]:
-        """What tells one state of the stored array from another."""
-        from rff_stream.sources.identity import of_stored
-
-        return of_stored(self.array)
-
-    def message(self, key: Any, cause: Exception) -> str:
-        """Store, array, chunk and cause."""
-        found, cause = self.broken(key) or ("a chunk", cause)
-        return (
-            f"{self.array.store_path.store.name}: {found} of array {self.array.path!r} could not "
-            f"be decoded: {type(cause).__name__}: {cause}. Every chunk must be readable and "
-            f"whole. Write it again from its source."
-        )
-
-    def broken(self, key: Any) -> tuple[str, Exception] | None:
-        """The first chunk of a failed slice that fails on its own, and how."""
-        for name in self.trace_chunks(key):
-            place = self.place_of(name)
-            try:
-                self.array[self.region(place)]
-            except Exception as cause:
-                return f"chunk {name}", cause
-        return None
-
-    def trace_chunks(self, key: Any) -> list[str]:
-        """Names of the chunks that a slice reads, seen as it is read once more."""
-        store = self.array.store_path.store
-        trace: set[str] = set()
-        store.trace = trace
-        with suppress(Exception):
-            np.asarray(self.data[key])
-        prefix = f"{self.array.path}/" if self.array.path else ""
-        store.trace = None
-        return sorted(n.removeprefix(prefix) for n in trace if n.startswith(prefix))
-
-    def place_of(self, name: str) -> tuple[int, ...]:
-        """Place of a chunk in the grid of chunks: (0, 1) of "c/0/1"."""
-        from rff_stream.sources.zarr_chunks import place_of
-
-        return place_of(name, self.array.ndim)
-
-    def list_chunks(self) -> None:
-        """Note which chunks are there, for readers that do not find one of them later.
-
-        Only where absent chunks are no error of themselves. Cost: one listing of the array.
-        """
-        from rff_stream.sources.identity import names_of_chunks
-        from rff_stream.sources.zarr_chunks import Listing
-
-        store, path = self.array.store_path.store, self.array.path
-        rule = store.rule_of(f"{path}/c")
-        if not rule.absent or rule.there is not None:
-            return
-        sizes = self.array.shards or self.array.chunks
-        grid = tuple(-(-n // size) for n, size in zip(self.array.shape, sizes, strict=True))
-        names = names_of_chunks(store._store, path)
-        there = Listing.of(grid, (self.place_of(name) for name in names))
-        store.rules[path] = replace(rule, there=there)
-
-    def region(self, place: Sequence[int]) -> tuple[slice, ...]:
-        """The part of the array that a chunk (or shard) holds."""
-        sizes = self.array.shards or self.array.chunks
-        return tuple(slice(i * n, (i + 1) * n) for i, n in zip(place, sizes, strict=True))
+    *around, array = layers(data)
+    if not isinstance(array, zarr.Array):
+        return data
+    if not isinstance(array.store_path.store, CheckedStore):
+        array = on_checked_store(array, masked, missing_chunks)
+    found: Any = array
+    for layer in reversed(around):
+        own = copy.copy(layer)
+        setattr(own, str(held_name(layer)), found)
+        found = own
+    return Traced(found, array)
 
 
 def one_graph(collections: Sequence[Any], missing_chunks: str = "auto") -> Mapping[Any, Any]:
@@ -244,7 +124,7 @@ def check_task(key: Any, task: Any, missing_chunks: str) -> Any:
     if not (is_from(value, "zarr") or is_from(value, "xarray")):
         return task
     stored = recheck(value, masked_by(value), missing_chunks)
-    if isinstance(stored, Traced):
+    if is_from(stored, STORED):
         stored.list_chunks()
     return DataNode(key, stored)
 
@@ -256,3 +136,64 @@ def masked_by(data: Any) -> list[Any]:
         keywords = getattr(getattr(layer, "func", None), "keywords", {})
         found += keywords.get("encoded_fill_values", ())
     return found
+
+
+SAMPLED = 4096
+"""Values of an array in memory that enter the hash."""
+
+
+def generation_of(variables: Sequence[Variable], graph: Mapping[Any, Any] | None) -> str:
+    """One hash of all variables, and of the stored arrays that the graph reads."""
+    named = [[variable.name, list(variable.dims), identity(variable)] for variable in variables]
+    return digest([named, of_graph(graph)])
+
+
+def content_of(variables: Sequence[Variable], graph: Mapping[Any, Any] | None) -> str:
+    """As :func:`generation_of`, of every value in memory: what the name of a batch stands for."""
+    named = [[variable.name, list(variable.dims), whole(variable)] for variable in variables]
+    return digest([named, of_graph(graph)])
+
+
+def whole(variable: Variable) -> Any:
+    """As :func:`identity`, of every value in memory."""
+    if variable.kind == "memory":
+        return of_memory(variable.data, most=variable.data.size)
+    return identity(variable)
+
+
+def identity(variable: Variable) -> Any:
+    """What tells one state of a variable from another."""
+    if variable.kind == "graph":
+        return str(variable.data.name)
+    if variable.kind == "memory":
+        return of_memory(variable.data)
+    if is_from(variable.data, "rff_stream"):
+        return variable.data.identity()
+    return of_file(variable.file)
+
+
+def of_memory(values: Array, most: int = SAMPLED) -> str:
+    """Shape, dtype and a strided sample of about so many values."""
+    if is_sparse(values):
+        stored = values.data, values.indices  # type: ignore[attr-defined]
+        return digest([list(values.shape), *(of_memory(np.asarray(each), most) for each in stored)])
+    sample = np.asarray(values.flat[:: max(1, values.size // max(1, most))])
+    kind = [values.dtype.str, list(values.shape)]
+    if sample.dtype.kind in "biufc":
+        return digest(kind, {"sample": sample})
+    return digest([kind, as_text(sample).tolist()])
+
+
+def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:
+    """States of the stored arrays among the values of a graph."""
+    values: Iterator[Any] = (getattr(task, "value", None) for task in (graph or {}).values())
+    traced = (value for value in values if is_from(value, STORED))
+    return [value.identity() for value in traced]
+
+
+def of_file(path: str) -> list[Any]:
+    """Path, size and time of a file; the path alone where it is none."""
+    if not os.path.isfile(path):
+        return [path]
+    status = os.stat(path)
+    return [path, status.st_size, status.st_mtime_ns]

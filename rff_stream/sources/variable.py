@@ -13,13 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.values import is_from, is_masked, is_sparse, plain_array, regular_edges
+from rff_stream.sources.kinds import is_from, is_masked, is_sparse, plain_array
+
+if TYPE_CHECKING:
+    import pandas
 
 Kind = Literal["memory", "graph", "lazy"]
 
@@ -29,6 +32,9 @@ SliceLayout = tuple[tuple[int, int, tuple[int, ...]], ...]
 """Per dimension: where the slice starts in its first block, its length, block lengths."""
 
 Slices = tuple[slice, ...]
+
+STORED = "rff_stream.sources.zarr_chunks"
+"""Where handles of Zarr arrays come from; it is not imported before there is one."""
 
 
 def boundaries(chunks: Sequence[int]) -> tuple[int, ...]:
@@ -85,6 +91,11 @@ class Variable:
         """Native (decoded) dtype."""
         found: np.dtype[Any] = np.dtype(self.data.dtype)
         return found
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its values lie in a Zarr array."""
+        return is_from(self.data, STORED)
 
     @property
     def nbytes(self) -> int:
@@ -237,5 +248,29 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
 
 
 def regular_bounds(shape: Sequence[int], steps: Sequence[int]) -> Bounds:
-    """Boundaries of chunks of one length along each dimension."""
-    return tuple(regular_edges(size, step) for size, step in zip(shape, steps, strict=True))
+    """Where chunks of one length begin and end along each dimension."""
+    pairs = zip(shape, steps, strict=True)
+    return tuple((*range(0, n, max(1, step)), n) if n else (0,) for n, step in pairs)
+
+
+def column_values(series: pandas.Series[Any]) -> Array:
+    """Values of a column in numpy: views where they are; nullable numbers with NaN."""
+    import pandas
+
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype):
+        return series.to_numpy()
+    if pandas.api.types.is_datetime64_any_dtype(dtype):
+        return moments_in_time(series)
+    if pandas.api.types.is_timedelta64_dtype(dtype):
+        return series.astype("timedelta64[ns]").to_numpy()
+    if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
+
+
+def moments_in_time(series: pandas.Series[Any]) -> Array:
+    """Times with a zone in UTC, without it."""
+    zone = getattr(series.dt, "tz", None)
+    times = series if zone is None else series.dt.tz_convert("UTC").dt.tz_localize(None)
+    return times.astype("datetime64[ns]").to_numpy()

@@ -14,10 +14,10 @@ from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources import arrays, labelled
+from rff_stream.sources.kinds import missing_extra
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import open_table
-from rff_stream.sources.values import missing_extra
 from rff_stream.sources.zarr_chunks import (
     PICKLED,
     CheckedStore,

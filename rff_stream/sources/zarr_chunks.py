@@ -1,4 +1,4 @@
-"""A wrapper that all Zarr reads go through: an absent chunk is an error, not fill values.
+"""Stored Zarr arrays: an absent chunk is an error, not fill values; a bad one is named.
 
 Zarr reads an absent chunk, a directory in its place or an empty shard as fill values,
 silently. Here an absent chunk raises an error with its name when it is read. The store also
@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import contextlib
 import functools
+import hashlib
 import os
 import re
 import socket
@@ -18,16 +19,20 @@ import stat
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import zarr
 from zarr.abc.store import Store
+from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
+from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.sources.variable import Bounds, regular_bounds
 from rff_stream.words import cause_words, redact_url
 
 if TYPE_CHECKING:
@@ -463,3 +468,196 @@ def is_missing(fill: Any) -> bool:
 def same(fill: Any, value: Any) -> bool:
     """Whether a fill value equals a mask value."""
     return fill is not None and bool(np.any(np.asarray(fill) == np.asarray(value)))
+
+
+class Traced:
+    """Slices of a stored array; a slice that fails names the chunk.
+
+    Parameters
+    ----------
+    data : what is sliced: a zarr.Array or xarray's layers around it
+    array : zarr.Array
+        On the checked store.
+    """
+
+    def __init__(self, data: Any, array: Any) -> None:
+        self.data = data
+        self.array = array
+        self.shape = tuple(data.shape)
+        self.dtype = np.dtype(data.dtype)
+        self.ndim = len(self.shape)
+
+    def __getitem__(self, key: Any) -> Array:
+        try:
+            return np.asarray(self.data[key])
+        except DataError:
+            raise
+        except Exception as cause:
+            raise DataError(self.message(key, cause)) from cause
+
+    def bounds(self) -> Bounds:
+        """Where the stored chunks begin and end along each dimension."""
+        return regular_bounds(self.shape, self.array.chunks)
+
+    def identity(self) -> list[str]:
+        """Metadata of the stored array as they are now, and the stamps of its files."""
+        store, path = self.array.store_path.store, self.array.path
+        version = self.array.metadata.zarr_format
+        try:
+            now = zarr.open_array(store, path=path, mode="r", zarr_format=version)
+        except (FileNotFoundError, ValueError) as cause:
+            raise DataError(
+                f"{store.name}: array {path!r} is no longer there, or cannot be opened: {cause}. "
+                f"Data that exist when a run begins must exist until its end. Check what is "
+                f"mounted there, and whether a process deletes files; then run again."
+            ) from cause
+        found = hashlib.sha256()
+        for name, stamp in sorted(stamps_of(store._store, path).items()):
+            found.update(f"{name} {stamp}\n".encode())
+        return [store.name, path, str(now.metadata.to_dict()), found.hexdigest()]
+
+    def message(self, key: Any, cause: Exception) -> str:
+        """Store, array, chunk and cause."""
+        found, cause = self.broken(key) or ("a chunk", cause)
+        return (
+            f"{self.array.store_path.store.name}: {found} of array {self.array.path!r} could not "
+            f"be decoded: {type(cause).__name__}: {cause}. Every chunk must be readable and "
+            f"whole. Write it again from its source."
+        )
+
+    def broken(self, key: Any) -> tuple[str, Exception] | None:
+        """The first chunk of a failed slice that fails on its own, and how."""
+        for name in self.trace_chunks(key):
+            place = place_of(name, self.array.ndim)
+            try:
+                self.array[self.region(place)]
+            except Exception as cause:
+                return f"chunk {name}", cause
+        return None
+
+    def trace_chunks(self, key: Any) -> list[str]:
+        """Names of the chunks that a slice reads, seen as it is read once more."""
+        store = self.array.store_path.store
+        trace: set[str] = set()
+        store.trace = trace
+        with contextlib.suppress(Exception):
+            np.asarray(self.data[key])
+        prefix = f"{self.array.path}/" if self.array.path else ""
+        store.trace = None
+        return sorted(n.removeprefix(prefix) for n in trace if n.startswith(prefix))
+
+    def list_chunks(self) -> None:
+        """Note which chunks are there, for readers that do not find one of them later.
+
+        Only where absent chunks are no error of themselves. Cost: one listing of the array.
+        """
+        store, path = self.array.store_path.store, self.array.path
+        rule = store.rule_of(f"{path}/c")
+        if not rule.absent or rule.there is not None:
+            return
+        sizes = self.array.shards or self.array.chunks
+        grid = tuple(-(-n // size) for n, size in zip(self.array.shape, sizes, strict=True))
+        names = names_of_chunks(store._store, path)
+        there = Listing.of(grid, (place_of(name, self.array.ndim) for name in names))
+        store.rules[path] = replace(rule, there=there)
+
+    def region(self, place: Sequence[int]) -> tuple[slice, ...]:
+        """The part of the array that a chunk (or shard) holds."""
+        sizes = self.array.shards or self.array.chunks
+        return tuple(slice(i * n, (i + 1) * n) for i, n in zip(place, sizes, strict=True))
+
+
+def on_checked_store(array: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
+    """The zarr.Array on the checked store: its metadata are read again."""
+    store = CheckedStore(array.store_path.store)
+    check_array(array, store.name)
+    store.rules[array.path] = array_rule(array, masked, missing_chunks)
+    version = array.metadata.zarr_format
+    return zarr.open_array(store, path=array.path, mode="r", zarr_format=version)
+
+
+def stamps_of(store: Any, path: str) -> dict[str, str]:
+    """What tells one state of every file of an array from another, without reading it.
+
+    Names are relative to the array. On a local disk size and time; on an object store what
+    its listing says (etag, or size and time); elsewhere the size alone, or not even that.
+    """
+    root = local_root(store)
+    if root is not None:
+        return dict(local_stamps(str(root / path), ""))
+    if isinstance(store, FsspecStore):
+        return sync(remote_stamps(store, path))
+    return sync(sizes_of(store, path))
+
+
+def names_of_chunks(store: Any, path: str) -> Iterable[str]:
+    """Names of the files of an array, relative to it; no file is looked at."""
+    root = local_root(store)
+    if root is None:
+        names: Iterable[str] = sync(names_in(store, path))
+    else:
+        names = (name for name, _ in local_entries(str(root / path), ""))
+    return (name for name in names if name.rpartition("/")[2] not in METADATA)
+
+
+async def names_in(store: Any, path: str) -> list[str]:
+    """Names of all keys of an array, relative to it."""
+    prefix = f"{path}/" if path else ""
+    return [name.removeprefix(prefix) async for name in store.list_prefix(prefix)]
+
+
+def local_entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Every file in a folder with its name in it: "c/0/1"."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{prefix}{entry.name}"
+            if is_folder(entry):
+                yield from local_entries(entry.path, f"{name}/")
+            else:
+                yield name, entry
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a folder, or a link to one; a link that leads nowhere is named."""
+    try:
+        entry.stat() if entry.is_symlink() else None
+        return entry.is_dir()
+    except OSError as cause:
+        raise DataError(
+            f"{entry.path} is a link that cannot be followed: {cause.strerror}. Every chunk must "
+            f"be a file that is there. Write it again from its source."
+        ) from cause
+
+
+def local_stamps(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """("c/0/1", "1024 1700000000000000000") of every file in a folder."""
+    for name, entry in local_entries(folder, prefix):
+        status = entry.stat()
+        yield name, f"{status.st_size} {status.st_mtime_ns}"
+
+
+async def remote_stamps(store: Any, path: str) -> dict[str, str]:
+    """Etag, or size and time, of every object of an array."""
+    folder = f"{store.path}/{path}".rstrip("/") + "/"
+    found = await store.fs._find(folder, detail=True)
+    return {
+        name.removeprefix(folder.lstrip("/")).removeprefix(folder): str(
+            info.get("ETag") or [info.get("size"), str(info.get("LastModified"))]
+        )
+        for name, info in found.items()
+    }
+
+
+async def sizes_of(store: Any, path: str) -> dict[str, str]:
+    """Bytes of every value of an array; names alone where a store would read to tell."""
+    prefix, cheap = f"{path}/" if path else "", type(store).getsize is not Store.getsize
+    try:
+        names = [name async for name in store.list_prefix(prefix)]
+    except NotImplementedError as cause:  # a store of VirtualiZarr
+        raise DataError(
+            f"A {type(store).__name__} does not list its chunks, so a change of the data could not "
+            f"be seen. Write its references to a file or to icechunk, and give that path."
+        ) from cause
+    return {
+        name.removeprefix(prefix): str(await store.getsize(name)) if cheap else "" for name in names
+    }

@@ -1,0 +1,106 @@
+"""What containers and values are, told by the names of their types: nothing is imported for it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from rff_stream.words import redact_url
+
+
+class KindError(DataError, TypeError):
+    """A column holds what cannot be a number: strings, objects, complex values."""
+
+
+def is_from(value: Any, name: str) -> bool:
+    """Whether the type (or a base of it) comes from a module or has this whole name.
+
+    Nothing is imported for it.
+    """
+    names = (f"{base.__module__}.{base.__qualname__}." for base in type(value).__mro__)
+    return any(each.startswith(f"{name}.") for each in names)
+
+
+def unknown_container(role: str, values: Any) -> KindError:
+    """The error that names a type which is no container here."""
+    kind = type(values)
+    return KindError(
+        f"{role} is a {kind.__module__}.{kind.__qualname__}, which is no container that is known. "
+        f"Known are arrays (NumPy, Dask, lists), tables, xarray objects, Zarr groups and paths. "
+        f"Convert it: numpy.asarray(…) where it fits in memory, dask.array.from_array(…) where "
+        f"slices of it can be read."
+    )
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether these are values of scipy.sparse: rows of them are made dense slab by slab."""
+    return is_from(values, "scipy.sparse")
+
+
+def is_masked(values: Any) -> bool:
+    """Whether these are values under a mask."""
+    return isinstance(values, np.ma.MaskedArray)
+
+
+def plain_array(values: Any) -> Array:
+    """A numpy array without a mask: masked entries become NaN."""
+    if isinstance(values, np.ma.MaskedArray):
+        if values.dtype.kind in "biuf":
+            values = values.astype(np.float64)
+        return np.ma.filled(values, np.nan)
+    return np.asarray(values)
+
+
+def needed_package(name: str, extra: str, fact: str) -> Any:
+    """A package of an extra.
+
+    Raises
+    ------
+    DataError
+        It is not installed: with the line that installs it.
+    """
+    try:
+        return import_module(name)
+    except ImportError as cause:
+        raise DataError(
+            f"{fact}, which is read with {name}, and that is not installed ({cause}). It comes "
+            f"with an extra. Install it: pip install 'rff_stream[{extra}]'."
+        ) from cause
+
+
+EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure"}
+"""Packages of file systems, and the extra that installs them."""
+
+
+def missing_extra(path: str, cause: ImportError) -> DataError:
+    """The error of a URL whose file system is not installed, with the line that installs it."""
+    extra = next((extra for name, extra in EXTRAS.items() if name in str(cause)), "all")
+    return DataError(
+        f"{redact_url(path)} is on a file system whose package is not installed ({cause}). It "
+        f"comes with an extra. Install it: pip install 'rff_stream[{extra}]'."
+    )
+
+
+def check_index(X: Any, **others: Any) -> None:
+    """pandas objects beside a pandas X have its index: rows are paired by place.
+
+    Raises
+    ------
+    DataError
+        Naming what differs, and its first label that does.
+    """
+    if not is_from(X, "pandas"):
+        return
+    for role, each in others.items():
+        if not is_from(each, "pandas") or len(each) != len(X) or X.index.equals(each.index):
+            continue
+        first = next(i for i, (a, b) in enumerate(zip(X.index, each.index, strict=True)) if a != b)
+        raise DataError(
+            f"{role} and X have other indexes: {each.index[first]} and {X.index[first]} at "
+            f"place {first}. Rows are paired by position, so indexes must agree. Give "
+            f"{role}.loc[X.index], or {role}.to_numpy() if the positions are right."
+        )
