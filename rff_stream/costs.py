@@ -18,19 +18,6 @@ from rff_stream.moments.accumulate_cells import waiting_rows
 from rff_stream.moments.counted_entries import counting_bytes, counting_seconds, counts
 from rff_stream.words import format_seconds
 
-__all__ = [
-    "MACHINE",
-    "SYRK_FLOPS",
-    "CellCost",
-    "Cost",
-    "GridCost",
-    "Precision",
-    "SeveralCosts",
-    "Sizes",
-    "WholeCost",
-    "leaf_row_seconds",
-]
-
 Precision = Literal["float32", "float64"]
 
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree

@@ -17,16 +17,6 @@ from rff_stream.errors import PlanError
 from rff_stream.sources.protocol import Box, BoxCost, Source
 from rff_stream.words import format_bytes
 
-__all__ = [
-    "CHUNK_SECONDS",
-    "DECODE_RATE",
-    "Layout",
-    "largest_leaf",
-    "lay_out",
-    "merge_chunks",
-    "rows_of",
-]
-
 LEAF_ROWS = 65_536  # sending sums at 1 GB/s is then 0.85 % of computing, for every R
 LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
 LEAF_BYTES = 64 << 20  # native bytes of merged chunks

@@ -32,17 +32,6 @@ from rff_stream.words import format_bytes, format_seconds
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "Plan",
-    "PlanRequest",
-    "available_memory",
-    "check_memory",
-    "fits",
-    "plan",
-    "plan_for",
-    "segments_in_flight",
-]
-
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
 SEARCH_BYTES = 96 << 20  # of a search for length-scales: maps of its rows, three at a time

@@ -19,7 +19,7 @@ from scipy import stats
 from rff_stream._array import Float64
 from rff_stream.answers.units import FEWEST_READINGS, SubSums, held_sub_sums
 from rff_stream.errors import ModelError
-from rff_stream.features.fourier import RandomState
+from rff_stream.features.rowwise import RandomState
 from rff_stream.moments import Moments, total
 from rff_stream.moments.row_sample import RowSample
 

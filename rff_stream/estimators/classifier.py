@@ -30,8 +30,6 @@ from rff_stream.moments.accumulate import Sums
 from rff_stream.row_functions import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
-__all__ = ["KernelClassifier"]
-
 
 def _takes_batches(estimator: Any) -> bool:
     """Whether moments alone are the model: then batches add."""

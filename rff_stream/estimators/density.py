@@ -44,8 +44,6 @@ from rff_stream.pilot import Pilot
 from rff_stream.row_functions import AnswerPredictor
 from rff_stream.sources import Columns
 
-__all__ = ["KernelDensity"]
-
 RULES = {"scott": scott_factor, "silverman": silverman_factor}
 CANDIDATES = np.geomspace(0.05, 1.5, 40)
 """Bandwidths that cross-validation looks at, as shares of Scott's."""

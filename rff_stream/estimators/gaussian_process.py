@@ -31,8 +31,6 @@ from rff_stream.planning import available_memory
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.words import format_bytes
 
-__all__ = ["GaussianProcessRegressor"]
-
 
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Gaussian process in the space of random features: rows are read once, in any amount.

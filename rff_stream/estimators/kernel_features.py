@@ -32,8 +32,6 @@ from rff_stream.model.inputs import checked_inputs, checked_rows, in_memory, nam
 from rff_stream.sources import open_source
 from rff_stream.sources.kinds import is_sparse
 
-__all__ = ["KernelFeatures"]
-
 
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Rows -> columns whose products are the kernel: z(x)ᵀz(x') ≈ k(x, x').

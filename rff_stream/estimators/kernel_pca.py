@@ -34,8 +34,6 @@ from rff_stream.pilot import Pilot
 from rff_stream.row_functions import AnswerPredictor
 from rff_stream.sources import Columns
 
-__all__ = ["KernelPCA"]
-
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """Principal components in feature space: rows are read once, in any amount.

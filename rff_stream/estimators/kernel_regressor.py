@@ -44,8 +44,6 @@ from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.statistics.loss_penalty import choose_regression, regression_start, unit_of
 from rff_stream.systems.system import ridge_system
 
-__all__ = ["KernelRegressor"]
-
 
 class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Kernel regression by a loss of choice, in a few reads of data of any size.

@@ -24,8 +24,6 @@ from rff_stream.moments.accumulate import Sums
 from rff_stream.statistics.normal import NormalStatistic, NormalSums
 from rff_stream.systems.spectrum import alpha_of_targets
 
-__all__ = ["KernelRidge"]
-
 CRITERIA = ("evidence", "cv", "gcv")
 
 

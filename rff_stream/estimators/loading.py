@@ -15,8 +15,6 @@ from rff_stream.model.update import Later, Update
 from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.criteria import ChosenGroups, Weights, Where
 
-__all__ = ["count_in_store", "keep_answer_in_store", "load"]
-
 
 def load(
     path: str | os.PathLike[str],

@@ -38,8 +38,6 @@ from rff_stream.row_functions import AnswerPredictor, LinearPredictor, RowFuncti
 from rff_stream.sources import Columns
 from rff_stream.statistics.scores import HistogramStatistic
 
-__all__ = ["NoveltyDetector"]
-
 MOST_PASSES = 8
 MOST_OF_ALL = 0.5
 """Share of all weights that a row is taken out with: a single row cannot be left out of itself."""

@@ -47,8 +47,6 @@ from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.scores import Residuals, ResidualStatistic
 
-__all__ = ["fit", "predict", "residuals", "score", "stream", "with_kernel"]
-
 Model = TypeVar("Model", bound=Estimator)
 
 FEWEST_FAR, FAR, MOST, NOTED = 200, 4.0, 0.6, 0.2

@@ -29,8 +29,6 @@ from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns
 
-__all__ = ["fit"]
-
 Model = TypeVar("Model", bound=Estimator)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-__all__ = ["few_features_blas", "single_threaded_blas"]
-
 ONE_THREAD_FEATURES = 2048
 """R up to which a solve is too short for a second BLAS thread to pay."""
 

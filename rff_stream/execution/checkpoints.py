@@ -22,8 +22,6 @@ from rff_stream.statistics.moments import MomentStatistic
 from rff_stream.statistics.protocol import Statistic, packing_of
 from rff_stream.store import Checkpoint
 
-__all__ = ["facts_of", "nodes_of", "remember_passes"]
-
 logger = logging.getLogger("rff_stream")
 
 SHARE = 20

@@ -21,8 +21,6 @@ from rff_stream.execution.leaves import Job, versions_question
 from rff_stream.execution.thread_watchdog import seconds
 from rff_stream.planning import segments_in_flight
 
-__all__ = ["check_versions", "versions_question"]
-
 logger = logging.getLogger("rff_stream")
 RETRIES = 3
 CHECK_SECONDS = 2.0

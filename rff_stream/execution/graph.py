@@ -16,8 +16,6 @@ from rff_stream.execution.leaves import Job, Leaf
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources.protocol import Source
 
-__all__ = ["segment_tasks", "sequence_tasks"]
-
 Graph = dict[Any, Any]
 WAIST_LEAVES = 16
 """Leaves looked at, spread over the data, to find what every leaf depends on."""

@@ -20,9 +20,6 @@ from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Box, Reader, Rows, Source
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["Job", "Leaf", "Tally", "leaves_of", "places_of", "versions_question"]
-
-
 UNKNOWN_PLACES = 32
 """Bits of a place within a leaf where lengths are unknown."""
 

@@ -12,8 +12,6 @@ import numpy as np
 from rff_stream.layout import Layout, merge_chunks, rows_of
 from rff_stream.sources.protocol import Box, PlacesAlong, Source
 
-__all__ = ["pilot_boxes"]
-
 
 def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iterator[Box], int]:
     """Boxes for the pilot, in the order to read them, and the rows to keep of each.

@@ -17,8 +17,6 @@ from rff_stream.layout import lay_out
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources.protocol import Box, Reader, Source
 
-__all__ = ["map_rows"]
-
 ROW_SECONDS = 1e-5
 
 

@@ -11,8 +11,6 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Progress"]
-
 DELAY_SECONDS = 2.0
 LINE_SECONDS = 60.0  # between two lines of a log
 

@@ -32,8 +32,6 @@ from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
-__all__ = ["Reading", "no_rows"]
-
 SELECTED_ROWS = 4096
 """Pilot rows sought where conditions leave rows in some blocks only: of at least 8 of them."""
 

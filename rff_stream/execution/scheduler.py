@@ -42,8 +42,6 @@ from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["Pass", "Summation"]
-
 MOST_GRAPH_TASKS = 200_000
 WIDE_SEGMENT = 16  # leaves from which a plan has room for four sums at a time, not two
 PAUSED_AT = 0.8  # share of its memory limit at which a worker takes no more tasks

@@ -16,8 +16,6 @@ import dask
 
 from rff_stream.errors import ClusterError
 
-__all__ = ["seconds"]
-
 logger = logging.getLogger("rff_stream")
 
 

@@ -46,8 +46,6 @@ from rff_stream.row_functions import RowFunction
 from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = []
-
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, over that of highest evidence."""
 

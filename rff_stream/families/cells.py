@@ -65,8 +65,6 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import CellStatistic
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["CellSpace"]
-
 logger = logging.getLogger("rff_stream")
 
 NOTHING_SEEN = 0.97

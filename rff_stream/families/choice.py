@@ -57,8 +57,6 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import CandidateStatistic
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["FAMILIES", "ChoiceSpace", "family_of"]
-
 logger = logging.getLogger("rff_stream")
 
 FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())

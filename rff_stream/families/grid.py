@@ -63,8 +63,6 @@ from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.grid import GridSystem
 from rff_stream.systems.grid_solve import expected_steps
 
-__all__ = ["GridSpace", "foresee_solve"]
-
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are told."""
 

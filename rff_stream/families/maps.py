@@ -29,26 +29,6 @@ from rff_stream.pilot import PILOT_ROWS, Pilot
 from rff_stream.statistics.pilot import WindowRows, WindowStatistic
 from rff_stream.systems.spectrum import FEW_ROWS
 
-__all__ = [
-    "FeatureChoice",
-    "LengthScale",
-    "check_choices",
-    "check_n_components",
-    "check_sample_rows",
-    "chosen_map",
-    "context_of_few",
-    "find_kernel",
-    "length_scale_of",
-    "make_features",
-    "n_columns",
-    "n_entries",
-    "neighbouring_rows",
-    "pilot_windows",
-    "scale_of_map",
-    "searches",
-    "seed_of",
-]
-
 logger = logging.getLogger("rff_stream")
 
 PILOT_COMPONENTS = 1536

@@ -21,19 +21,6 @@ from rff_stream.sources.protocol import Rows, Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = [
-    "DrawnMap",
-    "Family",
-    "LogOdds",
-    "LossRequest",
-    "MapParameters",
-    "Process",
-    "RidgeAnswer",
-    "StoredAnswer",
-    "SumRequest",
-    "Totals",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnMap:

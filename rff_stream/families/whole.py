@@ -62,8 +62,6 @@ from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.refine import refine
 from rff_stream.systems.spectrum import Floor, alpha_of_targets, spectrum, warn_at_floor
 
-__all__ = ["LinearAnswer", "WholeSpace"]
-
 FEWEST_IN_FOLD = 10
 """Rows of a fold below which cross-validation says little: of 40 rows the penalties that it chose
 ranged from 1e-3 to 3e-1 over 16 seeds, and 3 of them doubled the error."""

@@ -11,17 +11,6 @@ from rff_stream.errors import ModelError
 from rff_stream.kernels import Kernel
 from rff_stream.registry import Registry
 
-__all__ = [
-    "BATCH_ROWS",
-    "MAPS",
-    "MAP_ROWS",
-    "FeatureMap",
-    "MapRequest",
-    "Nesting",
-    "map_class",
-    "map_from_spec",
-]
-
 BATCH_ROWS = 512
 """Rows of one rank-k update: Z of one batch stays in the L2 cache."""
 

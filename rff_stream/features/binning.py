@@ -22,8 +22,6 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import ExactKernel
 
-__all__ = ["RandomBinningFeatures"]
-
 N_GRIDS = 256
 FARTHEST_CELL = 2.0**62
 

@@ -15,8 +15,6 @@ from rff_stream.features.cells import Cells
 from rff_stream.features.composed import parts_of
 from rff_stream.features.grid import Grid
 
-__all__ = ["CandidateFeatures", "Candidates"]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidates:

@@ -19,8 +19,6 @@ from rff_stream.features.rectangular import pack_triangle, solve_rows, triangle_
 from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
-__all__ = ["Cells", "LocalFeatures"]
-
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""
 

@@ -13,8 +13,6 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap, Nesting, map_from_spec
 from rff_stream.features.rowwise import RowwiseMap, prior_count
 
-__all__ = ["ByColumns", "SideBySide", "Then", "by_columns"]
-
 
 class _Composed(RowwiseMap):
     """What maps of maps share: nested specs, and the priors of their parts."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from rff_stream._array import Array
 
-__all__ = ["write_cosines", "write_pairs"]
-
 
 def write_pairs(angles: Array, out: Array) -> None:
     """cos of angles (n, m) into columns 0, 2, … of out (n, 2m), and sin into columns 1, 3, …."""

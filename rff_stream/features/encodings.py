@@ -18,8 +18,6 @@ from rff_stream.features.rowwise import (
     prior_count,
 )
 
-__all__ = ["OneHot", "Periodic", "PiecewiseLinear", "Scaled", "Sphere"]
-
 
 class _Encoding(RowwiseMap):
     """What encodings share: columns in [−1, 1] or so, prior 1, computed in float64."""

@@ -29,8 +29,6 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import Kernel, length_scale_vector
 
-__all__ = ["FourierFeatures", "Frequencies", "RandomState", "nearly_linear"]
-
 LINEAR, STEEP = 10.0, 10.0
 """Scales of an input in a radian of a nearly linear column, and the variance of its slope."""
 

@@ -14,8 +14,6 @@ from numpy.random import Generator
 from rff_stream._array import Float64
 from rff_stream.kernels import Kernel
 
-__all__ = ["Frequencies", "draw", "resolve"]
-
 Frequencies = Literal["orthogonal", "iid", "sobol", "halton"]
 
 PORTION_ROWS = 64

@@ -20,8 +20,6 @@ from rff_stream.features.composed import ByColumns, SideBySide
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.rowwise import RowwiseMap, frozen, prior_count
 
-__all__ = ["FunctionalFeatures", "box_mean", "derivative"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionalFeatures(RowwiseMap):

@@ -23,8 +23,6 @@ from rff_stream.errors import OutsideGridError
 from rff_stream.features.base import MAPS, MapRequest
 from rff_stream.kernels import Kernel, length_scale_vector
 
-__all__ = ["MOST_INPUTS", "Grid", "GridFeatures"]
-
 MOST_INPUTS = 3
 """The number of columns grows as its power; beyond three inputs other maps are better."""
 

@@ -24,8 +24,6 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import Gaussian, length_scale_vector
 
-__all__ = ["HermiteFeatures"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HermiteFeatures(RowwiseMap):

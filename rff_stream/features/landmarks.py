@@ -11,8 +11,6 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.kernels import ExactKernel
 
-__all__ = ["prior_variance"]
-
 LandmarkMethod = Literal["uniform", "kmeans++", "leverage"]
 
 LEVERAGE_ROWS = 2048

@@ -34,8 +34,6 @@ from rff_stream.kernels import (
     length_scale_vector,
 )
 
-__all__ = ["NystroemFeatures"]
-
 FLOOR = {"float32": 4e-6, "float64": 1e-12}
 """Directions with less of the largest variance are left out: rounding would be all of them."""
 

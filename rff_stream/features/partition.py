@@ -22,8 +22,6 @@ from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
 from rff_stream.features.rowwise import RandomState, frozen
 
-__all__ = ["Partition", "random_cell"]
-
 LOWEST, HIGHEST = 0.4, 0.6
 """A cut lies at random between these quantiles: trees differ although they see the same rows."""
 

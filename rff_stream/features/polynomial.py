@@ -24,8 +24,6 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import Polynomial, length_scale_vector
 
-__all__ = ["PolynomialFeatures"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PolynomialFeatures(RowwiseMap):

@@ -12,8 +12,6 @@ from rff_stream.features.base import Nesting
 from rff_stream.features.encodings import _Encoding
 from rff_stream.features.rowwise import FeatureDtype, check_dtype, prior_count
 
-__all__ = ["Positional"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Positional(_Encoding):

@@ -21,8 +21,6 @@ from scipy.linalg import cython_lapack, lapack
 
 from rff_stream._array import Array
 
-__all__ = ["add_products", "pack_triangle", "places", "solve_rows", "triangle_size"]
-
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 _name = ctypes.pythonapi.PyCapsule_GetName

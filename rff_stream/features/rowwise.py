@@ -28,8 +28,6 @@ from rff_stream.registry import snake_case
 if TYPE_CHECKING:
     from rff_stream.features.composed import SideBySide, Then
 
-__all__ = ["RandomState", "RowwiseMap", "check_dtype", "frozen", "scratch"]
-
 FeatureDtype = Literal["float32", "float64"]
 RandomState = Generator | np.random.SeedSequence | int | None
 

@@ -29,8 +29,6 @@ from rff_stream.features.rowwise import (
 )
 from rff_stream.kernels import Kernel, length_scale_vector
 
-__all__ = ["StructuredFeatures"]
-
 SWEEP_ROWS = 48
 """Rows transformed at a time, whole tiles of BLAS: three buffers of 1,024 stay in the L2 cache."""
 

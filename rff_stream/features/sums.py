@@ -12,8 +12,6 @@ from rff_stream.features.base import MAP_ROWS, FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.rowwise import MARGIN, PADDED_ROWS, PRODUCT_COLUMNS
 
-__all__ = ["ColumnSweep", "column_sums", "linear_form", "sweep_of"]
-
 SWEEP_ROWS = PADDED_ROWS
 """Rows swept at a time: with 256 frequencies, angles and cosines stay in the L2 cache.
 

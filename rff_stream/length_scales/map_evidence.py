@@ -29,8 +29,6 @@ from scipy.linalg import lapack
 from rff_stream._array import Array, Float64
 from rff_stream.systems.system import mirror_lower
 
-__all__ = ["MapEvidence"]
-
 BLOCK_ROWS = 1024
 """Rows mapped and summed at a time: float32 sums go to float64 between blocks."""
 

@@ -15,8 +15,6 @@ from scipy import linalg, special, stats
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["relevant_inputs"]
-
 WAVES, PAIR_WAVES = 12, 4
 """Cosines of an input by itself, and of each of two together."""
 

@@ -17,8 +17,6 @@ from rff_stream.kernels import Kernel
 from rff_stream.length_scales.map_evidence import MapEvidence
 from rff_stream.length_scales.relevance import relevant_inputs
 
-__all__ = ["End", "SearchSize", "search_seconds"]
-
 ProgressCallback = Callable[[str], None]
 """Takes a line of text after each search."""
 

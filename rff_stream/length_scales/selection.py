@@ -25,8 +25,6 @@ from rff_stream.length_scales.search import (
 )
 from rff_stream.pilot import Pilot
 
-__all__ = ["ITERATIONS", "MOST_ROWS", "fit_length_scales"]
-
 MOST_ROWS, ITERATIONS = 6000, 60
 """Rows and L-BFGS iterations of the last search, at most."""
 

@@ -29,20 +29,6 @@ from rff_stream.kernels import ExactKernel, Matern, RadialKernel
 from rff_stream.length_scales.relevance import relevant_inputs
 from rff_stream.systems.system import mirror_lower
 
-__all__ = [
-    "CellSize",
-    "Window",
-    "WindowFit",
-    "compact_windows",
-    "fit_near_rows",
-    "fit_windows",
-    "leave_one_out",
-    "left_out_error",
-    "neighbour_scale",
-    "scattered_windows",
-    "search_windows",
-]
-
 RANGE = 1e3
 """Length-scales are looked for within this factor of where they start."""
 

@@ -16,18 +16,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.losses.regression import NEAR, round_corner, rounded_curvature, rounded_slope
 from rff_stream.moments.class_moments import one_hot
 
-__all__ = [
-    "LOSSES",
-    "Hinge",
-    "Logistic",
-    "Loss",
-    "MultinomialPairs",
-    "RowLoss",
-    "SquaredHinge",
-    "loss_for",
-    "value_and_slope",
-]
-
 
 class RowLoss(Protocol):
     """A loss ℓ(f, y) of scores f and the targets y of a row, or the number of its class."""

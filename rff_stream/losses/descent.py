@@ -14,8 +14,6 @@ import numpy as np
 
 from rff_stream._array import Float64
 
-__all__ = ["FIRST_STEPS", "STEPS", "Descent", "Metric", "Point", "Probe", "minimise"]
-
 STEPS = (1.0, 0.5, 2.0)
 FIRST_STEPS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """The first direction is by an upper bound of the Hessian: far too short."""

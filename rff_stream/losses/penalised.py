@@ -21,8 +21,6 @@ from rff_stream.moments import Moments
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.systems.system import System, ridge_system, scatter_about
 
-__all__ = ["Penalised", "PenalisedClasses", "penalise"]
-
 RAREST = 1e-12
 """Share that a class without rows (of a fold) starts from."""
 

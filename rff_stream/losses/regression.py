@@ -23,17 +23,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.registry import Registry, snake_case
 
-__all__ = [
-    "EpsilonInsensitive",
-    "Huber",
-    "NegativeBinomial",
-    "Poisson",
-    "Quantile",
-    "RegressionLoss",
-    "StudentT",
-    "regression_loss",
-]
-
 REGRESSION_LOSSES: Registry[Any] = Registry("loss")
 """Every loss by its short name."""
 

@@ -18,8 +18,6 @@ from rff_stream.planning import Plan
 from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Source
 
-__all__ = ["collect"]
-
 
 def collect(
     features: FeatureMap,

@@ -12,8 +12,6 @@ from rff_stream.cards import Card, names_with_units, numbers, some
 from rff_stream.kernels import as_kernel
 from rff_stream.words import format_bytes
 
-__all__ = ["enough_features", "facts", "model_card", "values_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:

@@ -23,12 +23,6 @@ from rff_stream.sources import Columns, Source
 from rff_stream.sources.growth import can_grow, record_of
 from rff_stream.store import Checkpoint
 
-__all__ = [
-    "fit",
-    "fit_moments",
-    "solve",
-]
-
 Place = str | PathLike[str]
 
 ANY_TIME = {"memory", "progress"}

@@ -24,8 +24,6 @@ from rff_stream.sources import Columns
 if TYPE_CHECKING:
     from rff_stream.store import Home
 
-__all__ = ["Data", "Fitted", "Ledger", "Sums"]
-
 
 class Sums(Protocol):
     """What a pass added up: moments, class moments, or any value that adds and has a row.

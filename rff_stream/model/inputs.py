@@ -14,8 +14,6 @@ from rff_stream.sources import kind_of, table_of
 from rff_stream.sources.columns import plain_names
 from rff_stream.sources.kinds import check_index, is_masked, needed_package, plain_array
 
-__all__ = ["checked_inputs", "checked_rows", "in_memory", "names_in", "target_names"]
-
 
 def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
     """Whether X is an array, list or table in memory, without named dimensions.

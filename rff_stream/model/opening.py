@@ -23,14 +23,6 @@ from rff_stream.model.inputs import (
 )
 from rff_stream.sources import Columns, Source, open_source
 
-__all__ = [
-    "Opened",
-    "open_inputs",
-    "open_labels",
-    "open_later",
-    "open_values",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:

@@ -14,8 +14,6 @@ from rff_stream.errors import NumericalWarning
 from rff_stream.model.fitted import Fitted
 from rff_stream.row_functions import RowFunction
 
-__all__ = ["count_outside", "warn_where_outside"]
-
 MARGIN = 0.1
 """Share of an input's range by which a row may lie beyond it: data near by support it still."""
 

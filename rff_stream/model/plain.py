@@ -18,8 +18,6 @@ from rff_stream.model.fitted import is_names
 from rff_stream.sources import Columns, HoldOut
 from rff_stream.store import Checkpoint
 
-__all__ = ["draft_in", "draft_of"]
-
 MAP = "map/"
 SCALES = "fitted/"
 

@@ -25,8 +25,6 @@ from rff_stream.sources.kinds import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 
-__all__ = ["inputs_of_rows", "score_rows", "scored_source", "values_of_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Inputs:

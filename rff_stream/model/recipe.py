@@ -31,8 +31,6 @@ from rff_stream.statistics.groups import RUNS
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
-__all__ = ["PassRequest", "PassResult", "Recipe"]
-
 Groups = dict[Any, Any]
 
 

@@ -25,8 +25,6 @@ from rff_stream.model.plain import (
 from rff_stream.model.recipe import Recipe
 from rff_stream.store import Batch, StoredModel, save_answer, save_model
 
-__all__ = ["keep_answer", "parameters_in", "read_unsolved", "restore", "save"]
-
 OF_READING = {"memory", "missing_chunks", "missing_rows", "progress"}
 """Parameters of every estimator that no answer from given sums depends on."""
 

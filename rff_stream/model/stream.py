@@ -19,8 +19,6 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.statistics.groups import RUNS, ByFold, by_label
 
-__all__ = ["fit_until", "stream"]
-
 STEP = 1.4
 """Rows grow by this factor between two looks of ``fit(until=…)``: a solve for each."""
 

@@ -35,8 +35,6 @@ from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
 from rff_stream.store.append import checked_id
 
-__all__ = ["Later", "Update", "ingest", "partial_fit", "update"]
-
 Groups = dict[Any, Any]
 ATTEMPTS = 100
 

@@ -1,7 +1,6 @@
 """Moments: the mergeable state that one pass leaves, and the loop that adds rows to it."""
 
 from rff_stream.moments.moments import (
-    N_PARTS,
     AugmentedRow,
     Moments,
     ended_readings,
@@ -11,6 +10,7 @@ from rff_stream.moments.moments import (
     total,
     unpack,
 )
+from rff_stream.moments.runs import N_PARTS
 
 __all__ = [
     "N_PARTS",

@@ -22,8 +22,6 @@ from rff_stream.moments.rank_update import rank_update
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
 
-__all__ = ["FLUSH_ROWS", "Accumulator", "Sums", "accumulate", "plain_row", "resolve_sums"]
-
 FLUSH_ROWS = 4096
 """Rows after which a float32 triangle is added into the float64 one."""
 

@@ -19,8 +19,6 @@ from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.moments import AugmentedRow
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["CellAccumulator", "accumulate_cells", "cell_row", "plain_cell_row", "waiting_rows"]
-
 FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 512
 """Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
 

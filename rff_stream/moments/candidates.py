@@ -13,8 +13,6 @@ from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.tree_sum import add_into
 
-__all__ = ["CandidateMoments", "candidate_row", "rows_of_candidates"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateMoments(ProductMoments):

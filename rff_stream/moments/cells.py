@@ -19,8 +19,6 @@ from rff_stream.features.rectangular import places, triangle_size
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["CellMoments"]
-
 ADDED_CELLS = 64
 """Cells whose sums are added together where two values hold different cells."""
 

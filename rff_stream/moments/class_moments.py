@@ -20,8 +20,6 @@ from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.few_rows import kept_rows, under_row
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["ClassMoments", "class_row", "one_hot", "sorted_labels"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassMoments:

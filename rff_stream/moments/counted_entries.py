@@ -12,8 +12,6 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.moments.moments import AugmentedRow, pack_bordered
 
-__all__ = ["counting_bytes", "counting_seconds", "counts", "entries_of", "pays"]
-
 WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
 """R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
 

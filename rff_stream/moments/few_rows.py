@@ -18,8 +18,6 @@ from rff_stream.moments.accumulate import Accumulator
 from rff_stream.moments.moments import AugmentedRow, Moments, packed_size
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["FewRows", "FewRowsSink", "kept_rows"]
-
 Context = Callable[[], AbstractContextManager[None]]
 
 Precision = Literal["float32", "float64"]

@@ -25,8 +25,6 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
 
-__all__ = ["GridAccumulator", "GridMoments", "grid_row", "import_finufft", "sums_size"]
-
 BATCH_ROWS = 2**18
 """Rows of one transform: the FFT of the grid is then a small part of it."""
 

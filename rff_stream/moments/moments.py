@@ -22,18 +22,6 @@ from rff_stream.features.base import Nesting
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs, under_way
 
-__all__ = [
-    "N_PARTS",
-    "AugmentedRow",
-    "Moments",
-    "ended_readings",
-    "pack",
-    "packed_size",
-    "row_start",
-    "total",
-    "unpack",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AugmentedRow:

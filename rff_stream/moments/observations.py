@@ -16,8 +16,6 @@ from rff_stream.errors import ModelError
 from rff_stream.moments.moments import AugmentedRow, Moments, pack
 from rff_stream.moments.row_sample import RowSample
 
-__all__ = ["observed"]
-
 
 def observed(moments: Moments, row: AugmentedRow, constant: float) -> Moments:
     """Moments of observations Lf as moments of f itself: they add to those of values.

@@ -10,8 +10,6 @@ from scipy.linalg import cython_blas
 
 from rff_stream._array import Array
 
-__all__ = ["rank_update"]
-
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 _name = ctypes.pythonapi.PyCapsule_GetName

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["RowSample", "hash_places", "hash_rows", "reach_of"]
-
 Keys = NDArray[np.uint64]
 
 

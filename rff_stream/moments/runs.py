@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from rff_stream._array import Array, Float64
 
-__all__ = ["N_PARTS", "Labels"]
-
 N_PARTS = 32
 """Sub-sums that order-1 moments keep."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Node", "RunningSum", "TreeSum", "add_into", "covers"]
-
 Value = TypeVar("Value", bound=Any)
 
 Node = tuple[int, int]

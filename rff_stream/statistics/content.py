@@ -12,8 +12,6 @@ from rff_stream.moments.row_sample import hash_rows
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 
-__all__ = ["Content", "ContentStatistic"]
-
 
 @dataclass(frozen=True, slots=True)
 class Content:

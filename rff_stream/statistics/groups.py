@@ -23,20 +23,6 @@ from rff_stream.statistics.protocol import (
     unpack_parts,
 )
 
-__all__ = [
-    "RUNS",
-    "ByClass",
-    "ByFold",
-    "ByGroup",
-    "ClassWeighted",
-    "Groups",
-    "by_label",
-    "codes_of",
-    "labels_of",
-    "select",
-    "weigh_classes",
-]
-
 Value = TypeVar("Value", bound=Any)
 
 RUNS = 16

@@ -19,8 +19,6 @@ from rff_stream.statistics.groups import codes_of, labels_of
 from rff_stream.statistics.protocol import Sink
 from rff_stream.systems.system import System, mirror_lower
 
-__all__ = ["KeptFeatures", "KeptRows", "RowsStatistic", "descents_of_kept"]
-
 BLOCK_ROWS = 4096
 """Rows of one product: the order of the sums, whatever the number of threads."""
 

@@ -24,8 +24,6 @@ from rff_stream.statistics.groups import codes_of, weigh_classes
 from rff_stream.statistics.moments import pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Packed, Sink, arrays_of
 
-__all__ = ["LossStatistic", "LossSums", "SumOfRows", "descents", "follow_corners", "minimisers"]
-
 LINE, LONG = tuple(2.0 ** (k / 2) for k in range(2, -20, -1)), 0.5
 """Steps that one pass compares, and from which on one is long."""
 

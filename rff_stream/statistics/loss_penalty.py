@@ -39,15 +39,6 @@ from rff_stream.statistics.loss import (
 from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.systems.system import System, ridge_system
 
-__all__ = [
-    "choose_alpha",
-    "choose_regression",
-    "choose_spread",
-    "regression_start",
-    "unit_of",
-    "with_curvatures",
-]
-
 Linear = tuple[Float64, Float64]
 """Raw coefficients (R, K) and intercepts (K,)."""
 

@@ -33,16 +33,6 @@ from rff_stream.statistics.protocol import (
     unpack_parts,
 )
 
-__all__ = [
-    "CandidateStatistic",
-    "CellStatistic",
-    "ClassStatistic",
-    "GridStatistic",
-    "MomentStatistic",
-    "pack_moments",
-    "unpack_moments",
-]
-
 
 class _MomentSink:
     """The running sum of an accumulator."""

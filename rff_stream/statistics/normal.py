@@ -12,8 +12,6 @@ from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 
-__all__ = ["NormalStatistic", "NormalSums"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NormalSums:

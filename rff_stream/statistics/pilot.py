@@ -13,8 +13,6 @@ from rff_stream.moments.row_sample import RowSample, hash_places
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 
-__all__ = ["PilotRows", "PilotStatistic", "WindowRows", "WindowStatistic"]
-
 
 @dataclass(frozen=True, slots=True)
 class PilotStatistic:

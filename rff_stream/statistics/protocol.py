@@ -12,8 +12,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 from rff_stream._array import Array
 from rff_stream.sources.protocol import Rows
 
-__all__ = ["Packed", "PackingStatistic", "Sink", "Statistic", "packing_of"]
-
 
 class Summable(Protocol):
     """A value of a statistic: plain NumPy, picklable, never changed once it is made.

@@ -14,15 +14,6 @@ from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of
 from rff_stream.statistics.protocol import Sink
 
-__all__ = [
-    "ClassScoreStatistic",
-    "ClassScores",
-    "Histogram",
-    "HistogramStatistic",
-    "ResidualStatistic",
-    "Residuals",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:

@@ -25,11 +25,6 @@ from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
 
-__all__ = [
-    "GridSystem",
-    "Trend",
-]
-
 Trend = Literal["none", "constant", "linear"]
 
 

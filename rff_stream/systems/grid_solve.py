@@ -23,13 +23,6 @@ from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridAccumulator, grid_row
 from rff_stream.systems.grid import GridSystem
 
-__all__ = [
-    "BLOCK",
-    "Elimination",
-    "conjugate_gradients",
-    "expected_steps",
-]
-
 BLOCK = 2000
 """Real columns of the block that is eliminated exactly: 0.1 CPU s to factor, and 32 MB."""
 

@@ -16,8 +16,6 @@ from rff_stream._array import Float64
 from rff_stream.errors import NumericalWarning
 from rff_stream.systems.spectrum import Spectrum
 
-__all__ = ["Product", "refine"]
-
 ENOUGH = 1e-4
 """Error over the size of the fitted function: four digits, which no noise lets anybody see."""
 

@@ -22,15 +22,6 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.moments import Moments
 from rff_stream.systems.system import System, mirror_lower, ridge_system
 
-__all__ = [
-    "Floor",
-    "Spectrum",
-    "alpha_of_targets",
-    "rounding_floor",
-    "spectrum",
-    "warn_at_floor",
-]
-
 Floor = Literal["raise_alpha", "raise_silently", "refuse"]
 """What happens to α < η: it is raised to η with a warning (or without, where the rounding is
 removed afterwards), or refused."""

@@ -16,8 +16,6 @@ from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import Moments, row_start
 
-__all__ = ["System", "ridge_system"]
-
 CONSTANT = 64 * np.finfo(np.float64).eps
 """A target whose scatter is below this share of Σw(y − y₀)² is constant: the rest is rounding."""
 

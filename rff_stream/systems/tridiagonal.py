@@ -15,8 +15,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.systems.spectrum import Decomposition, Spectrum
 from rff_stream.systems.system import System
 
-__all__ = ["Tridiagonal", "tridiagonal"]
-
 BLOCK = 64
 """Columns that LAPACK reduces or turns together."""
 
