@@ -16,10 +16,9 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_sparse
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut
-from rff_stream.sources.rows import Filler, Rules, Slab, Use, slab_slices
+from rff_stream.sources.rows import Filler, Rules, Slab, Use, is_dense, slab_slices
 from rff_stream.sources.trace import generation_of, one_graph
 from rff_stream.sources.variable import Part, Variable
 
@@ -85,7 +84,7 @@ class GridReader:
                 f"{part.name!r} could not be read in {words}: {type(cause).__name__}: {cause}. "
                 f"Every value must be readable; look at the file or the code it comes from."
             ) from cause
-        if is_sparse(values):  # rows and columns, in this order
+        if not is_dense(values):  # rows and columns, in this order
             return values
         ordered: Array = values.transpose(axes(part.dims, self.dims))
         return ordered[spread_axes(part.dims, self.dims)]  # type: ignore[no-any-return]

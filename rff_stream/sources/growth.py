@@ -8,6 +8,7 @@ JSON and is stored beside the moments of these rows.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +22,7 @@ from rff_stream.sources.columns import text_of
 from rff_stream.sources.grid import GridSource
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.rows import as_text
-from rff_stream.sources.trace import content_of
+from rff_stream.sources.trace import generation_of
 from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names
 
@@ -58,7 +59,7 @@ def whole_content(source: Source) -> str:
     """Hash of all that a source holds, as far as it is in memory or its files tell."""
     if not isinstance(source, GridSource):
         return source.generation()
-    return content_of(source.variables, source.graph)
+    return generation_of(source.variables, source.graph, most=sys.maxsize)
 
 
 def record_of(
@@ -136,7 +137,7 @@ def _describe(variable: Variable, dim: str, start: int, stop: int, read: bool) -
         return {"whole": [_stamp_of(variable), _values(variable) if read else ""]}
     if not variable.is_stored:
         return {"values": _values(variable, dim, start, stop)}
-    rows, chunk = _read_stamps(variable, dim)
+    rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
     first, full = start // chunk, stop // chunk
     step = -(-max(full - first, 1) // MOST_STAMPS)
     found: dict[str, Any] = {
@@ -166,7 +167,7 @@ def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: b
         if found["values"] != _values(variable, dim, start, stop):
             raise _change_error(variable, f"{dim} {start}:{stop}", "its values are others")
         return
-    rows, chunk = _read_stamps(variable, dim)
+    rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
     if (chunk, _metadata(variable)) != (found["chunk"], found["meta"]):
         raise _change_error(
             variable, f"{dim} {start}:{stop}", "its chunks, dtype or encoding differ"
@@ -196,7 +197,7 @@ def _find_written(
     variable: Variable, dim: str, start: int, stop: int, last: Record, missing_chunks: str
 ) -> tuple[int, str]:
     """Rows up to which every chunk is there that was there before, and the one awaited."""
-    rows, chunk = _read_stamps(variable, dim)
+    rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
     before = last["variables"][variable.name]
     if start % chunk and "tail" in before:
         place = start // chunk
@@ -210,21 +211,6 @@ def _find_written(
         if absent:
             return place * chunk, f"chunk {place} along {dim} at {absent[0] or 'its place'}"
     return stop, ""
-
-
-def _read_stamps(variable: Variable, dim: str) -> tuple[dict[int, dict[str, str]], int]:
-    """By row of chunks along a dimension: stamps of its files by their other places; its length."""
-    from rff_stream.sources.zarr_chunks import place_of, stamps_of
-
-    array, axis = variable.data.array, variable.dims.index(dim)
-    store = array.store_path.store
-    rows: dict[int, dict[str, str]] = {}
-    for name, stamp in stamps_of(store._store, array.path).items():
-        place = place_of(name, array.ndim)
-        if len(place) == array.ndim:
-            others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
-            rows.setdefault(place[axis], {})[others] = stamp
-    return rows, int((array.shards or array.chunks)[axis])
 
 
 def _digest(rows: Mapping[int, Mapping[str, str]], lo: int, hi: int) -> str:
@@ -248,7 +234,7 @@ def _stamp_of(variable: Variable) -> str:
     """Hash of the files of a variable that has no rows along the dimension."""
     if not variable.is_stored:
         return ""
-    rows, _ = _read_stamps(variable, variable.dims[0]) if variable.dims else ({}, 1)
+    rows, _ = variable.data.stamps_along(0) if variable.dims else ({}, 1)
     return _digest(rows, 0, max(rows, default=-1) + 1)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import KindError, is_sparse
+from rff_stream.sources.kinds import KindError
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
 
 Role = Literal["input", "target", "weight", "label", "named label", "condition"]
@@ -279,7 +279,7 @@ class Use:
 
     def ready(self, values: Array) -> tuple[Use, Array]:
         """Small arrays (coordinates) are converted once a box, others once a slab."""
-        if is_sparse(values) or values.size > SLAB_ROWS:
+        if not is_dense(values) or values.size > SLAB_ROWS:
             return self, values
         return replace(self, convert=Numbers()), self.convert(values)
 
@@ -330,9 +330,14 @@ class Filler:
         return slab
 
 
+def is_dense(values: Any) -> bool:
+    """Whether these are an array of NumPy; rows of scipy.sparse are made dense slab by slab."""
+    return isinstance(values, np.ndarray)
+
+
 def part_of(array: Array, slices: Slices) -> Array:
     """The part of an array that belongs to a slab, dense; axes of length 1 stay."""
-    if is_sparse(array):
+    if not is_dense(array):
         return array[slices].toarray()  # type: ignore[attr-defined, no-any-return]
     pairs = zip(array.shape, slices, strict=False)
     return array[tuple(slice(None) if size == 1 else part for size, part in pairs)]

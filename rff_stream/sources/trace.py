@@ -8,17 +8,13 @@ is cheap, and changes when the data change: it is compared before and after a pa
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from rff_stream._array import Array, digest
+from rff_stream._array import digest
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_from, is_sparse
-from rff_stream.sources.rows import as_text
-from rff_stream.sources.variable import STORED, Variable
+from rff_stream.sources.kinds import is_from
+from rff_stream.sources.variable import SAMPLED, Variable
 from rff_stream.words import list_names
 
 
@@ -124,7 +120,7 @@ def check_task(key: Any, task: Any, missing_chunks: str) -> Any:
     if not (is_from(value, "zarr") or is_from(value, "xarray")):
         return task
     stored = recheck(value, masked_by(value), missing_chunks)
-    if is_from(stored, STORED):
+    if is_from(stored, "rff_stream.sources.zarr_chunks"):
         stored.list_chunks()
     return DataNode(key, stored)
 
@@ -138,62 +134,19 @@ def masked_by(data: Any) -> list[Any]:
     return found
 
 
-SAMPLED = 4096
-"""Values of an array in memory that enter the hash."""
+def generation_of(
+    variables: Sequence[Variable], graph: Mapping[Any, Any] | None, most: int = SAMPLED
+) -> str:
+    """One hash of all variables, and of the stored arrays that the graph reads.
 
-
-def generation_of(variables: Sequence[Variable], graph: Mapping[Any, Any] | None) -> str:
-    """One hash of all variables, and of the stored arrays that the graph reads."""
-    named = [[variable.name, list(variable.dims), identity(variable)] for variable in variables]
+    Of an array in memory about ``most`` values enter.
+    """
+    named = [[each.name, list(each.dims), each.identity(most)] for each in variables]
     return digest([named, of_graph(graph)])
-
-
-def content_of(variables: Sequence[Variable], graph: Mapping[Any, Any] | None) -> str:
-    """As :func:`generation_of`, of every value in memory: what the name of a batch stands for."""
-    named = [[variable.name, list(variable.dims), whole(variable)] for variable in variables]
-    return digest([named, of_graph(graph)])
-
-
-def whole(variable: Variable) -> Any:
-    """As :func:`identity`, of every value in memory."""
-    if variable.kind == "memory":
-        return of_memory(variable.data, most=variable.data.size)
-    return identity(variable)
-
-
-def identity(variable: Variable) -> Any:
-    """What tells one state of a variable from another."""
-    if variable.kind == "graph":
-        return str(variable.data.name)
-    if variable.kind == "memory":
-        return of_memory(variable.data)
-    if is_from(variable.data, "rff_stream"):
-        return variable.data.identity()
-    return of_file(variable.file)
-
-
-def of_memory(values: Array, most: int = SAMPLED) -> str:
-    """Shape, dtype and a strided sample of about so many values."""
-    if is_sparse(values):
-        stored = values.data, values.indices  # type: ignore[attr-defined]
-        return digest([list(values.shape), *(of_memory(np.asarray(each), most) for each in stored)])
-    sample = np.asarray(values.flat[:: max(1, values.size // max(1, most))])
-    kind = [values.dtype.str, list(values.shape)]
-    if sample.dtype.kind in "biufc":
-        return digest(kind, {"sample": sample})
-    return digest([kind, as_text(sample).tolist()])
 
 
 def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:
     """States of the stored arrays among the values of a graph."""
     values: Iterator[Any] = (getattr(task, "value", None) for task in (graph or {}).values())
-    traced = (value for value in values if is_from(value, STORED))
+    traced = (value for value in values if is_from(value, "rff_stream.sources.zarr_chunks"))
     return [value.identity() for value in traced]
-
-
-def of_file(path: str) -> list[Any]:
-    """Path, size and time of a file; the path alone where it is none."""
-    if not os.path.isfile(path):
-        return [path]
-    status = os.stat(path)
-    return [path, status.st_size, status.st_mtime_ns]

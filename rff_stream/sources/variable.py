@@ -8,6 +8,7 @@ arrives with the task (memory), blocks of a dask graph that the part puts in pla
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
 from rff_stream.sources.kinds import is_from, is_masked, is_sparse, plain_array
+from rff_stream.sources.rows import as_text
 
 if TYPE_CHECKING:
     import pandas
@@ -33,8 +35,8 @@ SliceLayout = tuple[tuple[int, int, tuple[int, ...]], ...]
 
 Slices = tuple[slice, ...]
 
-STORED = "rff_stream.sources.zarr_chunks"
-"""Where handles of Zarr arrays come from; it is not imported before there is one."""
+SAMPLED = 4096
+"""Values of an array in memory that enter its hash."""
 
 
 def boundaries(chunks: Sequence[int]) -> tuple[int, ...]:
@@ -66,6 +68,8 @@ class Variable:
         Path of the file it is in, "" if unknown.
     levels : tuple of str or None
         Categories, where the values cannot be looked at before they are read; none if unknown.
+    shape, dtype
+        Of the data, decoded.
     """
 
     name: str
@@ -80,22 +84,17 @@ class Variable:
     note: str = ""
     file: str = ""
     levels: tuple[str, ...] | None = None
+    shape: tuple[int, ...] = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each dimension."""
-        return tuple(int(size) for size in self.data.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native (decoded) dtype."""
-        found: np.dtype[Any] = np.dtype(self.data.dtype)
-        return found
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(size) for size in self.data.shape))
+        object.__setattr__(self, "dtype", np.dtype(self.data.dtype))
 
     @property
     def is_stored(self) -> bool:
-        """Whether its values lie in a Zarr array."""
-        return is_from(self.data, STORED)
+        """Whether its values lie in a Zarr array, whose chunks can be listed."""
+        return hasattr(self.data, "list_chunks")
 
     @property
     def nbytes(self) -> int:
@@ -136,6 +135,14 @@ class Variable:
         )
         chunks = prod(last - first for first, last in spans)
         return needed, covered * self.dtype.itemsize, chunks
+
+    def identity(self, most: int = SAMPLED) -> Any:
+        """What tells one state of it from another; in memory by about so many values."""
+        if self.kind == "graph":
+            return str(self.data.name)
+        if self.kind == "memory":
+            return of_memory(self.data, most)
+        return self.data.identity() if hasattr(self.data, "identity") else of_file(self.file)
 
     def part(self) -> Part:
         """The worker's side; holds no data that are in memory."""
@@ -180,7 +187,7 @@ class Part:
             return sent if is_sparse(sent) else plain_array(sent)
         if self.kind == "graph":
             return self.place_blocks(next(values), values)
-        return plain_array(np.asarray(self.handle[slices]))
+        return np.asarray(self.handle[slices])
 
     def place_blocks(self, layout: SliceLayout, values: Iterator[Any]) -> Array:
         """Blocks put in place: a view where one block holds the slice."""
@@ -213,6 +220,26 @@ class Part:
                 f"or meta to map_blocks."
             )
         return values
+
+
+def of_memory(values: Array, most: int) -> str:
+    """Shape, dtype and a strided sample of about so many values."""
+    if is_sparse(values):
+        stored = values.data, values.indices  # type: ignore[attr-defined]
+        return digest([list(values.shape), *(of_memory(np.asarray(each), most) for each in stored)])
+    sample = np.asarray(values.flat[:: max(1, values.size // max(1, most))])
+    kind = [values.dtype.str, list(values.shape)]
+    if sample.dtype.kind in "biufc":
+        return digest(kind, {"sample": sample})
+    return digest([kind, as_text(sample).tolist()])
+
+
+def of_file(path: str) -> list[Any]:
+    """Path, size and time of a file; the path alone where it is none."""
+    if not os.path.isfile(path):
+        return [path]
+    status = os.stat(path)
+    return [path, status.st_size, status.st_mtime_ns]
 
 
 def kinds_like(dtype: np.dtype[Any]) -> str:

@@ -561,6 +561,16 @@ class Traced:
         there = Listing.of(grid, (place_of(name, self.array.ndim) for name in names))
         store.rules[path] = replace(rule, there=there)
 
+    def stamps_along(self, axis: int) -> tuple[dict[int, dict[str, str]], int]:
+        """By row of chunks along an axis: stamps of its files by their other places; its length."""
+        rows: dict[int, dict[str, str]] = {}
+        for name, stamp in stamps_of(self.array.store_path.store._store, self.array.path).items():
+            place = place_of(name, self.array.ndim)
+            if len(place) == self.array.ndim:
+                others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
+                rows.setdefault(place[axis], {})[others] = stamp
+        return rows, int((self.array.shards or self.array.chunks)[axis])
+
     def region(self, place: Sequence[int]) -> tuple[slice, ...]:
         """The part of the array that a chunk (or shard) holds."""
         sizes = self.array.shards or self.array.chunks
