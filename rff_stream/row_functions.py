@@ -39,7 +39,6 @@ class LinearPredictor:
 
     Parameters
     ----------
-    features : FeatureMap
     coef : (R, T) float64
     intercept : (T,) float64
     """
@@ -65,7 +64,6 @@ class AveragedPredictor:
 
     Parameters
     ----------
-    features : FeatureMap
     functions : Functions
         Coefficients (S, R, K).
     """
@@ -140,10 +138,8 @@ class PosteriorPredictor:
 
     Parameters
     ----------
-    features : FeatureMap
     posterior : Posterior
         Ships one R×R float64.
-    noise : bool
     """
 
     features: FeatureMap
@@ -171,11 +167,8 @@ class FunctionPredictor:
 
     Parameters
     ----------
-    features : FeatureMap
-    functions : Functions
     rough : (T,) float64 or None
         Variance of a value of its own for each row and function, by a hash of the row and a seed.
-    seed : int
     """
 
     features: FeatureMap
@@ -214,10 +207,8 @@ class AnswerPredictor:
 
     Parameters
     ----------
-    features : FeatureMap
     answer : callable
         Feature rows (m, R) in float64 -> (m,) or (m, width); picklable.
-    width : int
     """
 
     features: FeatureMap
@@ -236,12 +227,7 @@ class AnswerPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalPredictor:
-    """x ↦ E f of local features, averaged over their trees, for T targets.
-
-    Parameters
-    ----------
-    posterior : LocalPosterior
-    """
+    """x ↦ E f of local features, averaged over their trees, for T targets."""
 
     posterior: LocalPosterior
 
@@ -257,13 +243,7 @@ class LocalPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalStdPredictor:
-    """x ↦ standard deviation of f (or of y, with noise) of local features.
-
-    Parameters
-    ----------
-    posterior : LocalPosterior
-    noise : bool
-    """
+    """x ↦ standard deviation of f (or of y, with noise) of local features."""
 
     posterior: LocalPosterior
     noise: bool
@@ -284,7 +264,6 @@ class StackedMean:
 
     Parameters
     ----------
-    functions : tuple of K RowFunction
     weights : (K, T) float64
         v; they add to 1 for each target.
     reaches : tuple of K maps or None

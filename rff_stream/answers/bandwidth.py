@@ -60,7 +60,6 @@ class MultiScale:
         Its length-scale is replaced.
     factors : (F,) array
         Bandwidths to choose from, increasing, in units of the map's ``scale``.
-    d : int
     """
 
     def __init__(self, kernel: Kernel, factors: Array, d: int) -> None:

@@ -68,10 +68,6 @@ def calibrate(
     counts : (C,) float64, optional
         Rows behind each class, Σ of weights where absent: the more, the surer.
 
-    Returns
-    -------
-    Calibration
-
     References
     ----------
     Platt 1999, for the targets (N + 1)/(N + 2). Guo et al. 2017 (vector scaling).

@@ -39,7 +39,6 @@ class Linear:
     ----------
     coef, intercept : (R, K), (K,) float64
         K = 1 for two classes.
-    alpha, df : float
     selection : Selection or None
         Scores of every α, where it was chosen.
     """
@@ -106,8 +105,6 @@ def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -
 
     Parameters
     ----------
-    classes : ClassMoments
-    sample : Sampled
     alpha : float or None
         None chooses.
 

@@ -226,7 +226,6 @@ def components_needed(found: Density, Z: Array) -> float:
 
     Parameters
     ----------
-    found : Density
     Z : (m, R) array
         Feature rows where the data are, such as the row sample.
 

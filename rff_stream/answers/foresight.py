@@ -87,7 +87,6 @@ class Foresight:
 
         Parameters
         ----------
-        features : FeatureMap
         weight : float
             Σw of all rows.
 
@@ -159,7 +158,6 @@ class Foresight:
 
         Parameters
         ----------
-        features : FeatureMap
         prior : (R,) array
             s.
         alpha : (T,) float64

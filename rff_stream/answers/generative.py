@@ -26,7 +26,6 @@ class Generative:
         Of the classes.
     log_prior : (C,) float64
         log of each class's share of the weight.
-    densities : tuple of Density
     """
 
     labels: tuple[Any, ...]

@@ -27,7 +27,6 @@ class GridPosterior:
 
     Parameters
     ----------
-    features : GridFeatures
     coef : (T, half shape) complex128
         D u: amplitudes of e^{ij·θ}, in units of y.
     trend : (p, T) float64
@@ -171,17 +170,12 @@ def solve_grid(
 
     Parameters
     ----------
-    system : GridSystem
     alpha : float or (T,) array
         α > 0.
     block : int
         Real columns that are eliminated exactly.
     tolerance : float
         Of the residual, relative to the right side.
-
-    Returns
-    -------
-    GridPosterior
 
     Notes
     -----

@@ -91,7 +91,6 @@ def grid_evidence(
 
     Parameters
     ----------
-    system : GridSystem
     alpha : float
         Shared by all targets.
     probes : int
@@ -101,10 +100,6 @@ def grid_evidence(
         Real columns that are eliminated exactly.
     tolerance : (float, float)
         Of the solve of y and of those of random vectors.
-
-    Returns
-    -------
-    GridEvidence
     """
     grid, moments = system.features, system.moments
     elimination = Elimination(system, alpha, block)
@@ -168,7 +163,6 @@ class GridChoice:
     ----------
     kernel : Kernel
         With its length-scales in units of the inputs.
-    alpha : float
     evidence : GridEvidence
         There.
     tried : tuple of (Kernel, float)
@@ -202,7 +196,6 @@ def choose_grid_kernel(
 
     Parameters
     ----------
-    moments : GridMoments
     kernels : sequence of Kernel
         Families to compare; their length-scales are replaced.
     scales : {"each", "one", "given"}
@@ -220,10 +213,6 @@ def choose_grid_kernel(
         Limit for each family, on the coarsest grid.
     probes, block
         Of :func:`grid_evidence`.
-
-    Returns
-    -------
-    GridChoice
 
     Notes
     -----

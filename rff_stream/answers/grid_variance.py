@@ -37,8 +37,6 @@ def posterior_variance(
 
     Parameters
     ----------
-    system : GridSystem
-    alpha, noise_variance : float
     X : (n, d) array
     block, tolerance
         Of the solves.
@@ -112,10 +110,6 @@ def draw_posterior(
 
     Parameters
     ----------
-    system : GridSystem
-    alpha, noise_variance : float
-    draws : int
-    rng : Generator
     block : int
         Real columns that are eliminated exactly.
     most : int
@@ -136,7 +130,6 @@ class Deviations:
 
     Parameters
     ----------
-    features : GridFeatures
     coef : (T, S, half shape) complex128
     trend : (T, p, S) float64
     """
@@ -197,12 +190,7 @@ def of_finite(function: Callable[[Array], Float64], x: Array, width: int) -> Flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridMean:
-    """x ↦ E f (T).
-
-    Parameters
-    ----------
-    posterior : GridPosterior
-    """
+    """x ↦ E f (T)."""
 
     posterior: GridPosterior
 
@@ -222,13 +210,6 @@ class GridStd:
 
     Up to 16 rows at a time are solved for; for more it is the spread of S draws, with a relative
     standard error of 1/√(2S).
-
-    Parameters
-    ----------
-    system : GridSystem
-    posterior : GridPosterior
-    deviations : Deviations
-    noise : bool
     """
 
     system: GridSystem
@@ -267,13 +248,7 @@ class GridStd:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridDraws:
-    """x ↦ values of S functions drawn from the posterior, target by target.
-
-    Parameters
-    ----------
-    posterior : GridPosterior
-    deviations : Deviations
-    """
+    """x ↦ values of S functions drawn from the posterior, target by target."""
 
     posterior: GridPosterior
     deviations: Deviations

@@ -42,7 +42,6 @@ def laplace_precision(problem: Penalised, curvatures: Sequence[Moments], n_score
 
     Parameters
     ----------
-    problem : Penalised
     curvatures : sequence of Moments
         Of rows weighted by w p(1 − p) for K = 1, else by w p_k p_l for each pair k < l.
     n_scores : int
@@ -89,7 +88,6 @@ def laplace_functions(
         θ̂, where the penalised loss is least.
     n_draws : int
         S, even.
-    rng : Generator
     spread : float
         τ: 1 is the posterior, less a narrower one about the same mean.
 

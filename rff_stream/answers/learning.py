@@ -46,7 +46,6 @@ class RowCurve:
         On the rows of the fit, and on rows that none of the fits saw; in units of y.
     alpha : (K, T) float64
         Penalty that evidence chose.
-    targets : tuple of str
     """
 
     n_rows: Array

@@ -80,7 +80,6 @@ def choose_models(names: tuple[str, ...], residuals: list[Float64 | None], w: Ar
 
     Parameters
     ----------
-    names : tuple of K str
     residuals : list of K (m, T) float64 or None
         Leave-one-out errors at sampled rows; None for a model that has no answer.
         A model with errors that are not finite is not chosen.
@@ -110,7 +109,6 @@ def noise_factor(residuals: Float64, variance: Float64, noise: Float64, share: f
     ----------
     residuals, variance, noise : (m, T) float64
         Leave-one-out errors; variances of f and of the noise at the same rows.
-    share : float
     """
     needed = (residuals / 1.959963984540054) ** 2 - variance
     ratio = needed / np.maximum(noise, np.finfo(float).tiny)

@@ -54,10 +54,6 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
         ρ > 0, as a share of the mean of k(x, x). Directions of variance below it count by their
         length alone; a large ρ gives the order of the plain density.
 
-    Returns
-    -------
-    Whitened
-
     Notes
     -----
     One eigen-decomposition. Mean AUROC over ten public sets (Gaussian kernel of half the median,

@@ -48,7 +48,6 @@ class Relevance:
 
     Parameters
     ----------
-    inputs : tuple of str
     spans : (d,) float64
         std(x_j)/ℓ_j. The function changes along inputs of 1 and more, and hardly along those
         far below 1; 0 for an input that the fit left out.

@@ -29,7 +29,6 @@ class ApproximationError:
     uniform : float
         The same for all pairs of the box around the rows at once. Infinite where also the
         spectral measure has no second moment (Laplacian, Matérn of ν ≤ 1).
-    confidence : float
     """
 
     mean: float

@@ -50,7 +50,6 @@ class Section:
 
     Parameters
     ----------
-    title : str
     blocks : tuple of str
         HTML.
     details : str

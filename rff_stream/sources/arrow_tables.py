@@ -251,14 +251,7 @@ class RowGroups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowGroupsColumn:
-    """One column of Parquet files, to be sliced.
-
-    Parameters
-    ----------
-    groups : RowGroups
-    name : str
-    dtype : dtype
-    """
+    """One column of Parquet files, to be sliced."""
 
     groups: RowGroups
     name: str

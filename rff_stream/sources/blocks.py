@@ -46,7 +46,6 @@ class Taken:
     ----------
     name : str
         For messages.
-    member : int
     column : label or None
         Column of a DataFrame.
     dtype : dtype
@@ -86,10 +85,8 @@ class BlockReader:
 
     Parameters
     ----------
-    members : tuple of Member
     packed : bool
         Whether one value a partition holds the blocks of all members.
-    taken : tuple of Taken
     filler, rules, holdouts
         As in a grid.
     """
@@ -170,13 +167,10 @@ class BlockSource:
 
     Parameters
     ----------
-    columns : Columns
-    reader : BlockReader
     count : int
         Partitions.
     collections : sequence of dask collections
         In the order of the members; a single one where they are packed.
-    wrap : callable
     missing_chunks : {"auto", "error", "fill"}
     """
 

@@ -50,7 +50,6 @@ class Found:
     ----------
     name : str
         As it was asked for: "t", "time.dayofyear", "u[level=500]".
-    variable : Variable
     field : str
         Accessor of a virtual name, "" for none.
     picks : Picks or None

@@ -39,8 +39,6 @@ class GridReader:
         The arrays.
     windows : tuple of mapping
         Per part, which of its extra dimensions' places are read.
-    filler : Filler
-    rules : Rules
     holdouts : tuple of HoldOut
         Hold-outs by the row's place in the whole grid.
     """
@@ -171,7 +169,6 @@ class GridSource:
 
     Parameters
     ----------
-    columns : Columns
     reader : GridReader
         Holds the grid's dims and shape.
     variables : sequence of Variable

@@ -276,14 +276,7 @@ class ShiftedReader:
 
 
 class PartSource:
-    """Rows start:stop of a source along one dimension; see :class:`~.protocol.Source`.
-
-    Parameters
-    ----------
-    source : Source
-    dim : str
-    start, stop : int
-    """
+    """Rows start:stop of a source along one dimension; see :class:`~.protocol.Source`."""
 
     def __init__(self, source: Source, dim: str, start: int, stop: int) -> None:
         self._source, self._dim, self._axis = source, dim, source.dims.index(dim)

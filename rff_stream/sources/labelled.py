@@ -62,7 +62,6 @@ class Labelled:
 
     Parameters
     ----------
-    data : Dataset
     one : str or None
         Name of the only variable where X is a DataArray.
     missing_chunks : str

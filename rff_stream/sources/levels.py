@@ -28,10 +28,6 @@ class Indicators:
     """Values (…) -> (…, levels): 1 at a value's own level, 0 elsewhere; NaN where it is missing.
 
     A level that is not listed is 0 everywhere.
-
-    Parameters
-    ----------
-    levels : tuple of str
     """
 
     levels: tuple[str, ...]

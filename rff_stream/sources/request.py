@@ -180,9 +180,6 @@ class Request:
 
     Parameters
     ----------
-    inputs : tuple of names or None
-    dim : tuple of str or None
-    where : tuple of Where
     missing_rows : {"error", "drop"}
     missing_chunks : {"auto", "error", "fill"}
     columns : Columns or None

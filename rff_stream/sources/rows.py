@@ -302,13 +302,7 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Fills slabs of rows from arrays with one axis per sample dimension.
-
-    Parameters
-    ----------
-    uses : tuple of Use
-    n_inputs, n_targets : int
-    """
+    """Fills slabs of rows from arrays with one axis per sample dimension."""
 
     uses: tuple[Use, ...]
     n_inputs: int
@@ -393,7 +387,6 @@ class Rules:
 
     Parameters
     ----------
-    columns : Columns
     missing : {"error", "drop"}
     """
 

@@ -65,7 +65,6 @@ class Table:
 
     Parameters
     ----------
-    names : sequence of str
     make : callable
         Name to Variable, called once a name.
     what : str

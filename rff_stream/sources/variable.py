@@ -50,15 +50,12 @@ class Variable:
 
     Parameters
     ----------
-    name : str
-    dims : tuple of str
     data : numpy array, dask array, or what can be sliced (zarr.Array, xarray.Variable)
     kind : {"memory", "graph", "lazy"}
     bounds : per dimension, where its chunks begin and end
         (0, size) where there are none.
     chunked : bool
         Whether a chunk has to be decoded as a whole.
-    units : str
     calendar : str
         Of cftime objects; "" for everything else.
     labels : mapping of dimension to the coordinate values that name its places

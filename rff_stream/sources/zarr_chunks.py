@@ -165,12 +165,10 @@ class CheckedStore(WrapperStore[Store]):
 
     Parameters
     ----------
-    store : Store
     name : str
         For messages; holds no secrets.
     rules : mapping of array path to ChunkRule
         Shared by copies of the store; arrays without a rule take ``default``.
-    default : ChunkRule
     timeout : float
         Seconds for one read of a chunk.
 

@@ -42,10 +42,8 @@ class NewBatch:
 
     Parameters
     ----------
-    id : str
     groups : mapping of label to Moments
         Empty for a packed value.
-    labels : mapping of plain values
     packed : Packed, optional
         A value of any statistic, in place of moments: for checkpoints.
     seen : int

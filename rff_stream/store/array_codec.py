@@ -71,7 +71,6 @@ def decode(name: str, files: Mapping[str, bytes], place: str) -> Array:
 
     Parameters
     ----------
-    name : str
     files : mapping of str to bytes
         All verified files; those of this array begin with ``name/``. Their sha256 was
         compared, so the weaker crc32c (for readers other than us) is not computed again.

@@ -139,7 +139,6 @@ class Checkpoint:
         question : str
             sha256 of all that the pass depends on. Who asks the same again, in the same order,
             goes on where it was stopped without knowing that it was.
-        value : Packed
         """
         id = f"{PASS}{question}"
         self._commit(id, value, {}, lambda state: None if id in state.live else [])

@@ -36,7 +36,6 @@ class Log:
 
     Parameters
     ----------
-    files : Files
     root : bytes
         ``zarr.json`` of the store, which entry 0 vouches for.
 

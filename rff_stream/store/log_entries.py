@@ -31,12 +31,10 @@ class Batch:
 
     Parameters
     ----------
-    id : str
     groups : tuple
         Labels of the groups its moments are kept by.
     labels : dict
         What the caller said about the batch as a whole.
-    rows : int
     data : str
         Its folder under ``data/``.
     content : str

@@ -125,7 +125,6 @@ def save_model(
 
     Parameters
     ----------
-    path : path or URL
     header : dict
         Plain JSON values; floats are finite. Other numbers go into arrays.
     arrays : mapping of str to array
@@ -189,7 +188,6 @@ def load_model(
 
     Parameters
     ----------
-    path : path or URL
     max_bytes : int, optional
         Refuse a model that declares more, before memory is taken; by default the memory of the
         machine or its container, and at most 64 GiB.
