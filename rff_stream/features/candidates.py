@@ -12,7 +12,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.features.base import MAPS, MapRequest, Nesting, map_choices
 from rff_stream.features.cells import Cells
-from rff_stream.features.composed import parts_of
+from rff_stream.features.composed import parts_of, specs_of
 from rff_stream.features.grid import Grid
 
 
@@ -97,9 +97,8 @@ class CandidateFeatures:
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays: those of map i under names that begin with p<i>_."""
-        specs = [each.spec() for each in self.maps]
-        arrays = {f"p{i}_{name}": a for i, (_, own) in enumerate(specs) for name, a in own.items()}
-        return {"map": "candidates", "parts": [plain for plain, _ in specs]}, arrays
+        parts, arrays = specs_of(self.maps)
+        return {"map": "candidates", "parts": parts}, arrays
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:

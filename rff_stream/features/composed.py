@@ -47,15 +47,19 @@ class _Composed(RowwiseMap):
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays: those of part i under names that begin with p<i>_."""
-        specs = [part.spec() for part in self.maps]
-        arrays = {f"p{i}_{name}": a for i, (_, own) in enumerate(specs) for name, a in own.items()}
-        return {"map": self.short_name()} | self._plain() | {
-            "parts": [plain for plain, _ in specs]
-        }, arrays
+        parts, arrays = specs_of(self.maps)
+        return {"map": self.short_name()} | self._plain() | {"parts": parts}, arrays
 
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"<{name} of {len(self.maps)}: {self.n_inputs} inputs to {self.n_components}>"
+
+
+def specs_of(maps: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Array]]:
+    """The specs of maps, and arrays of map i under names that begin with p<i>_."""
+    specs = [part.spec() for part in maps]
+    arrays = {f"p{i}_{name}": a for i, (_, own) in enumerate(specs) for name, a in own.items()}
+    return [plain for plain, _ in specs], arrays
 
 
 def parts_of(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[FeatureMap, ...]:

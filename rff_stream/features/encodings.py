@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import Nesting
+from rff_stream.features.frequencies import check_components
 from rff_stream.features.rowwise import (
     FeatureDtype,
     RowwiseMap,
@@ -56,8 +57,29 @@ class _Encoding(RowwiseMap):
         raise NotImplementedError
 
 
+class _Waves(_Encoding):
+    """cos and sin of 2πt, pair by pair, of turns t (n, R/2) that a subclass counts."""
+
+    @property
+    def nesting(self) -> Nesting:
+        return "pairs"
+
+    def prior(self, n_components: int | None = None) -> Float64:
+        """s (R',) = 2/R': k(x, x) = 1."""
+        count = prior_count(n_components, self.n_components)
+        check_components(count, paired=True)
+        return np.full(count, 2 / count)
+
+    def _encode(self, x: Float64) -> Float64:
+        angles = 2 * np.pi * np.remainder(self._turns(x), 1.0)
+        return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)
+
+    def _turns(self, x: Float64) -> Float64:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Periodic(_Encoding):
+class Periodic(_Waves):
     """cos and sin of 2πh(x − origin)/period for h = 1 … harmonics: 23:59 is next to 0:00.
 
     Parameters
@@ -88,21 +110,8 @@ class Periodic(_Encoding):
     def n_components(self) -> int:
         return 2 * self.harmonics
 
-    @property
-    def nesting(self) -> Nesting:
-        return "pairs"
-
-    def prior(self, n_components: int | None = None) -> Float64:
-        """s (R',) = 2/R': k(x, x) = 1."""
-        count = prior_count(n_components, self.n_components)
-        if count % 2:
-            raise ValueError(f"n_components={count} is odd but cos and sin come in pairs.")
-        return np.full(count, 2 / count)
-
-    def _encode(self, x: Float64) -> Float64:
-        turns = np.remainder((x - self.origin) / self.period, 1.0)
-        angles = 2 * np.pi * np.remainder(turns * np.arange(1, self.harmonics + 1), 1.0)
-        return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)
+    def _turns(self, x: Float64) -> Float64:
+        return np.remainder((x - self.origin) / self.period, 1.0) * np.arange(1, self.harmonics + 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,20 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAP_ROWS, MapRequest, Nesting
-from rff_stream.features.cosines import write_cosines, write_pairs
+from rff_stream.errors import DataError
+from rff_stream.features.base import MAP_ROWS, MapRequest
+from rff_stream.features.cosines import CosineMap
 from rff_stream.features.frequencies import Frequencies, check_components, draw, resolve
 from rff_stream.features.rowwise import (
     MARGIN,
     PRODUCT_COLUMNS,
     FeatureDtype,
     RandomState,
-    RowwiseMap,
     check_dtype,
     frozen,
     padded_blocks,
-    prior_count,
     scratch,
 )
 from rff_stream.kernels import Kernel, length_scale_vector
@@ -44,7 +42,7 @@ SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FourierFeatures(RowwiseMap):
+class FourierFeatures(CosineMap):
     """z(x) = cos and sin of Ωx̃, or cos(Ωx̃ + b), with x̃ = (x − origin)/scale.
 
     E z(x)ᵀ diag(s) z(x') = κ(x − x') for s = 2·variance/R: raw columns lie in [−1, 1].
@@ -182,65 +180,21 @@ class FourierFeatures(RowwiseMap):
         )
 
     @property
-    def paired(self) -> bool:
-        """Whether columns are cos/sin pairs."""
-        return self.phases is None
-
-    @property
     def n_inputs(self) -> int:
         return int(self.frequencies.shape[1])
 
     @property
-    def n_components(self) -> int:
-        return len(self.frequencies) * (2 if self.paired else 1)
-
-    @property
-    def nesting(self) -> Nesting:
-        return "pairs" if self.paired else "average"
-
-    @property
-    def independent_terms(self) -> tuple[int, float]:
-        """How many terms the kernel is the mean of, and the range of one at variance 1."""
-        return len(self.frequencies), 2.0 if self.paired else 4.0
-
-    def prior(self, n_components: int | None = None) -> Float64:
-        """s (R',) = 2·variance/R' for each of the first R' columns."""
-        count = prior_count(n_components, self.n_components)
-        check_components(count, self.paired)
-        return np.full(count, 2 * self.variance / count)
+    def n_frequencies(self) -> int:
+        return len(self.frequencies)
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays that :meth:`from_spec` reads."""
         plain, arrays = super().spec()
         return plain | {"paired": self.paired}, arrays
 
-    @classmethod
-    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        """The map that gave this spec, bit for bit."""
-        try:
-            return cls(
-                frequencies=arrays["frequencies"],
-                phases=None if plain["paired"] else arrays["phases"],
-                origin=arrays["origin"],
-                scale=arrays["scale"],
-                variance=float(plain["variance"]),
-                dtype=plain["dtype"],
-                kernel=plain["kernel"],
-            )
-        except (KeyError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"The spec of a Fourier map cannot be read: {error!r}. "
-                "Check where it comes from; a stored model has all of its fields."
-            ) from error
-
     def with_dtype(self, dtype: FeatureDtype) -> Self:
         """The same map with features of another precision."""
         return replace(self, dtype=dtype)
-
-    def __repr__(self) -> str:
-        name, kind = self.kernel.get("kernel"), "cos/sin pairs" if self.paired else "phases"
-        size = f"{self.n_inputs} inputs to {self.n_components} components"
-        return f"<FourierFeatures of {name}: {size} ({kind}), {self.dtype}>"
 
     @cached_property
     def _projections(self) -> Array:
@@ -270,8 +224,7 @@ class FourierFeatures(RowwiseMap):
             columns = Z[:, block * step : (block + 1) * step]
             count = columns.shape[1] * PRODUCT_COLUMNS // step
             used = angles[: len(x), MARGIN : MARGIN + count]
-            write = write_pairs if self.paired else write_cosines
-            write(used, columns)
+            self._write(used, columns)
 
     def _scale_rows(self, x: Array) -> Array:
         """[x̃, 1] of one batch in the dtype of the features, padded to 144 rows."""

@@ -8,13 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.features.base import Nesting
-from rff_stream.features.encodings import _Encoding
-from rff_stream.features.rowwise import FeatureDtype, check_dtype, prior_count
+from rff_stream.features.encodings import _Waves
+from rff_stream.features.rowwise import FeatureDtype, check_dtype
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Positional(_Encoding):
+class Positional(_Waves):
     """cos and sin of 2π(x − origin)/pₖ for n_periods pₖ from ``longest`` to ``shortest``.
 
     pₖ = longest·(shortest/longest)^{k/(n_periods − 1)}: near places are alike at every period,
@@ -63,21 +62,9 @@ class Positional(_Encoding):
     def n_components(self) -> int:
         return 2 * self.n_periods
 
-    @property
-    def nesting(self) -> Nesting:
-        return "pairs"
-
-    def prior(self, n_components: int | None = None) -> Float64:
-        """s (R',) = 2/R': k(x, x) = 1; the first columns are the long periods."""
-        count = prior_count(n_components, self.n_components)
-        if count % 2:
-            raise ValueError(f"n_components={count} is odd but cos and sin come in pairs.")
-        return np.full(count, 2 / count)
-
     @cached_property
     def _periods(self) -> Float64:
         return np.geomspace(self.longest, self.shortest, self.n_periods)
 
-    def _encode(self, x: Float64) -> Float64:
-        angles = 2 * np.pi * np.remainder((x - self.origin) / self._periods, 1.0)
-        return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)
+    def _turns(self, x: Float64) -> Float64:
+        return np.asarray((x - self.origin) / self._periods)

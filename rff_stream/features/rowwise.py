@@ -110,16 +110,21 @@ class RowwiseMap:
         ModelError
             When a field is missing, of another kind, or too many.
         """
-        fields: dict[str, Any] = {k: plain[k] for k in plain.keys() - {"map"}} | dict(arrays)
         try:
-            if fields.keys() != set(cls._fields()):
-                raise ValueError(f"its fields are {sorted(fields)}")
-            return cls(**fields)
+            fields = cls._fields_of(plain, arrays)
+            for absent in sorted(set(cls._fields()) - fields.keys()):
+                raise KeyError(absent)
+            return cls(**fields)  # refuses one too many
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise ModelError(
                 f"The spec of a map {plain.get('map')!r} cannot be read: {error!r}. "
                 "Check where it comes from; a stored model has all of its fields."
             ) from error
+
+    @classmethod
+    def _fields_of(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        """The fields in a spec, by name."""
+        return {name: plain[name] for name in plain.keys() - {"map"}} | dict(arrays)
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays that :meth:`from_spec` reads; a field of None is left out."""

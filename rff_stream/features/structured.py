@@ -13,17 +13,15 @@ from scipy.linalg import hadamard
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.features.base import MapRequest, Nesting
-from rff_stream.features.cosines import write_cosines, write_pairs
+from rff_stream.features.base import MapRequest
+from rff_stream.features.cosines import CosineMap
 from rff_stream.features.frequencies import check_components
 from rff_stream.features.rowwise import (
     PADDED_ROWS,
     FeatureDtype,
     RandomState,
-    RowwiseMap,
     check_dtype,
     frozen,
-    prior_count,
     scratch,
     shifted_rows,
 )
@@ -37,7 +35,7 @@ SMALLEST_SIZE = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StructuredFeatures(RowwiseMap):
+class StructuredFeatures(CosineMap):
     """Fourier features whose directions are the rows of H D₁ H D₂ H D₃: O(R log d) a row.
 
     H is the Walsh-Hadamard matrix of D = 2ᵖ ≥ d, the Dᵢ are random signs; D₃ serves all blocks
@@ -151,43 +149,16 @@ class StructuredFeatures(RowwiseMap):
         )
 
     @property
-    def paired(self) -> bool:
-        """Whether columns are cos/sin pairs."""
-        return self.phases is None
-
-    @property
     def n_inputs(self) -> int:
         return len(self.origin)
 
     @property
-    def n_components(self) -> int:
-        return len(self.lengths) * (2 if self.paired else 1)
-
-    @property
-    def nesting(self) -> Nesting:
-        return "pairs" if self.paired else "average"
-
-    @property
-    def independent_terms(self) -> tuple[int, float]:
-        """How many terms the kernel is the mean of, and the range of one at variance 1."""
-        return len(self.lengths), 2.0 if self.paired else 4.0
-
-    def prior(self, n_components: int | None = None) -> Float64:
-        """s (R',) = 2·variance/R' for each of the first R' columns."""
-        count = prior_count(n_components, self.n_components)
-        check_components(count, self.paired)
-        return np.full(count, 2 * self.variance / count)
+    def n_frequencies(self) -> int:
+        return len(self.lengths)
 
     @classmethod
-    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        """The map that gave this spec, bit for bit."""
-        named: dict[str, Any] = {"phases": None}
-        return super().from_spec(plain, named | dict(arrays))
-
-    def __repr__(self) -> str:
-        name, kind = self.kernel.get("kernel"), "cos/sin pairs" if self.paired else "phases"
-        size = f"{self.n_inputs} inputs to {self.n_components} components"
-        return f"<StructuredFeatures of {name}: {size} ({kind}), {self.dtype}>"
+    def _fields_of(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        return super()._fields_of({"paired": "phases" not in arrays} | dict(plain), arrays)
 
     @property
     def frequencies(self) -> Float64:
@@ -283,6 +254,5 @@ class StructuredFeatures(RowwiseMap):
             lo = 0
             for angles in self._angles(x[rows]):
                 hi = lo + step * angles.shape[1]
-                write = write_pairs if self.paired else write_cosines
-                write(angles, Z[rows, lo:hi])
+                self._write(angles, Z[rows, lo:hi])
                 lo = hi
