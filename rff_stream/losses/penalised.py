@@ -49,10 +49,10 @@ class Penalised:
     loss: RowLoss
     alpha: float
 
-    def bound(self, kappa: float, *, guide: bool = False) -> Metric:
-        """(κG + αI)⁻¹ and 1/(κΣw); as a guide of float32 where α is well above its rounding."""
+    def bound(self, kappa: float, dtype: Any = np.float64) -> Metric:
+        """(κG + αI)⁻¹ and 1/(κΣw); in float32, where asked, if α is well above its rounding."""
         matrix, weight = self.system.matrix, kappa * self.system.weight
-        single = guide and self.alpha > SAFE_SINGLE * kappa * linalg.norm(matrix)
+        single = dtype == np.float32 and self.alpha > SAFE_SINGLE * kappa * linalg.norm(matrix)
         solve = _inverse(matrix * kappa, self.alpha, np.float32 if single else np.float64)
 
         def metric(gradient: Float64) -> Float64:

@@ -154,6 +154,11 @@ class KeptFeatures:
         list(each(write, _blocks(len(z))))
         return cls(z, codes[keep], w[keep], len(labels), each)
 
+    @property
+    def dtype(self) -> Any:
+        """Of the features and their products: what guides their steps needs no more digits."""
+        return self._z.dtype
+
     def take(self, chosen: Array) -> Self:
         """Some of the rows (n,)."""
         parts = self._z[chosen], self.codes[chosen], self.w[chosen]
@@ -255,7 +260,7 @@ def descents_of_kept(
     theta = problem.constant() if start is None else problem.theta(*start)
     first = line.begin(theta)
     if metric is None:
-        metric = problem.bound(line.curvature, guide=True)
+        metric = problem.bound(line.curvature, kept.dtype)
     yield from minimise(
         line.follow,
         first,

@@ -410,7 +410,7 @@ def _smooth_path(
         nonlocal curvature, factor
         at = replace(problem, alpha=alpha)
         if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:
-            factor = alpha / curvature, curvature, at.bound(curvature, guide=True)
+            factor = alpha / curvature, curvature, at.bound(curvature, train.dtype)
         of, solve = factor[1:]
         size = of / curvature
         *_, last = descents_of_kept(
