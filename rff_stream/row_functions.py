@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cells import LocalPosterior
+from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.class_calibration import probabilities
 from rff_stream.answers.laplace import average_log_odds
 from rff_stream.answers.posterior import Functions, Posterior
@@ -330,16 +330,11 @@ class StackedStd:
 
     def __call__(self, x: Array) -> Float64:
         """Standard deviations (n, T) of rows (n, d)."""
-        variance, noise = self.variances(x)
-        return np.sqrt(variance + self.factor * noise)
-
-    def variances(self, x: Array) -> tuple[Float64, Float64]:
-        """(Σ v_k s_k)² and Σ v_k n_k (n, T); the latter is 0 where it is not asked for."""
         mean = StackedMean(self.own, self.weights, self.reaches)
         pairs = zip(self.own, self.with_noise, strict=False)
         noises = [functools.partial(_noise_variance, *pair) for pair in pairs]
         noise = mean.blend(x, noises) if noises else np.zeros((len(x), self.width))
-        return mean(x) ** 2, noise
+        return np.sqrt(mean(x) ** 2 + self.factor * noise)
 
 
 def _noise_variance(own: RowFunction, with_noise: RowFunction, x: Array) -> Float64:

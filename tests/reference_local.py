@@ -60,11 +60,10 @@ class CellFit:
         border = 1 / self.w.sum() if self.intercept else 0.0
         return np.einsum("ij,jk,ik->i", shifted, self.inverse, shifted) + border
 
-    def left_out(self, i: int) -> float:
-        """The mean at row i of the fit without row i."""
+    def without(self, i: int) -> CellFit:
+        """The fit without row i."""
         rest = np.arange(len(self.y)) != i
-        fit = CellFit(self.Z[rest], self.y[rest], self.w[rest], self.alpha, self.intercept)
-        return float(fit.mean(self.Z[i : i + 1])[0])
+        return CellFit(self.Z[rest], self.y[rest], self.w[rest], self.alpha, self.intercept)
 
     def log_evidence(self, noise: float) -> float:
         """log p(y) of N(μ1, σ_f²ZZᵀ + σₙ²W⁻¹), μ flat (or 0): dense, n × n."""

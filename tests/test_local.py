@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 
 import reference_local as reference
 import rff_stream as rs
-from rff_stream.answers.cells import (
-    LocalPosterior,
-    cell_gcv,
-    cross_validate_cells,
-    leave_one_out,
-    local_evidence,
-    local_posterior,
-    local_spectrum,
-)
+from rff_stream.answers.cell_calibration import local_posterior
+from rff_stream.answers.cell_evidence import cell_gcv, cross_validate_cells, local_evidence
+from rff_stream.answers.cell_posterior import LocalPosterior
+from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.cells import LocalFeatures
@@ -376,8 +371,18 @@ def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
                 missing = np.maximum(1 - (Z**2).sum(1), 0) / alpha[t]
                 expected = noise * (missing + fit.spread(Z))
                 assert abs(variance[at, t] - expected).max(initial=0) < 1e-8 * noise / alpha[t]
-                for i in range(0, len(own), 9):
-                    assert left[tree].mean[own[i], t] == pytest.approx(fit.left_out(i), abs=1e-7)
+                U = features.landmark_rows(tree, cell)
+                marks = np.flatnonzero((X[own][:, None] == U).all(axis=2).any(axis=1))
+                assert len(marks)
+                for i in [*range(0, len(own), 9), *marks[:2]]:
+                    others = U[(X[own[i]] != U).any(axis=1)]  # a new row is no landmark
+                    Z = reference.columns(features.kernel, others, X[own], features.nugget)
+                    rest = reference.CellFit(Z, y[own, t], w[own], alpha[t], intercept).without(i)
+                    missing = max(1 - Z[i] @ Z[i], 0) / alpha[t]
+                    expected = noise * (missing + rest.spread(Z[i : i + 1])[0])
+                    at = left[tree]
+                    assert at.mean[own[i], t] == pytest.approx(rest.mean(Z[i : i + 1])[0], abs=1e-7)
+                    assert at.variance[own[i], t] == pytest.approx(expected, rel=1e-5)
 
 
 def test_generalised_cross_validation_is_that_of_dense_fits(rng):
@@ -424,10 +429,8 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     plain, posterior = local_posterior(found), local_posterior(found, moments.sample.rows)
     assert plain.power == 1.0 and plain.inflation == 1.0
     sample = moments.sample.rows
-    errors = leave_one_out(posterior, sample)
-    mean, variance = posterior.left_out(sample)
-    noise = posterior._combine(posterior._left_out_trees(sample))[2]
-    spread = np.sqrt(variance + noise) * posterior.inflation
+    errors = posterior.leave_one_out(sample)
+    mean, spread = posterior.left_out(sample)[0], posterior.left_out_std(sample, noise=True)
     assert np.mean(abs(errors) <= 1.96 * spread) == pytest.approx(0.95, abs=0.01)
     assert abs(errors - (sample[:, 3:4] - mean)).max() == 0
     new = rng.normal(size=(400, 3))

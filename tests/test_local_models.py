@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.cells import leave_one_out
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.moments.accumulate_cells import CellAccumulator
@@ -367,6 +366,6 @@ def test_the_number_of_cells_follows_the_rows():
 def test_left_out_errors_tell_the_error_on_new_rows(rng):
     X, y = rows(rng, n=4000)
     fit = model().fit(X[:2000], y[:2000])
-    left = np.sqrt(np.mean(leave_one_out(fit.posterior_, fit.moments_.sample.rows) ** 2))
+    left = np.sqrt(np.mean(fit.posterior_.leave_one_out(fit.moments_.sample.rows) ** 2))
     new = np.sqrt(np.mean((fit.predict(X[2000:]) - y[2000:]) ** 2))
     assert left == pytest.approx(new, rel=0.1)

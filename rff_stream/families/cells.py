@@ -12,15 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cells import (
-    LocalPosterior,
-    cell_gcv,
-    cross_validate_cells,
-    leave_one_out,
-    local_evidence,
-    local_posterior,
-    local_spectrum,
-)
+from rff_stream.answers.cell_calibration import local_posterior
+from rff_stream.answers.cell_evidence import cell_gcv, cross_validate_cells, local_evidence
+from rff_stream.answers.cell_posterior import LocalPosterior
+from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
@@ -144,7 +139,10 @@ class CellProcess(CellAnswer):
         )
 
     def leave_one_out(self, sample: Float64) -> Float64:
-        return leave_one_out(self.posterior, sample)
+        return self.posterior.leave_one_out(sample)
+
+    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
+        return self.posterior.left_out_std(sample, noise=noise)
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""

@@ -113,10 +113,6 @@ class ChoiceAnswer:
         alone = self._alone()
         if alone is not None:
             return alone.std(noise)
-        return self.stacked_std(noise)
-
-    def stacked_std(self, noise: bool) -> StackedStd:
-        """The standard deviation of a mean of several."""
         own = tuple(each.std(False) for each in self.processes.values())
         with_noise = tuple(each.std(True) for each in self.processes.values()) if noise else ()
         return StackedStd(own, with_noise, self._weights(), self._reaches(), self.noise_factor)
@@ -135,6 +131,16 @@ class ChoiceAnswer:
         weights = self.choice.weights
         errors = [weights[i] * p.leave_one_out(sample) for i, p in self.processes.items()]
         return np.asarray(np.sum(errors, axis=0))
+
+    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
+        weights, each = self._weights()[:, None], self.processes.values()
+        own = np.array([process.left_out_std(sample, False) for process in each])
+        variance = (weights * own).sum(axis=0) ** 2
+        if noise:
+            both = np.array([process.left_out_std(sample, True) for process in each])
+            own_noise = (weights * np.maximum(both**2 - own**2, 0)).sum(axis=0)
+            variance = variance + self.noise_factor * own_noise
+        return np.asarray(np.sqrt(variance))
 
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
         raise _read_to_the_end()
@@ -271,7 +277,7 @@ class ChoiceSpace:
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ChoiceAnswer:
         maps, whole = totals.features.maps, totals.whole
         sample = whole.sample.rows
-        d, several = len(whole.row.inputs), len(maps) > 1
+        several = len(maps) > 1
         processes: dict[int, Process] = {}
         residuals: list[Float64 | None] = []
         said: dict[int, list[Any]] = {}
@@ -297,7 +303,8 @@ class ChoiceSpace:
             logger.info("features: %s", choice)
         if len(answer.processes) == 1 or not len(sample):
             return answer
-        variance, own_noise = answer.stacked_std(noise=True).variances(sample[:, :d])
+        variance = answer.left_out_std(sample, False) ** 2
+        own_noise = answer.left_out_std(sample, True) ** 2 - variance
         errors = answer.leave_one_out(sample)
         return replace(answer, noise_factor=noise_factor(errors, variance, own_noise, COVERAGE))
 

@@ -204,6 +204,9 @@ class GridProcess(GridAnswer):
         residual = y - self.posterior.mean(x)
         return np.asarray(residual / (1 - leverage))
 
+    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
+        return self.std(noise)(sample[:, : self.posterior.features.n_inputs])
+
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""
         posterior = self.posterior

@@ -206,6 +206,10 @@ class Process(RidgeAnswer, Protocol):
         """Residuals y − f (m, T) of sampled rows [x, y, w], each under the fit without it."""
         ...
 
+    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
+        """Standard deviation (m, T) of f, or of y, there; of the fit where a row is one of many."""
+        ...
+
 
 class LogOdds(Protocol):
     """Scores of classes as a function of rows: one for two classes, else one a class."""

@@ -174,6 +174,9 @@ class ProcessAnswer:
         Z = self.linear.features(x).astype(np.float64)
         return self.posterior.leave_one_out(Z, y, w)
 
+    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
+        return self.std(noise)(sample[:, : self.linear.features.n_inputs])
+
     def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         return self.linear.state(tests, n_rows, fraction)
 

@@ -280,6 +280,12 @@ class LocalFeatures:
         """U_c (R, d), in units of the inputs."""
         return np.asarray(self.pool[self.landmarks[tree, cell]])
 
+    def landmarks_at(self, tree: int, cell: int, X: Array) -> tuple[Array, Array]:
+        """Which rows X (n, d) are landmarks of a cell, and which: places in X and in U_c."""
+        X, U = encode_rows(self.encoding, X), self.landmark_rows(tree, cell)
+        same = (X[:, None] == U).all(axis=2)
+        return np.flatnonzero(same.any(axis=1)), same[same.any(axis=1)].argmax(axis=1)
+
     def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
         """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
         X = encode_rows(self.encoding, X)

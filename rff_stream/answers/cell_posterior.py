@@ -1,0 +1,288 @@
+"""Prediction from the cells of random trees: a Gaussian process in each cell, averaged over trees.
+
+    v(x) = σ_f²[k(x,x) − zᵀz] + σₙ²[(z − z̄)ᵀ(G_c + αI)⁻¹(z − z̄) + 1/Σw]
+
+and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.cell_spectrum import LocalSpectrum, TreeSpectrum
+from rff_stream.features.cells import LocalFeatures, encode_rows
+from rff_stream.features.landmarks import prior_variance
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+TREE_ARRAYS = (
+    "eigenvalues",
+    "rotation",
+    "rhs",
+    "centre",
+    "target_mean",
+    "weight",
+    "scatter",
+)
+"""Fields of a tree that lie cell after cell."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeMoments:
+    """One tree's mean of f and its variance, and s_c² of the cell and σₙ² (n, T)."""
+
+    mean: Float64
+    variance: Float64
+    scale: Float64
+    noise: Float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPosterior:
+    """x ↦ mean and variance of f, averaged over trees; picklable.
+
+    Parameters
+    ----------
+    spectrum : LocalSpectrum
+    alpha, noise_variance : (J, T) float64
+    power : float
+        p of the weights v⁻ᵖ of trees.
+    inflation : (T,) float64
+        Factor of standard deviations from calibration on left-out rows; 1 without one.
+    near : (T,) float64
+        Variance of f below which 75 % of left-out rows lie. From there on, to twice as much, a
+        factor below 1 rises to 1: in a gap without data the standard deviation returns to that
+        of the prior.
+    cell_scale : tuple of J arrays (k, T) float64
+        s_c² of the cells held.
+    """
+
+    spectrum: LocalSpectrum
+    alpha: Float64
+    noise_variance: Float64
+    power: float
+    inflation: Float64
+    near: Float64
+    cell_scale: tuple[Float64, ...]
+
+    def mean(self, x: Array) -> Float64:
+        """E f (n, T) of rows x (n, d)."""
+        return self.moments(x)[0]
+
+    def std(self, x: Array, *, noise: bool = False) -> Float64:
+        """Standard deviation (n, T) of f, or of y with noise, in units of y."""
+        return self._std(self._of_trees(x), noise)
+
+    def _std(self, trees: list[TreeMoments], noise: bool) -> Float64:
+        """That of rows with these moments of each tree."""
+        _, variance, own = self._combine(trees)
+        far = far_share(variance, self.near)
+        factor = self.inflation + np.maximum(1 - self.inflation, 0) * far
+        return np.asarray(np.sqrt(variance + own if noise else variance) * factor)
+
+    def arrays(self) -> dict[str, Array]:
+        """The posterior as named arrays, for :meth:`from_arrays`: 8·J·B·R² bytes."""
+        spectrum, n_cells = self.spectrum, self.spectrum.features.n_cells
+        trees = spectrum.trees
+        held = [t * n_cells + np.flatnonzero(tree.index >= 0) for t, tree in enumerate(trees)]
+        joined = {
+            name: np.concatenate([getattr(tree, name) for tree in trees]) for name in TREE_ARRAYS
+        }
+        return {
+            **joined,
+            "cells": np.concatenate(held).astype(np.int64),
+            "all_mean": spectrum.target_mean,
+            "rows": np.array([spectrum.n, int(spectrum.fit_intercept)], np.int64),
+            "log_weight": np.array([spectrum.log_weight]),
+            "tree_alpha": self.alpha,
+            "tree_noise": self.noise_variance,
+            "power": np.array([self.power]),
+            "inflation": self.inflation,
+            "near": self.near,
+            "cell_scale": np.concatenate(self.cell_scale),
+        }
+
+    def __sizeof__(self) -> int:
+        trees = self.spectrum.trees
+        return sum(getattr(tree, name).nbytes for tree in trees for name in TREE_ARRAYS)
+
+    @classmethod
+    def from_arrays(
+        cls, features: LocalFeatures, arrays: Mapping[str, Array], targets: tuple[str, ...]
+    ) -> Self:
+        """The posterior that gave these arrays."""
+        cells, trees = arrays["cells"], []
+        ends = np.searchsorted(cells, np.arange(features.n_trees + 1) * features.n_cells)
+        for tree, (lo, hi) in enumerate(pairwise(ends.tolist())):
+            index = np.full(features.n_cells, -1, np.int32)
+            index[cells[lo:hi] - tree * features.n_cells] = np.arange(hi - lo)
+            own: dict[str, Any] = {name: arrays[name][lo:hi] for name in TREE_ARRAYS}
+            trees.append(TreeSpectrum(index=index, **own))
+        n, fit_intercept = arrays["rows"].tolist()
+        spectrum = LocalSpectrum(
+            features,
+            tuple(trees),
+            n,
+            float(arrays["log_weight"][0]),
+            bool(fit_intercept),
+            arrays["all_mean"],
+            targets,
+        )
+        inflation = arrays["inflation"]
+        scale = arrays.get("cell_scale", np.ones((len(cells), len(inflation))))
+        return cls(
+            spectrum,
+            arrays["tree_alpha"],
+            arrays["tree_noise"],
+            float(arrays["power"][0]),
+            inflation,
+            arrays.get("near", np.full(len(inflation), np.inf)),
+            tuple(np.split(scale, ends[1:-1])),
+        )
+
+    def noise(self) -> Float64:
+        """σₙ² (T,) of a row of weight 1: the mean of the trees'."""
+        return np.asarray(self.noise_variance.mean(axis=0))
+
+    def moments(self, x: Array) -> tuple[Float64, Float64]:
+        """Mean and variance (n, T) of f before calibration: J·(2R² + Rd) flops a row."""
+        return self._combine(self._of_trees(x))[:2]
+
+    def left_out(self, rows: Float64) -> tuple[Float64, Float64]:
+        """Mean and variance (m, T) of f at rows [x, y, w] under the fit without each of them.
+
+        Exact for the sums: a row's residual is r/(1 − h), h its leverage in its own cell, in
+        every tree. A row that is a landmark is predicted from the other landmarks of its cell, as
+        a new row is. Sums of rounded columns can say h ≥ 1; a row that was counted has
+
+            1 − h ≥ (1 − w/Σw) α/(α + s),    s = w‖z − z̄‖²/(1 − w/Σw)
+
+        with equality where it alone has this direction.
+        """
+        return self._combine(self._left_out_trees(rows))[:2]
+
+    def leave_one_out(self, rows: Float64) -> Float64:
+        """Residuals y − f (m, T) of rows [x, y, w] under the fit without each of them."""
+        t = len(self.inflation)
+        return np.asarray(rows[:, -t - 1 : -1] - self.left_out(rows)[0])
+
+    def left_out_std(self, rows: Float64, *, noise: bool = False) -> Float64:
+        """The standard deviation (m, T) there, of f or of y with noise."""
+        return self._std(self._left_out_trees(rows), noise)
+
+    def _left_out_trees(self, rows: Float64) -> list[TreeMoments]:
+        t = len(self.inflation)
+        x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
+        trees = []
+        for tree, cells in enumerate(self._route(x)):
+            mean, missing, spread, rest = self._parts(tree, cells, x, w)
+            rest = np.maximum(1 - spread * w, rest)  # 1 − h
+            mean = y - (y - mean) / rest
+            trees.append(self._scale_tree(tree, cells, mean, missing, spread / rest))
+        return trees
+
+    def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
+        return combine_trees(trees, self.power)
+
+    def _of_trees(self, x: Array) -> list[TreeMoments]:
+        """Those of every tree."""
+        return [
+            self._scale_tree(tree, cells, *self._parts(tree, cells, x)[:3])
+            for tree, cells in enumerate(self._route(x))
+        ]
+
+    def _scale_tree(
+        self, tree: int, cells: Array, mean: Float64, missing: Float64, spread: Float64
+    ) -> TreeMoments:
+        """Mean and variance of one tree, and s_c² of each row's cell; 1 for cells without rows."""
+        noise = self.noise_variance[tree]
+        scales = np.vstack([self.cell_scale[tree], np.ones(noise.shape)])
+        scale = scales[self.spectrum.trees[tree].index[cells]]  # −1: the last
+        return TreeMoments(mean, missing + noise * spread, scale, noise)
+
+    def _route(self, x: Array) -> Array:
+        return self.spectrum.features.route(x)
+
+    def _parts(
+        self, tree: int, cells: Array, x: Array, w: Float64 | None = None
+    ) -> tuple[Float64, Float64, Float64, Float64]:
+        """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each.
+
+        With weights w (n, 1) of rows that were counted: without the landmark that a row is, and
+        also the least 1 − h of each; else ones.
+        """
+        own, features = self.spectrum.trees[tree], self.spectrum.features
+        prior = prior_variance(features.kernel, encode_rows(features.encoding, x))
+        n_targets, alpha = len(self.inflation), self.alpha[tree]
+        mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
+        short, spread = prior.copy(), np.zeros((len(x), n_targets))
+        rest = np.ones((len(x), n_targets))
+        border = float(self.spectrum.fit_intercept)
+        for cell, rows in _runs(cells):
+            k = own.index[cell]
+            if k < 0:
+                continue
+            values = np.empty((len(rows), features.n_components))
+            features.kernel_values(tree, cell, x[rows], values)
+            coordinates = values @ own.rotation[k]
+            short[rows] -= np.einsum("ij,ij->i", coordinates, coordinates)
+            coordinates -= own.centre[k]
+            inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
+            weights = own.rhs[k] * inverse
+            mean[rows] = own.target_mean[k] + coordinates @ weights
+            squares = coordinates**2
+            spread[rows] = squares @ inverse + border / own.weight[k]
+            if w is None:
+                continue
+            alone = squares.sum(axis=1)
+            at, landmarks = features.landmarks_at(tree, cell, x[rows])
+            if len(at):
+                # Without a landmark f is at right angles to Uᵀ L⁻¹e, a row of L⁻ᵀU.
+                normal, row, these = own.rotation[k][landmarks], coordinates[at], rows[at]
+                length = np.einsum("ij,ij->i", normal, normal)
+                short[these] += np.einsum("ij,ij->i", row + own.centre[k], normal) ** 2 / length
+                alone[at] -= np.einsum("ij,ij->i", row, normal) ** 2 / length
+                along = (row * normal) @ inverse / (normal**2 @ inverse)
+                mean[these] -= along * (normal @ weights)
+                spread[these] -= along**2 * (normal**2 @ inverse)
+            others = np.maximum(1 - border * w[rows] / own.weight[k], EPSILON)
+            rest[rows] = others * alpha / (alpha + w[rows] * alone[:, None] / others)
+        signal = self.noise_variance[tree] / alpha
+        return mean, np.maximum(short, 0)[:, None] * signal, spread, rest
+
+
+def far_share(variance: Float64, near: Float64) -> Float64:
+    """0 where a variance of f is that of rows beside others, 1 from twice as much on."""
+    return np.asarray(np.clip(variance / near - 1, 0, 1))
+
+
+def combine_trees(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
+    """Σ ω_t f_t, Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with ω_t ∝ v_t⁻ᵖ.
+
+    Weights follow the distance from landmarks and rows alone, not the noise of a cell.
+    """
+    variances = np.array([tree.variance for tree in trees])
+    least = np.maximum(variances.min(axis=0), np.finfo(float).tiny)
+    weights = (np.maximum(variances, least) / least) ** -power
+    weights /= weights.sum(axis=0)
+    mean, variance, noise = np.zeros((3, *least.shape))
+    for tree, weight in zip(trees, weights, strict=True):
+        mean += weight * tree.mean
+        variance += weight * tree.scale * tree.variance
+        noise += weight * tree.scale * tree.noise
+    return mean, variance, noise
+
+
+def _runs(cells: Array) -> Iterator[tuple[int, Array]]:
+    """(cell, its rows) of each cell that occurs, rows in their order."""
+    order = np.argsort(cells, kind="stable")
+    ordered = cells[order]
+    cuts = np.flatnonzero(np.diff(ordered)) + 1
+    for rows in np.split(order, cuts) if len(order) else []:
+        yield int(cells[rows[0]]), rows
