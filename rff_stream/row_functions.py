@@ -11,10 +11,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.class_calibration import probabilities
-from rff_stream.answers.laplace import average_log_odds
-from rff_stream.answers.posterior import Functions, Posterior
+from rff_stream.answers.posterior import Functions
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import linear_form, sweep_of
 from rff_stream.moments.row_sample import hash_places, hash_rows
@@ -56,34 +54,6 @@ class LinearPredictor:
         """Predictions (n, T) of rows (n, d): n·R work, in blocks that stay in cache."""
         sweep = sweep_of(self.features, np.dtype(np.float64))
         return linear_form(sweep, x, self.coef) + self.intercept
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AveragedPredictor:
-    """x ↦ log-odds of probabilities averaged over S drawn scores.
-
-    Parameters
-    ----------
-    functions : Functions
-        Coefficients (S, R, K).
-    """
-
-    features: FeatureMap
-    functions: Functions
-
-    @property
-    def width(self) -> int:
-        """K."""
-        return int(self.functions.intercept.shape[1])
-
-    def __call__(self, x: Array) -> Float64:
-        """Log-odds (n, K) of rows (n, d): n·S·R·K work, in blocks."""
-        found = np.empty((len(x), self.width))
-        for start in range(0, len(x), BATCH_ROWS):
-            rows = slice(start, start + BATCH_ROWS)
-            Z = self.features(x[rows]).astype(np.float64)
-            found[rows] = average_log_odds(self.functions(Z))
-        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,31 +103,29 @@ class ClassPredictor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PosteriorPredictor:
-    """x ↦ standard deviation of f (or of y, with noise) for T targets.
+class AnswerPredictor:
+    """x ↦ what an answer says of the feature row z(x).
 
     Parameters
     ----------
-    posterior : Posterior
-        Ships one R×R float64.
+    answer : callable
+        Feature rows (m, R) in float64 -> (m,) or (m, width); picklable.
+    batch : int
+        Rows at a time: many for an answer that multiplies matrices.
     """
 
     features: FeatureMap
-    posterior: Posterior
-    noise: bool
-
-    @property
-    def width(self) -> int:
-        """T."""
-        return len(self.posterior.intercept)
+    answer: Callable[[Float64], Float64]
+    width: int = 1
+    batch: int = MAP_ROWS
 
     def __call__(self, x: Array) -> Float64:
-        """Standard deviations (n, T) of rows (n, d): 2R² work a row, in blocks."""
+        """Values (n, width) of rows (n, d), in batches."""
         found = np.empty((len(x), self.width))
-        for start in range(0, len(x), BATCH_ROWS):
-            rows = slice(start, start + BATCH_ROWS)
+        for start in range(0, len(x), self.batch):
+            rows = slice(start, start + self.batch)
             Z = self.features(x[rows]).astype(np.float64)
-            found[rows] = self.posterior.std(Z, noise=self.noise)
+            found[rows] = self.answer(Z).reshape(len(Z), self.width)
         return found
 
 
@@ -183,15 +151,16 @@ class FunctionPredictor:
 
     def __call__(self, x: Array) -> Float64:
         """Values (n, T·S) of rows (n, d)."""
-        found = np.empty((len(x), self.width))
-        for start in range(0, len(x), BATCH_ROWS):
-            rows = slice(start, start + BATCH_ROWS)
-            values = self.functions(self.features(x[rows]).astype(np.float64))
-            found[rows] = values.transpose(1, 2, 0).reshape(values.shape[1], -1)
+        found = AnswerPredictor(self.features, self._drawn, self.width, BATCH_ROWS)(x)
         if self.rough is not None:
             width = np.repeat(np.sqrt(self.rough), self.width // len(self.rough))
             found += width * self._own_values(x)
         return found
+
+    def _drawn(self, Z: Float64) -> Float64:
+        """Values (m, T·S) at feature rows (m, R)."""
+        values = self.functions(Z)
+        return values.transpose(1, 2, 0).reshape(values.shape[1], -1)
 
     def _own_values(self, x: Array) -> Float64:
         """Normal numbers (n, T·S): the same for the same row, whatever rows it is among."""
@@ -202,60 +171,21 @@ class FunctionPredictor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnswerPredictor:
-    """x ↦ what an answer says of the feature row z(x).
+class DirectPredictor:
+    """x ↦ what an answer says of the row itself, which it maps as it likes.
 
     Parameters
     ----------
     answer : callable
-        Feature rows (m, R) in float64 -> (m,) or (m, width); picklable.
+        Rows (m, d) -> (m, width); picklable.
     """
 
-    features: FeatureMap
-    answer: Callable[[Float64], Float64]
-    width: int = 1
+    answer: Callable[[Array], Float64]
+    width: int
 
     def __call__(self, x: Array) -> Float64:
-        """Values (n, width) of rows (n, d), in blocks that stay in cache."""
-        found = np.empty((len(x), self.width))
-        for start in range(0, len(x), MAP_ROWS):
-            rows = slice(start, start + MAP_ROWS)
-            Z = self.features(x[rows]).astype(np.float64)
-            found[rows] = self.answer(Z).reshape(len(Z), self.width)
-        return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalPredictor:
-    """x ↦ E f of local features, averaged over their trees, for T targets."""
-
-    posterior: LocalPosterior
-
-    @property
-    def width(self) -> int:
-        """T."""
-        return len(self.posterior.inflation)
-
-    def __call__(self, x: Array) -> Float64:
-        """Means (n, T) of rows (n, d): J·2R² flops a row."""
-        return self.posterior.mean(x)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalStdPredictor:
-    """x ↦ standard deviation of f (or of y, with noise) of local features."""
-
-    posterior: LocalPosterior
-    noise: bool
-
-    @property
-    def width(self) -> int:
-        """T."""
-        return len(self.posterior.inflation)
-
-    def __call__(self, x: Array) -> Float64:
-        """Standard deviations (n, T) of rows (n, d)."""
-        return self.posterior.std(x, noise=self.noise)
+        """Values (n, width) of rows (n, d)."""
+        return self.answer(x)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -189,22 +189,6 @@ def of_finite(function: Callable[[Array], Float64], x: Array, width: int) -> Flo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridMean:
-    """x ↦ E f (T)."""
-
-    posterior: GridPosterior
-
-    @property
-    def width(self) -> int:
-        """T."""
-        return len(self.posterior.alpha)
-
-    def __call__(self, x: Array) -> Float64:
-        """Means (n, T) of rows (n, d): one type-2 transform."""
-        return of_finite(self.posterior.mean, x, self.width)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class GridStd:
     """x ↦ standard deviation of f (or of y, with noise).
 
@@ -260,8 +244,8 @@ class GridDraws:
 
     def __call__(self, x: Array) -> Float64:
         """Values (n, T·S) of rows (n, d)."""
-        return of_finite(self._variance_by_draws, x, self.width)
+        return of_finite(self._values, x, self.width)
 
-    def _variance_by_draws(self, x: Array) -> Float64:
+    def _values(self, x: Array) -> Float64:
         values = self.posterior.mean(x).T[:, None] + self.deviations(x)
         return values.reshape(self.width, -1).T

@@ -115,6 +115,11 @@ def laplace_functions(
     return Functions(np.stack([coef for coef, _ in drawn]), np.stack([m for _, m in drawn]))
 
 
+def drawn_log_odds(functions: Functions, Z: Float64) -> Float64:
+    """Log-odds (m, K) of probabilities averaged over S drawn scores at feature rows (m, R)."""
+    return average_log_odds(functions(Z))
+
+
 def average_log_odds(scores: Float64) -> Float64:
     """Log-odds (m, K) of probabilities averaged over drawn scores (S, m, K).
 

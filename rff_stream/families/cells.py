@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import warnings
@@ -54,7 +55,7 @@ from rff_stream.moments.accumulate_cells import cell_row
 from rff_stream.moments.cells import CellMoments
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.row_functions import LocalPredictor, LocalStdPredictor, RowFunction
+from rff_stream.row_functions import DirectPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import CellStatistic
@@ -87,7 +88,7 @@ class CellAnswer:
     target_origin: Float64
 
     def mean(self) -> RowFunction:
-        return LocalPredictor(self.posterior)
+        return DirectPredictor(self.posterior.mean, len(self.posterior.inflation))
 
     def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> StreamState:
         raise _not_streamed()
@@ -119,7 +120,8 @@ class CellProcess(CellAnswer):
     """The same with its uncertainty."""
 
     def std(self, noise: bool) -> RowFunction:
-        return LocalStdPredictor(self.posterior, noise)
+        std = functools.partial(self.posterior.std, noise=noise)
+        return DirectPredictor(std, len(self.posterior.inflation))
 
     @property
     def misfit_variance(self) -> Float64 | float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +23,9 @@ from rff_stream.answers.grid_selection import penalty_by_folds
 from rff_stream.answers.grid_variance import (
     Deviations,
     GridDraws,
-    GridMean,
     GridStd,
     draw_deviations,
+    of_finite,
     posterior_covariance,
     steady_variance,
 )
@@ -55,7 +56,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.row_functions import RowFunction
+from rff_stream.row_functions import DirectPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import GridStatistic
@@ -109,7 +110,9 @@ class GridAnswer:
         return self.posterior.target_origin
 
     def mean(self) -> RowFunction:
-        return GridMean(self.posterior)
+        width = len(self.posterior.alpha)
+        mean = functools.partial(of_finite, self.posterior.mean, width=width)
+        return DirectPredictor(mean, width)
 
     def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> StreamState:
         errors = np.stack([leaf_errors(test, self.posterior) for test in tests])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -43,15 +44,16 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.families.whole_classes import WholeClasses
 from rff_stream.features import FeatureMap
+from rff_stream.features.base import BATCH_ROWS
 from rff_stream.layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import (
+    AnswerPredictor,
     FunctionPredictor,
     LinearPredictor,
-    PosteriorPredictor,
     RowFunction,
 )
 from rff_stream.sources import Columns
@@ -155,7 +157,9 @@ class ProcessAnswer:
         return self.linear.mean()
 
     def std(self, noise: bool) -> RowFunction:
-        return PosteriorPredictor(self.linear.features, self.posterior, noise)
+        std = functools.partial(self.posterior.std, noise=noise)
+        width = len(self.posterior.intercept)
+        return AnswerPredictor(self.linear.features, std, width, BATCH_ROWS)
 
     @property
     def misfit_variance(self) -> Float64 | float:

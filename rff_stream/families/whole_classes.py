@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from rff_stream.answers.classify import (
     sample_classes,
     squared_by_folds,
 )
-from rff_stream.answers.laplace import check_width, laplace_functions
+from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
@@ -36,13 +37,14 @@ from rff_stream.families.maps import (
 )
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap
+from rff_stream.features.base import BATCH_ROWS
 from rff_stream.losses.classification import Hinge, SquaredHinge
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_constant, penalise
 from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.row_functions import AveragedPredictor, LinearPredictor
+from rff_stream.row_functions import AnswerPredictor, LinearPredictor
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
@@ -104,9 +106,11 @@ class LinearLogOdds:
     support: Float64 | None = None
     laplace: Laplace | None = None
 
-    def predictor(self) -> LinearPredictor | AveragedPredictor:
+    def predictor(self) -> LinearPredictor | AnswerPredictor:
         if self.laplace is not None:
-            return AveragedPredictor(self.features, self.laplace.draws)
+            draws = self.laplace.draws
+            odds = functools.partial(drawn_log_odds, draws)
+            return AnswerPredictor(self.features, odds, draws.intercept.shape[1], BATCH_ROWS)
         return LinearPredictor(self.features, self.linear.coef, self.linear.intercept)
 
     def attributes(self) -> dict[str, Any]:
