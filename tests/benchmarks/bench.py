@@ -12,6 +12,7 @@ shown. Each whole fit is a fresh process. CPU is user + system time of all threa
 from __future__ import annotations
 
 import argparse
+import compileall
 import functools
 import json
 import os
@@ -413,7 +414,7 @@ def run_python(*arguments: str) -> tuple[str, float]:
 # --- sections -------------------------------------------------------------------------------
 
 
-def section_hot(options: argparse.Namespace) -> None:
+def section_hot(options: argparse.Namespace, folder: Path) -> None:
     print("\n### Hot loop\n")
     print(f"`accumulate` over {options.hot_rows:,} rows, float32, d={D}, one BLAS thread; bare")
     print("SYRK: R×R, 512 rows at a time, nothing else; in turn every 4,096 rows.\n")
@@ -494,7 +495,7 @@ def section_growth(options: argparse.Namespace, folder: Path) -> None:
     print_table([*head, "peak GB", f"over n={least:,}"], table)
 
 
-def section_choices(options: argparse.Namespace) -> None:
+def section_choices(options: argparse.Namespace, folder: Path) -> None:
     n, components = options.rows, options.components[0]
     print(f"\n### One read, every choice: n={n:,}, d={D}, R={components}\n")
     print("5 folds × 50 α × 5 sizes R' and the fit, over the fit alone: CPU, each with its read.\n")
@@ -509,7 +510,7 @@ def section_choices(options: argparse.Namespace) -> None:
     print_table(["sums", "targets", "fit, CPU s", "every choice, CPU s", "ratio"], table)
 
 
-def section_predict(options: argparse.Namespace) -> None:
+def section_predict(options: argparse.Namespace, folder: Path) -> None:
     n, components = options.rows, options.components[0]
     print(f"\n### Prediction: n={n:,}, d={D}, R={components}\n")
     print("Beside the bare operations: a projection, cosines, sines and a product, 512 rows at a")
@@ -583,7 +584,7 @@ def fit_and_ask(make: Callable[[], Any], x: np.ndarray, y: np.ndarray) -> float:
     return time.process_time() - start
 
 
-def section_small(options: argparse.Namespace) -> None:
+def section_small(options: argparse.Namespace, folder: Path) -> None:
     from threadpoolctl import threadpool_limits
 
     print("\n### Small data\n")
@@ -608,7 +609,7 @@ def section_small(options: argparse.Namespace) -> None:
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def section_search(options: argparse.Namespace) -> None:
+def section_search(options: argparse.Namespace, folder: Path) -> None:
     """scikit-learn's grid search around both, and length-scales of each input."""
     from sklearn import kernel_ridge
     from sklearn.model_selection import GridSearchCV
@@ -640,7 +641,7 @@ def section_search(options: argparse.Namespace) -> None:
     print_table(["", "CPU s"], table)
 
 
-def section_features(options: argparse.Namespace) -> None:
+def section_features(options: argparse.Namespace, folder: Path) -> None:
     import features  # beside this file
 
     for title, said, head, table in features.tables(options.quick):
@@ -649,6 +650,19 @@ def section_features(options: argparse.Namespace) -> None:
 
 
 # --- printing -------------------------------------------------------------------------------
+
+
+SECTIONS: dict[str, Callable[[argparse.Namespace, Path], None]] = {
+    "small": section_small,
+    "search": section_search,
+    "hot": section_hot,
+    "fit": section_fit,
+    "growth": section_growth,
+    "choices": section_choices,
+    "import": section_import,
+    "predict": section_predict,
+    "features": section_features,
+}
 
 
 def median(results: list[Result], key: str) -> float:
@@ -714,9 +728,7 @@ def stored(folder: Path, n: int, dtype: str = "float32") -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--sections", default="small,search,hot,fit,predict,growth,choices,import,features"
-    )
+    parser.add_argument("--sections", default=",".join(SECTIONS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000, help="n of the whole fits")
     parser.add_argument("--hot-rows", type=int, default=65_536, help="rows of one leaf")
@@ -742,25 +754,11 @@ def main() -> None:
     sections = options.sections.split(",")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="rff-stream-bench-"))
     print_machine()
+    package = Path(__file__).parents[2] / "rff_stream"
+    compileall.compile_dir(package, quiet=1)  # processes start as those of an installed package
     try:
-        if "small" in sections:
-            section_small(options)
-        if "search" in sections:
-            section_search(options)
-        if "hot" in sections:
-            section_hot(options)
-        if "fit" in sections:
-            section_fit(options, folder)
-        if "growth" in sections:
-            section_growth(options, folder)
-        if "choices" in sections:
-            section_choices(options)
-        if "import" in sections:
-            section_import(options, folder)
-        if "predict" in sections:
-            section_predict(options)
-        if "features" in sections:
-            section_features(options)
+        for name in filter(sections.__contains__, SECTIONS):
+            SECTIONS[name](options, folder)
     finally:
         if options.folder is None:
             shutil.rmtree(folder)
