@@ -64,6 +64,8 @@ class Plan:
         CPU seconds of the search for length-scales before the pass, at most about; 0 for none.
     kept_bytes : int
         Features of all rows that a loss keeps after the pass; 0 where it reads them again.
+    posterior_bytes : int
+        The matrix of a Laplace posterior and its factor, known once the classes are.
     held_bytes : int
         Sums and answer of a model that later rows are added to; 0 for a new one.
     """
@@ -78,6 +80,7 @@ class Plan:
     largest: BoxCost
     search_seconds: float = 0.0
     kept_bytes: int = 0
+    posterior_bytes: int = 0
     held_bytes: int = 0
 
     @property
@@ -236,6 +239,8 @@ class Plan:
         parts = {"pass": reading, "solve": solving}
         if self.held_bytes:
             parts = {name: each | {"model": self.held_bytes} for name, each in parts.items()}
+        if self.posterior_bytes:
+            parts["posterior"] = {"program": BASE_BYTES, "posterior": self.posterior_bytes}
         if self.search_seconds:
             parts["search"] = {"program": BASE_BYTES, "length-scales": SEARCH_BYTES}
         return parts

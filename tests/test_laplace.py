@@ -177,6 +177,21 @@ def test_what_cannot_be_averaged_is_refused(rng):
         check_width(2048, 10)
 
 
+def test_a_plan_counts_the_posterior_and_the_sums_of_its_pairs(rng):
+    X, y = clouds(rng, 90)
+    choices: Any = {"alpha": 0.3, "random_state": 0, "progress": False, "n_components": 1500}
+    bare = rs.KernelClassifier("logistic", **choices).fit(X, y).plan_
+    refused = rs.KernelClassifier(
+        "logistic", laplace=1.0, memory=int(1.1 * bare.process_bytes), **choices
+    )
+    with pytest.raises(PlanError, match=r"groups=6.* Nothing was read"):
+        refused.fit(X, y)
+    model = refused.set_params(memory=None, n_components=200).fit(X, y)
+    parts = model.plan_.memory_parts()
+    assert parts["posterior"]["posterior"] == 8 * (2 * 804**2 + 6 * 201**2)
+    assert model.plan_.n_groups == 6
+
+
 def test_few_draws_are_near_the_fit_where_the_posterior_is_narrow(rng):
     X, y = clouds(rng, 200)
     model = rs.KernelClassifier("logistic", laplace=1e-4, alpha=0.3, **QUIET).fit(X, y)

@@ -37,6 +37,12 @@ def check_width(n_features: int, n_scores: int) -> None:
         )
 
 
+def laplace_bytes(n_features: int, n_scores: int) -> int:
+    """Bytes of H, of its factor, and of the second moments that it is made of."""
+    pairs = max(n_scores * (n_scores - 1) // 2, 1)
+    return 8 * (2 * ((n_features + 1) * n_scores) ** 2 + pairs * (n_features + 1) ** 2)
+
+
 def laplace_precision(problem: Penalised, curvatures: Sequence[Moments], n_scores: int) -> Float64:
     """H of the coefficients [γ₁; m₁; γ₂; m₂; …], (K(R + 1), K(R + 1)).
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.answers.class_calibration import probabilities
+from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.answers.neighbours import worse_than_neighbours
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
@@ -30,7 +31,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
-from rff_stream.planning import Plan, fits
+from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
@@ -255,10 +256,7 @@ class ClassRecipe(Recipe):
             drawn = replace(drawn, row=class_row(drawn.row, ()))
             seed = int(checkpoint.store.header[SEED])
         pilot, labels = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
-        if self.asked.class_weight == "balanced":
-            n_groups = max(self.n_folds(1), 1) * len(labels)
-            plan = self.plan(reading, request.columns, n_groups=n_groups)
-            request = replace(request, plan=plan)
+        request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
             drawn = self.draw_for(request, pilot, seed)
         if checkpoint is not None:
@@ -269,6 +267,21 @@ class ClassRecipe(Recipe):
         labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
         parts = {fold: part.over(labels) for fold, part in parts.items()}
         return ClassPass(request, drawn, parts, seen, pilot, weights)
+
+    def plan_of_classes(self, request: PassRequest, count: int) -> Plan:
+        """The plan with the sums of so many classes, and those of the pairs of a posterior."""
+        asked, plan, n_groups = self.asked, request.plan, 1
+        if asked.class_weight == "balanced":
+            n_groups = max(self.n_folds(1), 1) * count
+        if asked.laplace:
+            n_groups = max(n_groups, count * (count - 1) // 2)
+        if n_groups > 1:
+            plan = self.plan(request.reading, request.columns, n_groups=n_groups)
+        if asked.laplace:
+            posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
+            plan = replace(plan, posterior_bytes=posterior)
+            check_memory(plan, asked.memory)
+        return plan
 
     def read_more(
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
