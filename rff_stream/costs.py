@@ -68,66 +68,60 @@ class Sizes:
 class Cost(Protocol):
     """What a pass with one map takes, by the sizes of its rows."""
 
-    @property
-    def n_features(self) -> int:
-        """R: columns of the map, or of one cell."""
-        ...
+    n_features: int
+    """R: columns of the map, or of one cell."""
 
     @property
     def all_cells(self) -> int:
         """Cells of all trees, each with sums of its own; 0 for a map without cells."""
-        ...
+        return 0
 
     @property
     def n_samples(self) -> int:
         """Row samples that the sums of one label group keep: one for each map."""
-        ...
+        return 1
 
     @property
     def fewest_rows(self) -> int:
         """Fewest rows for which a leaf is efficient; 0 if there is no minimum."""
-        ...
+        return 0
 
     @property
     def pilot_rows(self) -> int:
         """Pilot rows that the map needs; 0 for the default number."""
-        ...
+        return 0
+
+    def width(self, sizes: Sizes) -> int:
+        """P of the map, or of one cell."""
+        return self.n_features + 1 + sizes.n_targets
 
     def numbers(self, sizes: Sizes) -> int:
         """Float64 numbers of the sums of one label group."""
-        ...
 
     def row_flops(self, sizes: Sizes) -> float:
         """Useful flops of the sums of one row."""
-        ...
 
     def row_seconds(self, sizes: Sizes) -> float:
         """CPU seconds of one row."""
-        ...
 
     def layout_seconds(self, sizes: Sizes) -> float:
         """The seconds of a row that leaves are cut by: constants, as leaves decide bits."""
-        ...
 
     def accumulator_bytes(self, sizes: Sizes, n_groups: int, threads: int) -> int:
         """Memory of one leaf's sums while it adds rows."""
-        ...
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:
         """Memory of the solve."""
-        ...
 
     def solve_seconds(self, sizes: Sizes) -> float:
         """Seconds of the solve."""
-        ...
 
     def lines(self, sizes: Sizes, n_rows: int) -> list[tuple[str, str]]:
         """What a printed plan says of the map besides R."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class WholeCost:
+class WholeCost(Cost):
     """A map of the whole space: a rank-k update of P columns, or pairs of entries counted.
 
     Parameters
@@ -146,29 +140,9 @@ class WholeCost:
         """Of a row of Z that are not 0."""
         return self.n_features if self.n_entries is None else self.n_entries
 
-    @property
-    def all_cells(self) -> int:
-        return 0
-
-    @property
-    def n_samples(self) -> int:
-        return 1
-
-    @property
-    def fewest_rows(self) -> int:
-        return 0
-
-    @property
-    def pilot_rows(self) -> int:
-        return 0
-
     def counts_pairs(self, sizes: Sizes) -> bool:
         """Whether entries are counted in pairs, in place of rank-k updates."""
         return sizes.order == 2 and counts(self.n_features, self.entries, sizes.sums)
-
-    def width(self, sizes: Sizes) -> int:
-        """P."""
-        return self.n_features + 1 + sizes.n_targets
 
     def numbers(self, sizes: Sizes) -> int:
         width = self.width(sizes)
@@ -217,7 +191,7 @@ class WholeCost:
 
 
 @dataclass(frozen=True, slots=True)
-class CellCost:
+class CellCost(Cost):
     """Cells of trees: a triangular solve and a rank-k update in each tree.
 
     Parameters
@@ -237,20 +211,12 @@ class CellCost:
         return self.n_trees * self.n_cells
 
     @property
-    def n_samples(self) -> int:
-        return 1
-
-    @property
     def fewest_rows(self) -> int:
         return LEAF_ROWS_A_CELL * self.n_cells
 
     @property
     def pilot_rows(self) -> int:
         return pilot_rows(self.n_cells, self.n_features)
-
-    def width(self, sizes: Sizes) -> int:
-        """P of one cell."""
-        return self.n_features + 1 + sizes.n_targets
 
     def numbers(self, sizes: Sizes) -> int:
         return self.all_cells * packed_size(self.width(sizes))
@@ -292,7 +258,7 @@ class CellCost:
 
 
 @dataclass(frozen=True, slots=True)
-class GridCost:
+class GridCost(Cost):
     """A grid of frequencies: non-uniform transforms of the rows, iterations of the solve.
 
     Parameters
@@ -313,20 +279,8 @@ class GridCost:
     n_searched: int = 0
 
     @property
-    def all_cells(self) -> int:
-        return 0
-
-    @property
-    def n_samples(self) -> int:
-        return 1
-
-    @property
     def fewest_rows(self) -> int:
         return GRID_ROWS
-
-    @property
-    def pilot_rows(self) -> int:
-        return 0
 
     def numbers(self, sizes: Sizes) -> int:
         """Of density, projections, trends and border."""
@@ -378,7 +332,7 @@ class GridCost:
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralCosts:
+class SeveralCosts(Cost):
     """Several maps in one read: what they take adds up.
 
     Parameters
@@ -389,7 +343,7 @@ class SeveralCosts:
     members: tuple[Cost, ...]
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> int:  # type: ignore[override]
         return sum(each.n_features for each in self.members)
 
     @property

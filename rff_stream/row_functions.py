@@ -24,11 +24,9 @@ class RowFunction(Protocol):
     @property
     def width(self) -> int:
         """Values a row."""
-        ...
 
     def __call__(self, x: Array) -> Float64:
         """Values (m, width) of rows (m, d)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -290,11 +290,11 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())
     saved = read_unsolved(first.header, first.arrays)
-    new = updating.look(recipe, saved, known, first.row, later)
+    new = updating.Search(recipe, saved, known, first.row, later).found()
     monkeypatch.setattr(
-        updating,
-        "look",
-        lambda recipe, fitted, ledger, *_: new if len(ledger.records) < 2 else Update(),
+        updating.Search,
+        "found",
+        lambda search: new if len(search.ledger.records) < 2 else Update(),
     )
 
     def act(path: Path) -> None:

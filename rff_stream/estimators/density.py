@@ -32,7 +32,6 @@ from rff_stream.families.maps import (
     check_choices,
     check_n_components,
     length_scale_of,
-    make_features,
     scale_of_map,
 )
 from rff_stream.features import FeatureMap, FourierFeatures
@@ -263,10 +262,8 @@ class DensityRecipe(RowsRecipe):
             spread = pilot.smaller_scale if bandwidth == "silverman" else pilot.scale
             factor, scales = self.factor(kernel, pilot, n)
             kernel = kernel.with_length_scale(spread * factor)
-        features = make_features(
-            self.choice(columns), kernel, asked.n_components, pilot, seed=seed, dtype=asked.dtype
-        )
-        return features, {"length_scale": np.asarray(length_scale_of(kernel)), **scales}
+        features, scale = self.map_for(kernel, pilot, columns, seed)
+        return features, scale | scales
 
     def several_bandwidths(
         self, kernel: Kernel, pilot: Pilot, n: float, seed: int

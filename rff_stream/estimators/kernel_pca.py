@@ -22,8 +22,6 @@ from rff_stream.families.maps import (
     FeatureChoice,
     check_n_components,
     find_kernel,
-    length_scale_of,
-    make_features,
     n_columns,
 )
 from rff_stream.features import FeatureMap
@@ -204,10 +202,7 @@ class ComponentsRecipe(RowsRecipe):
         asked = self.asked
         scale, shown = asked.length_scale, asked.progress
         kernel = find_kernel(kernel_of(asked.kernel), scale, pilot, seed, shown)
-        features = make_features(
-            self.choice(columns), kernel, self.n_components, pilot, seed=seed, dtype=asked.dtype
-        )
-        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
+        return self.map_for(kernel, pilot, columns, seed)
 
     def answer(self, fitted: Fitted) -> Components:
         return components(fitted.whole, self.asked.n_components)

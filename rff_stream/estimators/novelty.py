@@ -25,8 +25,6 @@ from rff_stream.families.maps import (
     FeatureChoice,
     check_choices,
     check_n_components,
-    length_scale_of,
-    make_features,
 )
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
@@ -255,10 +253,7 @@ class NoveltyRecipe(RowsRecipe):
             pilot.warn_of_outliers()
             scale = SHARE_OF_MEDIAN[scale] * pilot.median_length_scale()
         kernel = kernel_of(asked.kernel).with_length_scale(scale)
-        features = make_features(
-            self.choice(columns), kernel, asked.n_components, pilot, seed=seed, dtype=asked.dtype
-        )
-        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
+        return self.map_for(kernel, pilot, columns, seed)
 
     def answer(self, fitted: Fitted) -> NoveltyAnswer:
         moments, asked = fitted.whole, self.asked

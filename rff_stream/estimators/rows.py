@@ -17,6 +17,8 @@ from rff_stream.families import DrawnMap, check_whole_space
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
+    length_scale_of,
+    make_features,
     seed_of,
 )
 from rff_stream.features import FeatureMap
@@ -58,6 +60,14 @@ class RowsRecipe(Recipe):
             features, scales = self.new_map(pilot, columns, n_rows, seed)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return DrawnMap(features, row, scales)
+
+    def map_for(
+        self, kernel: Kernel, pilot: Pilot, columns: Columns, seed: int
+    ) -> tuple[FeatureMap, dict[str, Array]]:
+        """The map asked for, drawn for a kernel with its length-scale."""
+        choice, dtype = self.choice(columns), self.asked.dtype
+        features = make_features(choice, kernel, self.n_components, pilot, seed=seed, dtype=dtype)
+        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
 
 def fit(

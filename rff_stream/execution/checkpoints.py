@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError
@@ -28,68 +30,34 @@ SHARE = 20
 """A write of t seconds is followed by at least so many times t without one."""
 
 
-class Nodes(Protocol):
-    """Where finished nodes of a sum are kept."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Nodes:
+    """Where a checkpoint that has begun keeps finished nodes of a sum.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    pack, unpack : callable
+        A value of the statistic -> what the checkpoint keeps of it, and back; None for no value.
+    """
+
+    checkpoint: Checkpoint
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
 
     def nodes(self) -> dict[Node, tuple[Any, int]]:
         """Finished nodes: values of the statistic, and the rows that were looked at for them."""
-        ...
+        kept = self.checkpoint.nodes().items()
+        values = {node: (self.unpack(value), seen) for node, (value, seen) in kept}
+        return {node: pair for node, pair in values.items() if pair[0] is not None}
 
     def save(self, node: Node, value: Any, seen: int) -> None:
         """Keep a node in place of those below it."""
-        ...
-
-
-class MomentNodes:
-    """Nodes of moments, by group or not: a checkpoint keeps them as batches of a store.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        Begun: it knows what the moments mean.
-    grouped : bool
-        Values are :class:`~rff_stream.statistics.groups.Groups` of moments.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, *, grouped: bool) -> None:
-        self._checkpoint, self._grouped = checkpoint, grouped
-
-    def nodes(self) -> dict[Node, tuple[Any, int]]:
-        return {
-            node: (Groups(groups) if self._grouped else groups[None], seen)
-            for node, (groups, seen) in self._checkpoint.nodes().items()
-            if self._grouped or groups
-        }
-
-    def save(self, node: Node, value: Any, seen: int) -> None:
-        self._checkpoint.save(node, value.by_label if self._grouped else {None: value}, seen)
-
-
-class PackedNodes:
-    """Nodes of any statistic that packs its values.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        Begun.
-    statistic : Statistic
-    """
-
-    def __init__(self, checkpoint: Checkpoint, statistic: Statistic) -> None:
-        self._checkpoint, self._packing = checkpoint, packing_of(statistic)
-
-    def nodes(self) -> dict[Node, tuple[Any, int]]:
-        return {
-            node: (self._packing.unpack(packed), seen)
-            for node, (packed, seen) in self._checkpoint.nodes().items()
-        }
-
-    def save(self, node: Node, value: Any, seen: int) -> None:
-        self._checkpoint.save(node, self._packing.pack(value), seen)
+        self.checkpoint.save(node, self.pack(value), seen)
 
 
 def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
-    """Where a checkpoint that has begun keeps nodes of a statistic: moments as a store does.
+    """Where nodes of a statistic are kept: moments, by group or not, as batches of a store.
 
     Raises
     ------
@@ -97,9 +65,12 @@ def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
         For a statistic that does not pack its values.
     """
     inner = statistic.statistic if isinstance(statistic, ByFold | ByGroup) else statistic
-    if isinstance(inner, MomentStatistic):
-        return MomentNodes(checkpoint, grouped=inner is not statistic)
-    return PackedNodes(checkpoint, statistic)
+    if not isinstance(inner, MomentStatistic):
+        packing = packing_of(statistic)
+        return Nodes(checkpoint, packing.pack, packing.unpack)
+    if inner is statistic:
+        return Nodes(checkpoint, lambda value: {None: value}, lambda groups: groups.get(None))
+    return Nodes(checkpoint, lambda value: value.by_label, Groups)
 
 
 class Keeper:

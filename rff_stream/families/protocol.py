@@ -159,27 +159,21 @@ class RidgeAnswer(Protocol):
     @property
     def target_origin(self) -> Float64:
         """y₀ (T,) of the sums: residuals are summed about it."""
-        ...
 
     def mean(self) -> RowFunction:
         """x ↦ ŷ (T), a picklable function of rows."""
-        ...
 
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
         """Its error on leaves that it has not seen, from their sums alone."""
-        ...
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Public attributes by name; without the axis of targets if ``flat``."""
-        ...
 
     def arrays(self) -> dict[str, Array]:
         """The same for the store."""
-        ...
 
     def facts(self) -> dict[str, Any]:
         """The rest for the store, as plain JSON."""
-        ...
 
 
 class Process(RidgeAnswer, Protocol):
@@ -188,23 +182,18 @@ class Process(RidgeAnswer, Protocol):
     @property
     def misfit_variance(self) -> Float64 | float:
         """Variance (T,) of f that the columns cannot represent: equal at all rows, independent."""
-        ...
 
     def std(self, noise: bool) -> RowFunction:
         """x ↦ standard deviation (T) of f, or of a new y with its noise."""
-        ...
 
     def covariance(self, x: Array) -> Float64:
         """Covariance (T, n, n) of f at all pairs of rows x (n, d)."""
-        ...
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         """x ↦ values (T·n_samples) of functions drawn from the posterior, target by target."""
-        ...
 
     def leave_one_out(self, sample: Float64) -> Float64:
         """Residuals y − f (m, T) of sampled rows [x, y, w], each under the fit without it."""
-        ...
 
     def left_out_std(self, sample: Float64, noise: bool) -> Float64:
         """Standard deviation (m, T) of f, or of y, there; of the fit where a row is one of many."""
@@ -216,15 +205,12 @@ class LogOdds(Protocol):
 
     def predictor(self) -> RowFunction:
         """x ↦ log-odds, a picklable function of rows."""
-        ...
 
     def attributes(self) -> dict[str, Any]:
         """Public attributes by name."""
-        ...
 
     def arrays(self) -> dict[str, Array]:
         """The same for the store."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,31 +292,25 @@ class ClassFamily(Protocol):
 
     def check(self, loss: str, alpha: float | str) -> None:
         """Refuse a loss, or a rule for its penalty, that it has no answer for."""
-        ...
 
     def draw(
         self, pilot: Pilot, asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """The map for pilot rows with one-hot classes, and what it was drawn for."""
-        ...
 
     def statistic(self, asked: SumRequest) -> Statistic:
         """What the first pass adds up: sums of labelled rows."""
-        ...
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
     ) -> LogOdds:
         """Least squares on one-hot classes, calibrated on the row sample."""
-        ...
 
     def least_loss(self, request: LossRequest) -> Descended:
         """The scores of least loss, by passes over the rows."""
-        ...
 
     def restore(self, features: Any, arrays: Mapping[str, Array]) -> LogOdds:
         """The scores from arrays of the store."""
-        ...
 
 
 class Family(Protocol):
@@ -348,52 +328,39 @@ class Family(Protocol):
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
-        ...
 
     def check_streams(self) -> None:
         """Refuse a fit of a part of the rows if its error cannot be computed from sums alone."""
-        ...
 
     def check_new_kernel(self) -> None:
         """Refuse another kernel after the read where the map was drawn for one."""
-        ...
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         """The sizes that a plan is made from, before the map is drawn or after."""
-        ...
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map for the pilot's rows, and what a row of the sums means."""
-        ...
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         """Map, origins, names and units of the columns that are summed, for a map that is given."""
-        ...
 
     def statistic(self, asked: SumRequest) -> Statistic:
         """What the pass adds up."""
-        ...
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
         """The sums of no rows."""
-        ...
 
     def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> RidgeAnswer:
         """Ridge regression at the α given, or at that of "evidence", "cv" or "gcv"."""
-        ...
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> Process:
         """A Gaussian process with the ratio of noise that is given, or of highest evidence."""
-        ...
 
     def ridge_in(self, stored: StoredAnswer) -> RidgeAnswer:
         """Rebuild the result of :meth:`ridge` from stored arrays."""
-        ...
 
     def process_in(self, stored: StoredAnswer) -> Process:
         """Rebuild the result of :meth:`process` from stored arrays."""
-        ...
 
     def classes(self) -> ClassFamily:
         """The same for classifiers; refuses a family that has none."""
-        ...

@@ -38,39 +38,31 @@ class FeatureMap(Protocol):
     @property
     def n_inputs(self) -> int:
         """d, the number of input columns."""
-        ...
 
     @property
     def n_components(self) -> int:
         """R, the number of feature columns."""
-        ...
 
     @property
     def dtype(self) -> Any:
         """float32 or float64: that of the features."""
-        ...
 
     @property
     def nesting(self) -> Nesting:
         """How ``prior`` follows for the first R' columns."""
-        ...
 
     @property
     def fingerprint(self) -> str:
         """sha256 of ``spec()``: equal fingerprints are equal maps."""
-        ...
 
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Z (n, R) of rows X (n, d), raw columns in [-1, 1] for Fourier maps."""
-        ...
 
     def prior(self, n_components: int | None = None) -> Float64:
         """s (R',): K ≈ Z[:, :R'] diag(s) Z[:, :R']ᵀ."""
-        ...
 
     def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Plain JSON and arrays, enough to rebuild the map on any machine and day."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

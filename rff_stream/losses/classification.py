@@ -23,32 +23,25 @@ class RowLoss(Protocol):
     @property
     def separable(self) -> bool:
         """Whether scores do not curve together: each then has a Hessian of its own."""
-        ...
 
     @property
     def cornered(self) -> bool:
         """Whether the loss has corners, which :meth:`with_width` rounds."""
-        ...
 
     def check_targets(self, y: Array) -> None:
         """Refuse targets that the loss is not for."""
-        ...
 
     def value(self, F: Float64, y: Array) -> Float64:
         """ℓ (m,) at scores (m, K)."""
-        ...
 
     def slope(self, F: Float64, y: Array) -> Float64:
         """∂ℓ/∂f (m, K)."""
-        ...
 
     def curvatures(self, F: Float64, y: Array) -> Float64:
         """∂²ℓ/∂f_k² (m, K)."""
-        ...
 
     def with_width(self, width: float) -> Self:
         """The same with its corners rounded over this width."""
-        ...
 
 
 class Loss(RowLoss, Protocol):
@@ -57,16 +50,13 @@ class Loss(RowLoss, Protocol):
     @property
     def n_classes(self) -> int:
         """C."""
-        ...
 
     @property
     def bound(self) -> float:
         """κ: the curvature is at most κI, so κG + α is above every Hessian."""
-        ...
 
     def start(self, share: Float64) -> Float64:
         """Constant scores (K,) to start from, for classes of these shares (C,)."""
-        ...
 
 
 class _Classes:

@@ -34,12 +34,10 @@ class Sums(Protocol):
     @property
     def n(self) -> int:
         """Rows that were added."""
-        ...
 
     @property
     def row(self) -> AugmentedRow:
         """What the numbers mean; sums of one meaning may be added."""
-        ...
 
     def __add__(self, other: Self) -> Self: ...
 

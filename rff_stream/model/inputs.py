@@ -75,10 +75,7 @@ def checked_fit(
         In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
     X, y, weight, names = _by_name(X, y, weight, inputs)
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-        )
+    require_target(estimator, y)
     X, y = _checked_pairs(estimator, X, y, missing_rows)
     _keep_names(estimator, names)
     if weight is not None:
@@ -96,21 +93,13 @@ def checked_labels(
     otherwise.
     """
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+    from sklearn.utils.validation import check_consistent_length, column_or_1d
 
     given = X
     X, y, weight, names = _by_name(X, y, weight, inputs if reset else _fitted_names(estimator, X))
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-        )
+    require_target(estimator, y)
     if reset:
-        with _remedy_for_missing(estimator):
-            X = validate_data(
-                estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
-                accept_sparse="csr",
-            )  # fmt: skip
-        _keep_names(estimator, names)
+        X = _checked_columns(estimator, X, names, missing_rows)
     else:
         X = checked_rows(estimator, given, missing_rows)
     y = column_or_1d(y, warn=True)
@@ -144,16 +133,32 @@ def checked_inputs(
     estimator: Any, X: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
 ) -> tuple[Any, Any]:
     """X (n, d) and weights of data in memory without targets; as :func:`checked_fit`."""
+    X, _, weight, names = _by_name(X, None, weight, inputs)
+    X = _checked_columns(estimator, X, names, missing_rows)
+    return X, None if weight is None else _checked_weights(X, weight)
+
+
+def require_target(estimator: Any, y: Any) -> None:
+    """Refuse rows without a target, in scikit-learn's words."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+
+
+def _checked_columns(
+    estimator: Any, X: Any, names: tuple[str, ...] | None, missing_rows: str
+) -> Any:
+    """X (n, d) of the rows of a fit, whose number and names of columns are kept."""
     from sklearn.utils.validation import validate_data
 
-    X, _, weight, names = _by_name(X, None, weight, inputs)
     with _remedy_for_missing(estimator):
         X = validate_data(
             estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
             accept_sparse="csr",
         )  # fmt: skip
     _keep_names(estimator, names)
-    return X, None if weight is None else _checked_weights(X, weight)
+    return X
 
 
 def _checked_weights(X: Any, weight: Any) -> Any:
@@ -212,10 +217,7 @@ def checked_batch(
     X, y, weight, _ = _by_name(X, y, weight, _fitted_names(estimator, X))
     X = checked_rows(estimator, given, missing_rows)
     if targets:
-        if y is None:
-            raise ValueError(
-                f"{type(estimator).__name__} requires y to be passed, but the target y is None."
-            )
+        require_target(estimator, y)
         finite = _finite(missing_rows)
         y = check_array(
             y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y"

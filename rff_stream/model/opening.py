@@ -19,6 +19,7 @@ from rff_stream.model.inputs import (
     checked_labels,
     in_memory,
     names_in,
+    require_target,
     target_names,
 )
 from rff_stream.sources import Columns, Source, open_source
@@ -60,10 +61,7 @@ def open_values(asked: Any, data: Data) -> Opened:
         )
         data, flat = replace(data, X=X, y=y, sample_weight=weight, inputs=None), y.ndim == 1
     source = source_of(asked, data)
-    if not source.columns.targets:
-        raise ValueError(
-            f"{type(asked).__name__} requires y to be passed, but the target y is None."
-        )
+    require_target(asked, source.columns.targets or None)
     names = names_in(stand_in) if arrays else ()
     columns = with_given_names(source.columns, names, targets if arrays else ())
     return Opened(source, columns, flat and len(columns.targets) == 1, names)
@@ -98,10 +96,7 @@ def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
             reset=fitted is None,
         )
         data = replace(data, X=X, y=y, sample_weight=weight, inputs=None)
-    if data.y is None:
-        raise ValueError(
-            f"{type(asked).__name__} requires y to be passed, but the target y is None."
-        )
+    require_target(asked, data.y)
     columns = None if fitted is None else replace(fitted.columns, targets=(), weight="")
     source = source_of(asked, data, y_labels=True, columns=columns)
     if fitted is not None:

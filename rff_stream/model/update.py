@@ -76,7 +76,9 @@ def update(recipe: Recipe, fitted: Fitted, later: Later) -> Fitted:
     row = fitted.row  # refuses a model without sums
     recipe.check_grows()
     if fitted.home is None:
-        return add_batches(recipe, fitted, look(recipe, fitted, fitted.ledger, row, later).added)
+        return add_batches(
+            recipe, fitted, Search(recipe, fitted, fitted.ledger, row, later).found().added
+        )
     store = fitted.home.open()
     ingest(recipe, fitted, store, later)
     fitted, batches = as_stored(recipe, fitted, store)
@@ -129,7 +131,7 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: Later) -> 
     added: list[Added] = []
     for _ in range(ATTEMPTS):
         ledger = Ledger.of(store.ever().values())
-        found = look(recipe, fitted, ledger, store.row, later)
+        found = Search(recipe, fitted, ledger, store.row, later).found()
         try:
             for each in found.added:
                 labels = {**each.ledger.labels(), "seen": each.seen}
@@ -184,120 +186,122 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fit
     return replace(solve(recipe, fitted.with_groups(groups)), ledger=ledger, n_missing=missing)
 
 
-def look(recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, later: Later) -> Update:
-    """What a ledger does not hold yet, with its sums."""
-    if later.batch is not None and later.by is not None:
-        raise ValueError("batch= and by= were both given: name all rows, or label each. Use one.")
-    if in_memory(later.data.X) and later.by is None:
-        return Update(tuple(new_arrays(recipe, fitted, ledger, row, later)))
-    by = later.by or fitted.labels_by
-    opened = recipe.open_more(fitted, replace(later.data, by=by))
-    grown = growing(recipe, fitted, ledger, later, opened)
-    if grown is not None:
-        return new_rows(recipe, fitted, ledger, row, grown)
-    if later.by is not None:
-        return Update(tuple(new_labels(recipe, fitted, ledger, row, opened, later.by)))
-    if later.batch is not None or not can_grow(opened.source):
-        return Update(tuple(new_batch(recipe, fitted, ledger, row, opened, later)))
-    raise ModelError(
-        "It is not known which rows this model has counted: it was not fitted on growing "
-        "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """What a ledger, of a model or of its store, does not hold yet; with sums of that row."""
 
+    recipe: Recipe
+    fitted: Fitted
+    ledger: Ledger
+    row: AugmentedRow
+    later: Later
 
-def growing(
-    recipe: Recipe, fitted: Fitted, ledger: Ledger, later: Later, opened: Opened
-) -> Opened | None:
-    """The growing data of the fit, whose rows are known by their place; None for other data.
-
-    Raises
-    ------
-    DataError
-        Where neither a batch nor labels are named and what was counted has changed.
-    """
-    if not (ledger.records and can_grow(opened.source)):
-        return None
-    if later.batch is None and later.by is None:
-        check_unchanged(opened.source, ledger.records)
-        return opened
-    try:
-        if later.by not in (None, fitted.labels_by):
-            opened = recipe.open_more(fitted, replace(later.data, by=fitted.labels_by))
-        check_unchanged(opened.source, ledger.records)
-    except DataError:
-        return None
-    return opened
-
-
-def new_rows(
-    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, opened: Opened
-) -> Update:
-    """Rows that growing data have after those counted."""
-    source = opened.source
-    growth = growth_of(source, ledger.records, recipe.asked.missing_chunks)
-    if growth.stop <= growth.start:
-        return Update(waiting=growth.waiting)
-    part: Source = PartSource(source, growth.dim, growth.start, growth.stop)
-    record = record_of(source, growth.dim, growth.start, growth.stop)
-    groups, seen = read(recipe, fitted, replace(opened, source=part), row)
-    id = f"{growth.dim} {growth.start}:{growth.stop}"
-    return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
-
-
-def new_batch(
-    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, opened: Opened, later: Later
-) -> Iterator[Added]:
-    """All rows of a source under one name."""
-    if later.batch is None:
+    def found(self) -> Update:
+        """New rows of growing data, new labels, or all rows as one batch."""
+        later = self.later
+        if later.batch is not None and later.by is not None:
+            raise ValueError(
+                "batch= and by= were both given: name all rows, or label each. Use one."
+            )
+        if in_memory(later.data.X) and later.by is None:
+            return Update(tuple(self.arrays()))
+        by = later.by or self.fitted.labels_by
+        opened = self.recipe.open_more(self.fitted, replace(later.data, by=by))
+        grown = self.growing(opened)
+        if grown is not None:
+            return self.rows_of(grown)
+        if later.by is not None:
+            return Update(tuple(self.labels(opened, later.by)))
+        if later.batch is not None or not can_grow(opened.source):
+            return Update(tuple(self.batch(opened)))
         raise ModelError(
-            f"It cannot be told which rows of a {type(later.data.X).__name__} are new. Open the "
-            "data without chunks (a Zarr path, chunks=None), or name the rows: batch=…."
+            "It is not known which rows this model has counted: it was not fitted on growing "
+            "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
         )
-    source = opened.source
-    whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
-    content = whole_content(source) if whole is None else digest(record_of(source, *whole))
-    before = source.generation() if whole is None else ""  # as batches were known by once
-    if not ledger.knows(later.batch, content, before):
-        groups, seen = read(recipe, fitted, opened, row)
-        yield Added(later.batch, groups, seen, Ledger(batches={later.batch: content}))
 
+    def growing(self, opened: Opened) -> Opened | None:
+        """The growing data of the fit, whose rows are known by their place; None for other data.
 
-def new_arrays(
-    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, later: Later
-) -> Iterator[Added]:
-    """Rows in memory, under their name or their hash."""
-    content = content_of_arrays(*rows_of_batch(later.data))
-    batch = later.batch or f"rows {content[:32]}"
-    if not ledger.knows(batch, content):
-        opened = recipe.open_more(fitted, later.data)
-        groups, seen = recipe.read_more(fitted, opened, row, grouped=False)
-        yield Added(batch, groups, seen, Ledger(batches={batch: content}))
+        Raises
+        ------
+        DataError
+            Where neither a batch nor labels are named and what was counted has changed.
+        """
+        later, records = self.later, self.ledger.records
+        if not (records and can_grow(opened.source)):
+            return None
+        if later.batch is None and later.by is None:
+            check_unchanged(opened.source, records)
+            return opened
+        try:
+            by = self.fitted.labels_by
+            if later.by not in (None, by):
+                opened = self.recipe.open_more(self.fitted, replace(later.data, by=by))
+            check_unchanged(opened.source, records)
+        except DataError:
+            return None
+        return opened
 
+    def rows_of(self, opened: Opened) -> Update:
+        """Rows that growing data have after those counted."""
+        source = opened.source
+        growth = growth_of(source, self.ledger.records, self.recipe.asked.missing_chunks)
+        if growth.stop <= growth.start:
+            return Update(waiting=growth.waiting)
+        part: Source = PartSource(source, growth.dim, growth.start, growth.stop)
+        record = record_of(source, growth.dim, growth.start, growth.stop)
+        groups, seen = self.read(replace(opened, source=part))
+        id = f"{growth.dim} {growth.start}:{growth.stop}"
+        return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
 
-def new_labels(
-    recipe: Recipe, fitted: Fitted, ledger: Ledger, row: AugmentedRow, opened: Opened, by: str
-) -> Iterator[Added]:
-    """Every label that is not known as a batch of its own."""
-    reading = Reading(opened.source, progress=recipe.asked.progress)
-    plan = recipe.plan(reading, fitted.columns, fitted.features)
-    asked = ByGroup(ContentStatistic())
-    contents = reading.sums(asked, plan.layout, "looking for what is new").value.by_label
-    texts = {label: str(content) for label, content in contents.items()}
-    names = {label: f"{by}={label}" for label in texts}
-    new = [label for label in sorted(texts) if not ledger.knows(names[label], texts[label])]
-    if not new:
-        return
-    drawn = DrawnMap(fitted.features, row, fitted.scales)
-    groups, _ = recipe.add_up(PassRequest(opened, reading, plan, grouped=True), drawn)
-    for label in new:
-        kept = {label if fitted.labels_by is not None else None: groups[label]}
-        mine = Ledger(batches={names[label]: texts[label]})
-        yield Added(names[label], kept, groups[label].n, mine)
+    def batch(self, opened: Opened) -> Iterator[Added]:
+        """All rows of a source under one name."""
+        name, source = self.later.batch, opened.source
+        if name is None:
+            raise ModelError(
+                f"It cannot be told which rows of a {type(self.later.data.X).__name__} are new. "
+                "Open the data without chunks (a Zarr path, chunks=None), or name the rows: "
+                "batch=…."
+            )
+        whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
+        content = whole_content(source) if whole is None else digest(record_of(source, *whole))
+        before = source.generation() if whole is None else ""  # as batches were known by once
+        if not self.ledger.knows(name, content, before):
+            groups, seen = self.read(opened)
+            yield Added(name, groups, seen, Ledger(batches={name: content}))
 
+    def arrays(self) -> Iterator[Added]:
+        """Rows in memory, under their name or their hash."""
+        content = content_of_arrays(*rows_of_batch(self.later.data))
+        batch = self.later.batch or f"rows {content[:32]}"
+        if not self.ledger.knows(batch, content):
+            opened = self.recipe.open_more(self.fitted, self.later.data)
+            groups, seen = self.recipe.read_more(self.fitted, opened, self.row, grouped=False)
+            yield Added(batch, groups, seen, Ledger(batches={batch: content}))
 
-def read(recipe: Recipe, fitted: Fitted, opened: Opened, row: AugmentedRow) -> tuple[Groups, int]:
-    """Sums of all rows by the labels of the fit, and how many were looked at."""
-    return recipe.read_more(fitted, opened, row, grouped=fitted.labels_by is not None)
+    def labels(self, opened: Opened, by: str) -> Iterator[Added]:
+        """Every label that is not known as a batch of its own."""
+        recipe, fitted = self.recipe, self.fitted
+        reading = Reading(opened.source, progress=recipe.asked.progress)
+        plan = recipe.plan(reading, fitted.columns, fitted.features)
+        asked = ByGroup(ContentStatistic())
+        contents = reading.sums(asked, plan.layout, "looking for what is new").value.by_label
+        texts = {label: str(content) for label, content in contents.items()}
+        names = {label: f"{by}={label}" for label in texts}
+        new = [each for each in sorted(texts) if not self.ledger.knows(names[each], texts[each])]
+        if not new:
+            return
+        drawn = DrawnMap(fitted.features, self.row, fitted.scales)
+        groups, _ = recipe.add_up(PassRequest(opened, reading, plan, grouped=True), drawn)
+        for label in new:
+            kept = {label if fitted.labels_by is not None else None: groups[label]}
+            mine = Ledger(batches={names[label]: texts[label]})
+            yield Added(names[label], kept, groups[label].n, mine)
+
+    def read(self, opened: Opened) -> tuple[Groups, int]:
+        """Sums of all rows by the labels of the fit, and how many were looked at."""
+        grouped = self.fitted.labels_by is not None
+        return self.recipe.read_more(self.fitted, opened, self.row, grouped=grouped)
 
 
 def rows_of_batch(data: Data) -> tuple[Array | None, ...]:

@@ -6,7 +6,6 @@ before, so nothing is read twice for it and nothing is lost.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -174,8 +173,3 @@ def _spread_sample(moments: Any, row: AugmentedRow, at: Array) -> RowSample:
     found[:, :d], found[:, -1] = rows[:, :d], rows[:, -1]
     found[:, d + at] = rows[:, d:-1]
     return replace(sample, rows=found)
-
-
-def sum_class_moments(parts: Iterable[ClassMoments]) -> ClassMoments:
-    """Sum of at least one, from left to right."""
-    return functools.reduce(lambda a, b: a + b, parts)

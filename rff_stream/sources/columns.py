@@ -154,31 +154,25 @@ class Container(Protocol):
 
     def find(self, name: str) -> Found:
         """A column by its name, or a virtual name; raises with suggestions."""
-        ...
 
     def targets(self, y: Any) -> list[Found] | None:
         """Targets by name, or values with a place of their own; None: they lie on the grid."""
-        ...
 
     def column(self, role: str, values: Any) -> Found | None:
         """A weight or label by name, or with a place of its own; None: it lies on the grid."""
-        ...
 
     def inputs(
         self, request: Request, targets: Sequence[Found], weight: Found | None
     ) -> list[Found]:
         """Inputs: those of the fit, those asked for, or all that have no other part."""
-        ...
 
     def sizes(
         self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
     ) -> dict[str, int]:
         """Name and length of each sample dimension, in the order in which rows are counted."""
-        ...
 
     def on_grid(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
         """Values without names that have the shape of the grid."""
-        ...
 
 
 def align(container: Container, y: Any, request: Request) -> GridBuilder:

@@ -109,7 +109,6 @@ class Reader(Protocol):
         ``values`` are what ``Source.arguments(box)`` named, now as arrays or frames.
         Every error names store, array, chunk or rows.
         """
-        ...
 
 
 class Source(Protocol):
@@ -128,41 +127,32 @@ class Source(Protocol):
     @property
     def reader(self) -> Reader:
         """What a worker needs to turn a box into rows."""
-        ...
 
     @property
     def graph(self) -> Mapping[Any, Any] | None:
         """Optimised dask graph that ``arguments`` refer to; None for sources read by slices."""
-        ...
 
     @property
     def is_lazy(self) -> bool:
         """Whether anything has to be computed or read for a row."""
-        ...
 
     def arguments(self, box: Box) -> tuple[Any, ...]:
         """What the reader needs besides the box: graph keys, or views of arrays in memory."""
-        ...
 
     def cost(self, box: Box) -> BoxCost:
         """Bytes, rows and chunks of a box; touches metadata only."""
-        ...
 
     def selection(self) -> PlacesAlong | None:
         """Where the rows that meet all conditions may lie; None without conditions.
 
         Conditions on small variables (coordinates) are looked at, others are left open.
         """
-        ...
 
     def generation(self) -> str:
         """Hash that changes when the data change: looked at again before a commit."""
-        ...
 
     def describe(self, box: Box) -> str:
         """The box in words: "time 0:100 lat 0:180"."""
-        ...
 
     def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
         """Values (grid shape, or grid shape + (T,)) in the container the user gave."""
-        ...

@@ -30,11 +30,9 @@ class Sink(Protocol):
 
     def add(self, rows: Rows, places: Array) -> None:
         """Take some rows (m, d) and their places (m,) in the whole data, which increase."""
-        ...
 
     def result(self) -> Any:
         """Their value, a :class:`Summable`; the value of no rows is the zero."""
-        ...
 
 
 class Statistic(Protocol):
@@ -46,7 +44,6 @@ class Statistic(Protocol):
 
     def start(self) -> Sink:
         """An empty sum."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,11 +68,9 @@ class PackingStatistic(Statistic, Protocol):
 
     def pack(self, value: Any) -> Packed:
         """The value without what the statistic knows itself, its row say."""
-        ...
 
     def unpack(self, packed: Packed) -> Any:
         """The value; its arrays are read-only."""
-        ...
 
 
 def packing_of(statistic: Statistic) -> PackingStatistic:

@@ -35,67 +35,51 @@ class Files(Protocol):
 
     def find(self, name: str, at_most: int) -> bytes | None:
         """The bytes of a file, or None where there is none; refuses more than ``at_most``."""
-        ...
 
     def find_all(self, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
         """What :meth:`find` gives of several files."""
-        ...
 
     def take(self, folder: str, at_most: Mapping[str, int]) -> dict[str, bytes | None]:
         """Every file under a folder: the bytes of those named, None for others; as :meth:`find`."""
-        ...
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Name and bytes of every file under a folder; {} where there is none."""
-        ...
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder, sorted; [] where there is none."""
-        ...
 
     def below(self, folder: str) -> Files:
         """Files under a folder, which is then the root."""
-        ...
 
     def require_exclusive_puts(self) -> None:
         """Refuse a place where :meth:`create` would let two writers win."""
-        ...
 
     def write(self, name: str, data: bytes) -> None:
         """A new file, durable once settled; refuses to replace one."""
-        ...
 
     def settle(self, names: Iterable[str]) -> None:
         """Return when these files, and the folders above them, survive a loss of power."""
-        ...
 
     def create(self, name: str, data: bytes) -> bool:
         """A whole new file at one instant, by one writer; False where another one was first."""
-        ...
 
     def remove(self, folder: str) -> None:
         """Remove a folder and what is in it, as far as that goes."""
-        ...
 
     def recover(self) -> bool:
         """Whether a root that a killed writer had moved aside has its name again."""
-        ...
 
     def hold(self, folder: str) -> contextlib.AbstractContextManager[bool]:
         """Keep old data for one process, to commit or to remove them; False: another has them."""
-        ...
 
     def pinned(self) -> contextlib.AbstractContextManager[Files]:
         """The files of the root that is there now, though another root takes its place."""
-        ...
 
     def age(self, name: str) -> float:
         """Seconds since the last change of a file."""
-        ...
 
     def identity(self) -> object:
         """Another value when another root was put in this place."""
-        ...
 
 
 def damage(place: str, name: str, fact: str) -> ModelError:
