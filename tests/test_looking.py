@@ -182,11 +182,13 @@ def test_settled_means_that_twice_the_rows_won_little():
     def state(n: int, mean: float, spread: float = 0.0) -> StreamState:
         errors = (mean + spread * np.linspace(-1, 1, 8))[:, None]
         rmse, se = root_ratio(errors, weights)
-        return StreamState(n, 0.1, rmse, se, errors, weights)
+        return StreamState(n, n / 5000, rmse, se, errors, weights)
 
     assert not has_settled([state(100, 1.0)], 0.5)
     assert not has_settled([state(100, 1.0), state(150, 1.0)], 0.5), "not twice the rows yet"
     assert has_settled([state(100, 1.01), state(200, 1.0)], 0.01)
+    assert not has_settled([state(100, 1.01), state(200, 1.0)], 0.009), "errors fall as n^-1/2"
+    assert has_settled([state(2450, 1.04), state(4900, 1.0)], 0.001), "few rows are left"
     assert not has_settled([state(100, 1.1), state(200, 1.0)], 0.01)
     assert not has_settled([state(100, 1.01, 0.5), state(200, 1.0)], 0.01), "too unsure"
 

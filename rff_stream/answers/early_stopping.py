@@ -112,20 +112,23 @@ def root_ratio(errors: Float64, weights: Float64) -> tuple[Float64, Float64]:
 
 
 def has_settled(history: Sequence[StreamState], until: float) -> bool:
-    """Whether twice the rows made the error less than ``until`` (a share of it) smaller.
+    """Whether all other rows can make the error less than ``until`` (a share of it) smaller.
 
-    With a fixed R the part of the error that rows can cure falls at least as 1/n, so what the
-    last doubling won is what all further rows can win. The gain is taken at its upper 95 %
-    limit, from the paired differences between held-out leaves; each further look takes its part
-    of the 5 % (Bonferroni).
+    The part of the error that rows can cure falls at least as n^{-½}. Where twice the rows, n, won
+    g, all N win at most g(1 − √(n/N))/(√2 − 1) more. g is taken at its upper 95 % limit, from the
+    paired differences between held-out leaves; each further look takes its part of the 5 %
+    (Bonferroni).
     """
     last = history[-1]
     before = [state for state in history if 2 * state.n_rows <= 1.02 * last.n_rows]
     if not before:
         return False
+    half = before[-1]
     looks = sum(2 * history[0].n_rows <= 1.02 * state.n_rows for state in history)
-    gained = limit_of_ratio(before[-1].errors - last.errors, last.weights, 1 - 0.05 / looks)
-    return bool((gained <= until * 2 * last.rmse**2).all())  # of the mean square: 2 RMSE as much
+    gained = limit_of_ratio(half.errors - last.errors, last.weights, 1 - 0.05 / looks)
+    share = last.n_rows * (last.fraction - half.fraction) / (last.n_rows - half.n_rows)  # n/N
+    left = gained * (1 - np.sqrt(min(share, 1.0))) / (np.sqrt(2) - 1)
+    return bool((left <= until * 2 * last.rmse**2).all())  # of the mean square: 2 RMSE as much
 
 
 def limit_of_ratio(values: Float64, weights: Float64, probability: float) -> Float64:

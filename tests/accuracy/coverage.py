@@ -165,7 +165,7 @@ def leaves(noise: str) -> Callable[[int], Found]:
 
 
 def settled(seed: int) -> Found:
-    """After fit(until=.02), could the other rows have won less than half more than 2 %?"""
+    """After fit(until=.02), would all other rows have won less than 2 %?"""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(40_000, 2))
     y = np.sin(3 * x[:, 0]) * x[:, 1] + 0.5 * rng.normal(size=len(x))
@@ -178,7 +178,7 @@ def settled(seed: int) -> Found:
     z = rng.normal(size=(20_000, 2))
     truth = np.sin(3 * z[:, 0]) * z[:, 1]
     errors = [np.sqrt(0.25 + np.mean((truth - m.predict(z)) ** 2)) for m in (early, whole)]
-    return float(errors[0] <= 1.03 * errors[1])
+    return float(errors[0] <= 1.02 * errors[1])
 
 
 def indices(seed: int) -> Found:
@@ -361,7 +361,7 @@ CLAIMS = {
         Claim("score of cross-validation, t of 4", 0.95, folds_error),
         Claim("error on leaves held out", 0.95, leaves("even")),
         Claim("the same, of leaves that differ much", 0.95, leaves("uneven")),
-        Claim("fit(until=.02): others win < 3 %", 0.95, settled, every=2),
+        Claim("fit(until=.02): others win < 2 %", 0.95, settled),
         Claim("Sobol' indices, t of 7", 0.95, indices),
         Claim("log p of a grid, t of 7", 0.95, evidence_of_grid),
     ],
