@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.copies import HeldOut
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.spectral import log_integral
@@ -41,10 +42,21 @@ def silverman_factor(n: float, d: int) -> float:
     return float((n * (d + 2) / 4) ** (-1 / (d + 4)))
 
 
-def effective_size(weights: Array, n_rows: float) -> float:
-    """Kish's n = (Σw)²/Σw² of all rows, from the weights of some of them."""
-    share = float(weights.sum()) ** 2 / (len(weights) * float((weights**2).sum()))
+def effective_size(x: Array, w: Float64, n_rows: int) -> float:
+    """Kish's n = (Σw)²/Σw² of all rows, copies as one row, from some of them (m, d), (m,)."""
+    held = HeldOut.of(x, w, w, n_rows).weight
+    share = float(w.sum()) ** 2 / (len(w) * float(held @ w))
     return max(n_rows * share, 1.0)
+
+
+def _share_of_pairs(moments: Moments) -> float:
+    """1/n: share of all pairs of rows, by weight, that are one row or copies of one."""
+    rows, d = moments.sample.rows, len(moments.row.inputs)
+    w = rows[:, -1]
+    held = HeldOut.of(rows[:, :d], w, w, moments.n)
+    if held.number is None:
+        return moments.squared_weight / moments.weight**2
+    return float(held.weight @ w / w.sum()) / moments.weight
 
 
 class MultiScale:
@@ -89,7 +101,7 @@ class MultiScale:
         """CV (F,) of every factor, in units of 1/(map's scale)ᵈ."""
         z = moments.feature_mean()  # phases: E 2z̄² over b is |φ(ω)|² too
         power = z[0::2] ** 2 + z[1::2] ** 2 if features.paired else 2 * z**2
-        share = moments.squared_weight / moments.weight**2  # 1/n
+        share = _share_of_pairs(moments)
         held_out = (power - share) / max(1 - share, Z_TINY)
         mixture = self._log_mixture(features)
         found = []

@@ -22,6 +22,7 @@ from rff_stream.answers.bandwidth import (
     scott_factor,
     silverman_factor,
 )
+from rff_stream.answers.copies import distinct_rows
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
 from rff_stream.errors import NumericalWarning
 from rff_stream.estimators import rows
@@ -255,7 +256,7 @@ class DensityRecipe(RowsRecipe):
         elif kernel.length_scale is None:
             _require_spread(pilot, bandwidth)
             pilot.warn_of_outliers()
-            n = effective_size(pilot.w, n_rows)
+            n = effective_size(pilot.x, pilot.w, n_rows)
             whole = _is(asked.features, "whole") or _is(asked.features, "auto")
             if bandwidth == "cv" and d <= MOST_INPUTS and whole:
                 return self.several_bandwidths(kernel, pilot, n, seed)
@@ -282,8 +283,10 @@ class DensityRecipe(RowsRecipe):
         if rule != "cv":
             return RULES[str(rule)](n, d), {}
         step = -(-len(pilot.x) // EXACT_ROWS)
-        x, w = pilot.x[::step] / pilot.scale, pilot.w[::step]
-        m = effective_size(w, len(x))
+        rows = np.column_stack([pilot.x / pilot.scale, pilot.w])[::step]
+        rows = distinct_rows(rows, len(rows))
+        x, w = rows[:, :-1], rows[:, -1]
+        m = effective_size(x, w, len(x))
         candidates = scott_factor(m, d) * EXACT_CANDIDATES
         scores = exact_scores(x - x.mean(axis=0), w, kernel, candidates.tolist())
         rate = float((m / max(n, m)) ** (1 / (d + 4)))
