@@ -12,7 +12,14 @@ from sklearn.linear_model import LinearRegression, Ridge
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.foresight import Foresight
-from rff_stream.answers.gaps import FOLDS, SIZES, _Blocks, block_of_rows, gap_test
+from rff_stream.answers.gaps import (
+    FOLDS,
+    HALVINGS,
+    PARTITIONS,
+    _Blocks,
+    block_of_rows,
+    gap_test,
+)
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.fourier import LINEAR, STEEP, nearly_linear
 from rff_stream.moments.accumulate import accumulate
@@ -61,9 +68,9 @@ def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> No
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, n_components, rng=0, dtype="float64")
     z, prior = features(x), features.prior()
     (found,) = gap_test(z, x, y, w, prior, np.array([0.02]), 300.0, largest=300.0)
-    penalty, pairs = 0.02 * w.sum() * (1 - 1 / FOLDS) / 300, []
-    for seed, gaps in SIZES[0].partitions:
-        fold, missed = block_of_rows(x, 5, seed, at_gaps=gaps) % FOLDS, np.zeros(3)
+    penalty, logs, worst = 0.02 * w.sum() * (1 - 1 / FOLDS) / 300, [], 0.0
+    for seed, gaps in PARTITIONS:
+        fold, missed = block_of_rows(x, HALVINGS, seed, at_gaps=gaps) % FOLDS, []
         for k in range(FOLDS):
             kept, out = fold != k, fold == k
             mean_z = np.average(z[kept], axis=0, weights=w[kept])
@@ -73,11 +80,15 @@ def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> No
             coef = np.linalg.solve(system, centred.T @ (w[kept] * (y[kept, 0] - mean_y)))
             line = LinearRegression().fit(x[kept], y[kept, 0], w[kept]).predict(x[out])
             fitted = mean_y + (z[out] - mean_z) * np.sqrt(prior) @ coef
-            missed += [w[out] @ (y[out, 0] - each) ** 2 for each in (fitted, line, mean_y)]
-        model, line, mean = np.sqrt(missed / w.sum())
-        pairs.append((model / min(line, mean), model))
-    assert found.error == pytest.approx(sorted(pairs)[2][1], rel=1e-8)
-    assert found.is_safe and found.error < found.trend_error
+            missed += [[w[out] @ (y[out, 0] - each) ** 2 for each in (fitted, line, mean_y)]]
+        model, line, mean = np.transpose(missed)
+        line = np.maximum(np.minimum(line, mean), 0.01 * mean.mean())
+        logs += [np.log(model / line) / 2]
+        worst = max(worst, np.sqrt(model.sum() / line.sum()))
+    assert found.ratio == pytest.approx(np.exp(np.clip(logs, -2, 2).mean()), rel=1e-8)
+    assert found.worst == pytest.approx(worst, rel=1e-8)
+    assert found.swings == np.mean(np.ravel(logs) > np.log(2))
+    assert found.is_safe and found.ratio < 1
 
 
 @pytest.mark.parametrize("n_components", [32, 200])

@@ -125,7 +125,7 @@ class Foresight:
             return False
         Z = features(self.x)
         tests = gap_test(Z, x, self.y, self.w, row.prior, alpha, weight, largest=0.0)
-        return not all(test.is_safe and test.worst[0] < test.worst[1] for test in tests)
+        return any(test.worst >= 1 for test in tests)
 
     def safe(
         self, features: FeatureMap, found: Evidence, kernel: Float64 | None = None
@@ -236,27 +236,27 @@ def _take_sample(moments: Moments) -> Foresight | None:
 def _warn(test: GapTest, name: str) -> None:
     if test.is_better and test.is_even and test.is_cheap:
         return
-    held_out = f"{name}: where blocks of pilot rows are held out, "
+    fact = f"{name}: where blocks of pilot rows are held out, "
     near = (
         "use no prediction in gaps of that size, or outside of the data. Near them it may be good."
     )
     if test.is_safe:
-        error, line = test.worst
-        fact = (
-            f"{held_out}the model has an error of up to {error:.3g} where the mean or a linear "
-            f"trend has {line:.3g}: {near} Longer length-scales or a larger alpha (or noise) are "
-            "safer."
+        fact += (
+            f"the error of the model is typically {test.ratio:.2g} times that of the mean or a "
+            f"linear trend, and more than twice that in {test.swings:.0%} of the gaps: {near} "
+            "Longer length-scales or a larger alpha (or noise) are safer."
         )
     else:
-        fact = (
-            f"{held_out}alpha={test.alpha:.3g} has an error of {test.error:.3g}, and the mean or a "
-            f"linear trend one of {test.trend_error:.3g}: between the data, predictions would "
-            f"swing. alpha={test.least_alpha:.3g} was taken ({test.least_error:.3g}). "
+        fact += (
+            f"alpha={test.alpha:.3g} has an error of {test.ratio:.2g} times that of the mean or a "
+            "linear trend: between the data, predictions would swing. "
+            f"alpha={test.least_alpha:.3g} was taken ({test.least_ratio:.2g} times, and "
+            f"{test.cost:.3g} times the error before it near the data). "
         )
         fact += (
             "More components or longer length-scales would serve better; give alpha (or noise) to "
             "decide yourself."
-            if test.is_better
-            else f"A trend still has {test.least_trend_error:.3g}: {near}"
+            if test.is_better and test.is_even
+            else f"In some of them a trend is still better: {near}"
         )
     warnings.warn(fact, NumericalWarning, stacklevel=4)
