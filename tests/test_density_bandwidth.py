@@ -37,9 +37,14 @@ def test_rules_of_thumb() -> None:
 
 
 def test_a_weighted_size_counts_what_rows_are_worth() -> None:
-    assert effective_size(np.ones(10), 1000) == pytest.approx(1000)
-    assert effective_size(np.array([1.0, 1.0, 0.0, 0.0]) + 1e-12, 1000) == pytest.approx(500)
-    assert effective_size(5 * np.array([1.0, 3.0]), 1000) == pytest.approx(1000 * 16 / 20)
+    def size(*w: float) -> float:
+        return effective_size(np.arange(len(w), dtype=float)[:, None], np.array(w), 1000)
+
+    assert size(*[1.0] * 10) == pytest.approx(1000)
+    assert size(1 + 1e-12, 1 + 1e-12, 1e-12, 1e-12) == pytest.approx(500)
+    assert size(5.0, 15.0) == pytest.approx(1000 * 16 / 20)
+    twice = np.repeat(np.arange(500.0), 2)[:, None]
+    assert effective_size(twice, np.ones(1000), 1000) == pytest.approx(500)
 
 
 def test_the_exact_score_is_that_of_two_double_sums(rng: np.random.Generator) -> None:

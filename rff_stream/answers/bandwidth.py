@@ -45,7 +45,7 @@ def silverman_factor(n: float, d: int) -> float:
 def effective_size(x: Array, w: Float64, n_rows: int) -> float:
     """Kish's n = (Σw)²/Σw² of all rows, copies as one row, from some of them (m, d), (m,)."""
     held = HeldOut.of(x, w, w, n_rows).weight
-    share = float(w.sum()) ** 2 / (len(w) * float(held @ w))
+    share = float(w.sum()) ** 2 / (len(w) * float((held * w).sum()))
     return max(n_rows * share, 1.0)
 
 
