@@ -263,7 +263,7 @@ class _Target:
         kept = GapTest(alpha, ratio, alpha, ratio, worst, swings)
         if ratio <= NO_BETTER or alpha >= largest:
             return kept
-        near, tried = max(fit.error_near(), float(np.finfo(float).tiny)), []
+        near, tried = max(fit.error_near(), float(np.finfo(float).tiny)), list[GapTest]()
         larger = max(alpha, 1e-12 * largest)
         while larger < largest and not (tried and tried[-1].least_ratio <= 1):
             larger *= STEP
@@ -318,7 +318,8 @@ class _HeldBlocks:
     def bound(self, target: int) -> Float64:
         """Errors (FOLDS,) that no model needs to be below: the trend's, or a part of the mean's."""
         least = SMALL**2 * self.mean[:, target].mean()
-        return np.maximum(self.trend[:, target], least * (self.mean[:, target] > 0))
+        found = np.maximum(self.trend[:, target], least * (self.mean[:, target] > 0))
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
