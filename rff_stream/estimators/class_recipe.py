@@ -30,12 +30,12 @@ from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Sums
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
+from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.sources import Columns
-from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
-from rff_stream.statistics.kept_features import KeptRows, RowsStatistic
+from rff_stream.statistics.kept_features import RowsStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 
 LOSS_NAMES = ("squared", *LOSSES)
@@ -362,19 +362,21 @@ class ClassRecipe(Recipe):
         """Passes over the rows until the loss is least."""
         asked, classes, opened = self.asked, classes_of(fitted), done.request.opened
         class_weight = done.class_weight
+        written = tuple(as_written(opened, label) for label in classes.labels)
+        weights = {as_written(opened, label): w for label, w in class_weight.items()}
         request = LossRequest(
             fitted.features,
             done.drawn.row,
             classes,
             loss_for(asked.loss, len(classes.labels)),
-            written=tuple(as_written(opened, label) for label in classes.labels),
+            written=written,
             class_weight=class_weight,
-            written_weight={as_written(opened, label): w for label, w in class_weight.items()},
+            written_weight=weights,
             sums=done.request.plan.sums,
             pilot=done.pilot,
             penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
             passes=passes_of(done),
-            kept=rows_to_keep(done),
+            kept=rows_to_keep(done, classes, written, weights),
             start=start_of(done, classes),
             tol=asked.tol,
             max_passes=asked.max_passes,
@@ -517,15 +519,23 @@ def passes_of(done: PassResult) -> SumOfRows:
     return read if checkpoint is None else remember_passes(read, checkpoint)
 
 
-def rows_to_keep(done: ClassPass) -> Callable[[], Rows] | None:
-    """What reads all rows into memory; None where the plan has no room for their features."""
+def rows_to_keep(
+    done: ClassPass, classes: ClassMoments, labels: tuple[Any, ...], weights: Mapping[Any, float]
+) -> Callable[[], tuple[Array, Array, Array]] | None:
+    """What gives x, class numbers and weights of all rows; None without room for their features.
+
+    Labels are those that the rows hold, with the weights of their classes.
+    """
     if not done.request.plan.kept_bytes:
         return None
+    few, d = kept_rows(classes.moments), done.drawn.features.n_inputs
 
-    def read() -> Rows:
-        statistic = RowsStatistic(done.drawn.features.n_inputs)
-        found: KeptRows = done.request.sums(statistic, "keeping rows").value
-        return found.in_order()
+    def read() -> tuple[Array, Array, Array]:
+        if few is not None:
+            return few.x, few.y.argmax(axis=1), np.ones(len(few.x)) if few.w is None else few.w
+        statistic = RowsStatistic(d, labels, weights)
+        rows = done.request.sums(statistic, "keeping rows").value.rows
+        return rows[:, :d], rows[:, d].astype(int), rows[:, -1]
 
     return read
 

@@ -17,7 +17,7 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
-from rff_stream.sources.protocol import Rows, Source
+from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.protocol import Statistic
 
@@ -236,7 +236,7 @@ class LossRequest:
     passes : callable
         A statistic -> its sum over all rows.
     kept : callable or None
-        Gives all rows in memory, by one more read, where their features fit there.
+        Gives x, class numbers and weights of all rows, where their features fit in memory.
     start : (coef, intercept) or None
     tol : float
     max_passes : int
@@ -256,7 +256,7 @@ class LossRequest:
     pilot: Pilot
     penalty: float | None
     passes: SumOfRows
-    kept: Callable[[], Rows] | None
+    kept: Callable[[], tuple[Array, Array, Array]] | None
     start: tuple[Array, Array] | None
     tol: float
     max_passes: int

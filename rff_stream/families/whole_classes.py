@@ -41,11 +41,9 @@ from rff_stream.features.base import BATCH_ROWS
 from rff_stream.losses.classification import Hinge, SquaredHinge
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_constant, penalise
-from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import AnswerPredictor, LinearPredictor
-from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
@@ -338,14 +336,10 @@ def _descent_of_kept(
     tol = request.tol * unit**0.5
     single = tol >= LEAST_TOL and request.features.n_components > FEW_FEATURES
     with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
-        few = kept_rows(request.classes.moments)
-        if few is None:
-            rows, labels, weights = request.kept(), request.written, request.written_weight
-        else:  # their weights are multiplied by those of classes
-            codes, labels, weights = few.y.argmax(axis=1), tuple(range(few.y.shape[1])), {}
-            rows = Rows(few.x, np.empty((len(codes), 0)), few.w, None, 0, codes)
-        dtype = "float32" if single else "float64"
-        kept = KeptFeatures.of(request.features, rows, labels, weights, dtype, pool.map)
+        kept = KeptFeatures.of(
+            request.features, request.kept(), request.loss.n_classes,
+            "float32" if single else "float64", pool.map,
+        )  # fmt: skip
         problem = kept.penalise(request.row.prior, request.loss, alpha, guide)
         states = descents_of_kept(kept, problem, start, tol=tol, max_passes=request.max_passes)
         return problem, _last(request, states, unit)

@@ -14,13 +14,17 @@ from rff_stream.losses.classification import Loss, value_and_slope
 from rff_stream.losses.descent import Descent, Metric, Point, minimise
 from rff_stream.losses.penalised import PenalisedClasses
 from rff_stream.moments.rank_update import rank_update
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.groups import codes_of, labels_of
+from rff_stream.statistics.groups import codes_of, weigh_classes
 from rff_stream.statistics.protocol import Sink
 from rff_stream.systems.system import System, mirror_lower
 
 BLOCK_ROWS = 4096
 """Rows of one product: the order of the sums, whatever the number of threads."""
+
+EVERY = 2**62
+"""Rows of a sample that keeps all."""
 
 GUIDES = 2
 """Rows for each feature, at least, of which G guides the steps."""
@@ -30,76 +34,38 @@ LOOKS, FLAT, LONGEST = 4, 0.2, 8.0
 times the last length that the next one is at most."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptRows:
-    """Labelled rows (n, d) with their weights and places; adding puts them together.
-
-    Parameters
-    ----------
-    x : (n, d) float64
-    w : (n,) float64
-    label : (n,) array
-    places : (n,) int64
-        In the whole data.
-    """
-
-    x: Float64
-    w: Float64
-    label: Array
-    places: Array
-
-    def __add__(self, other: Self) -> Self:
-        if not len(self.x) or not len(other.x):
-            return self if len(self.x) else other
-        pairs = (
-            (self.x, other.x), (self.w, other.w), (self.label, other.label),
-            (self.places, other.places),
-        )  # fmt: skip
-        return type(self)(*(np.concatenate(pair) for pair in pairs))
-
-    def __sizeof__(self) -> int:
-        return int(self.x.nbytes + self.w.nbytes + self.label.nbytes + self.places.nbytes) + 64
-
-    def in_order(self) -> Rows:
-        """The rows by their places."""
-        order = np.argsort(self.places, kind="stable")
-        nothing = np.empty((len(order), 0))
-        return Rows(self.x[order], nothing, self.w[order], None, 0, self.label[order])
-
-
 @dataclass(frozen=True, slots=True)
 class RowsStatistic:
-    """All rows themselves, for data whose features fit in memory.
+    """All rows [x, number of the class, w], as a sample of every one: no leaf changes its order.
 
     Parameters
     ----------
     n_inputs : int
         d.
+    labels : tuple
+        Of the classes, in the order of their numbers.
+    class_weight : mapping of label to float
+        0 leaves the rows of a class out.
     """
 
     n_inputs: int
+    labels: tuple[Any, ...]
+    class_weight: Mapping[Any, float]
 
     def start(self) -> Sink:
-        return _RowsSink(self.n_inputs)
+        return weigh_classes(_RowsSink(self), self.class_weight)
 
 
 class _RowsSink:
-    def __init__(self, n_inputs: int) -> None:
-        none = np.empty(0)
-        self._parts = [KeptRows(np.empty((0, n_inputs)), none, none, np.empty(0, np.int64))]
+    def __init__(self, of: RowsStatistic) -> None:
+        self._of, self._sample = of, RowSample.empty(EVERY, of.n_inputs + 2)
 
     def add(self, rows: Rows, places: Array) -> None:
-        w = np.ones(len(rows.x)) if rows.w is None else rows.w.copy()
-        self._parts.append(KeptRows(rows.x.copy(), w, labels_of(rows).copy(), places.copy()))
+        codes = codes_of(rows, self._of.labels)[:, None]
+        self._sample = self._sample.with_rows(places, rows.x, codes, rows.w)
 
-    def result(self) -> KeptRows:
-        filled = [part for part in self._parts if len(part.x)] or self._parts
-        return KeptRows(
-            np.concatenate([part.x for part in filled]),
-            np.concatenate([part.w for part in filled]),
-            np.concatenate([part.label for part in filled]),
-            np.concatenate([part.places for part in filled]),
-        )
+    def result(self) -> RowSample:
+        return self._sample
 
 
 class KeptFeatures:
@@ -133,26 +99,20 @@ class KeptFeatures:
     def of(
         cls,
         features: FeatureMap,
-        rows: Rows,
-        labels: tuple[Any, ...],
-        class_weight: Mapping[Any, float] | None,
+        rows: tuple[Float64, Array, Float64],
+        n_classes: int,
         dtype: str,
         each: Callable[..., Iterable[Any]] = map,
     ) -> Self:
-        """The features of rows, each mapped once; a class of weight 0 is left out."""
-        given = class_weight or {}
-        own = np.array([float(given.get(label, 1.0)) for label in labels])
-        codes = codes_of(rows, labels)
-        w = own[codes] if rows.w is None else rows.w * own[codes]
-        keep = w > 0
-        z = np.empty((int(keep.sum()), features.n_components), dtype)
-        x = rows.x if keep.all() else rows.x[keep]
+        """The features of rows x (n, d) with class numbers and weights, each mapped once."""
+        x, codes, w = rows
+        z = np.empty((len(x), features.n_components), dtype)
 
         def write(block: slice) -> None:
             features(x[block], out=z[block])
 
         list(each(write, _blocks(len(z))))
-        return cls(z, codes[keep], w[keep], len(labels), each)
+        return cls(z, codes, w, n_classes, each)
 
     @property
     def dtype(self) -> Any:
