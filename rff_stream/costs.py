@@ -48,21 +48,13 @@ STORED_SECONDS = 2e-9  # of a feature that a rank-k update takes
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a cost depends on besides its map.
+    """What a cost depends on besides its map."""
 
-    Parameters
-    ----------
-    n_inputs, n_targets, order : int
-        d, T, order of the moments.
-    sums, dtype : {"float32", "float64"}
-        Of the sums and of the features.
-    """
-
-    n_inputs: int
-    n_targets: int
-    order: int
-    sums: Precision
-    dtype: Precision
+    n_inputs: int  # d
+    n_targets: int  # T
+    order: int  # order of the moments
+    sums: Precision  # {"float32", "float64"}: of the sums
+    dtype: Precision  # {"float32", "float64"}: of the features
 
 
 class Cost(Protocol):
@@ -122,18 +114,11 @@ class Cost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WholeCost(Cost):
-    """A map of the whole space: a rank-k update of P columns, or pairs of entries counted.
+    """A map of the whole space: a rank-k update of P columns, or pairs of entries counted."""
 
-    Parameters
-    ----------
-    n_features : int
-        R.
-    n_entries : int, optional
-        Of a row of Z that are not 0: the grids of a map that bins. R where absent.
-    """
-
-    n_features: int
+    n_features: int  # R
     n_entries: int | None = None
+    """Of a row of Z that are not 0: the grids of a map that bins. R where absent."""
 
     @property
     def entries(self) -> int:
@@ -192,19 +177,11 @@ class WholeCost(Cost):
 
 @dataclass(frozen=True, slots=True)
 class CellCost(Cost):
-    """Cells of trees: a triangular solve and a rank-k update in each tree.
+    """Cells of trees: a triangular solve and a rank-k update in each tree."""
 
-    Parameters
-    ----------
-    n_features : int
-        R: columns of one cell.
-    n_trees, n_cells : int
-        J and B.
-    """
-
-    n_features: int
-    n_trees: int
-    n_cells: int
+    n_features: int  # R: columns of one cell
+    n_trees: int  # J
+    n_cells: int  # B
 
     @property
     def all_cells(self) -> int:
@@ -259,24 +236,12 @@ class CellCost(Cost):
 
 @dataclass(frozen=True, slots=True)
 class GridCost(Cost):
-    """A grid of frequencies: non-uniform transforms of the rows, iterations of the solve.
+    """A grid of frequencies: non-uniform transforms of the rows, iterations of the solve."""
 
-    Parameters
-    ----------
-    n_features : int
-        R: all columns of the grid.
-    modes : tuple of int
-        m of each axis.
-    steps : int
-        Of conjugate gradients for one solve, as they are foreseen.
-    n_searched : int
-        Kernels whose length-scales are searched for after the read.
-    """
-
-    n_features: int
-    modes: tuple[int, ...]
-    steps: int = GRID_STEPS
-    n_searched: int = 0
+    n_features: int  # R: all columns of the grid
+    modes: tuple[int, ...]  # m of each axis
+    steps: int = GRID_STEPS  # of conjugate gradients for one solve, as they are foreseen
+    n_searched: int = 0  # kernels whose length-scales are searched for after the read
 
     @property
     def fewest_rows(self) -> int:
@@ -333,12 +298,7 @@ class GridCost(Cost):
 
 @dataclass(frozen=True, slots=True)
 class SeveralCosts(Cost):
-    """Several maps in one read: what they take adds up.
-
-    Parameters
-    ----------
-    members : tuple of Cost
-    """
+    """Several maps in one read: what they take adds up."""
 
     members: tuple[Cost, ...]
 

@@ -35,32 +35,18 @@ CHUNK_SECONDS = 0.25e-3  # a small chunk
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which rows make a leaf and in which order leaves are summed.
-
-    Parameters
-    ----------
-    edges : tuple of tuple of int
-        Boundaries of the coarse boxes along every sample dimension.
-    parts : int
-        Pieces that every coarse box is cut into, along dimension ``cut``.
-    cut : int
-    segment_leaves : int
-        2^k leaves make a segment: the unit of checkpoint and of what is in flight.
-    seed : int
-        Of the permutation of coarse boxes.
-    task_leaves : int
-        Leaves that one task of a cluster may sum: it changes no bit.
-    in_sequence : bool
-        Sums are so big that leaves are added one after the other, not along a tree.
-    """
+    """Which rows make a leaf and in which order leaves are summed."""
 
     edges: tuple[tuple[int, ...], ...]
-    parts: int = 1
+    """Boundaries of the coarse boxes along every sample dimension."""
+    parts: int = 1  # pieces that every coarse box is cut into, along dimension ``cut``
     cut: int = 0
     segment_leaves: int = 1
-    seed: int = 0
-    task_leaves: int = 1
+    """2^k leaves make a segment: the unit of checkpoint and of what is in flight."""
+    seed: int = 0  # of the permutation of coarse boxes
+    task_leaves: int = 1  # leaves that one task of a cluster may sum: it changes no bit
     in_sequence: bool = False
+    """Sums are so big that leaves are added one after the other, not along a tree."""
 
     @property
     def n_boxes(self) -> int:

@@ -326,24 +326,14 @@ def segments_in_flight(threads: int, segment_tasks: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is to be summed, as far as bytes and time depend on it; see :func:`plan`.
+    """What is to be summed, as far as bytes and time depend on it; see :func:`plan`."""
 
-    Parameters
-    ----------
-    cost : Cost
-        Of the map, or of several maps.
-    order, sums, dtype, n_groups
-        As in :func:`plan`.
-    search_seconds : float
-        Of the search for length-scales before the pass.
-    """
-
-    cost: Cost
-    order: int = 2
+    cost: Cost  # of the map, or of several maps
+    order: int = 2  # as in plan, like all up to ``n_groups``
     sums: Sums = "auto"
     dtype: DTypeLike = "float32"
     n_groups: int = 1
-    search_seconds: float = 0.0
+    search_seconds: float = 0.0  # of the search for length-scales before the pass
 
 
 def plan(

@@ -201,19 +201,12 @@ def unit_of_density(columns: Columns) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DensityAnswer:
-    """A density, and the bandwidth that it was chosen with.
-
-    Parameters
-    ----------
-    density : Density
-    bandwidth : float or (d,) float64
-    scores : (2, F) float64 or None
-        Candidate bandwidths and their scores, where they were compared after the pass.
-    """
+    """A density, and the bandwidth that it was chosen with."""
 
     density: Density
-    bandwidth: Any
+    bandwidth: Any  # float or (d,) float64
     scores: Float64 | None = None
+    """(2, F), candidate bandwidths and their scores, where they were compared after the pass."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

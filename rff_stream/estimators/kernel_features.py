@@ -212,12 +212,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledColumns:
-    """x ↦ z(x)·√s, of a map and its prior.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    """
+    """x ↦ z(x)·√s, of a map and its prior."""
 
     features: FeatureMap
 

@@ -190,15 +190,10 @@ n_missing_, plan_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exponential:
-    """z ↦ exp(μ + zβ).
+    """z ↦ exp(μ + zβ)."""
 
-    Parameters
-    ----------
-    coef, intercept : (R, T), (T,) float64
-    """
-
-    coef: Float64
-    intercept: Float64
+    coef: Float64  # (R, T)
+    intercept: Float64  # (T,)
 
     def __call__(self, Z: Float64) -> Float64:
         return np.asarray(np.exp(Z @ self.coef + self.intercept))
@@ -206,27 +201,14 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossAnswer:
-    """The scores of least loss.
+    """The scores of least loss."""
 
-    Parameters
-    ----------
-    linear : LinearAnswer
-        f = μ + zβ.
-    loss : RegressionLoss
-    n_passes : int
-    converged : bool
-    objective : tuple of float
-    support : (m, d) float64 or None
-        Sampled rows on or outside of the tube.
-    support_share : float
-    """
-
-    linear: LinearAnswer
+    linear: LinearAnswer  # f = μ + zβ
     loss: RegressionLoss
     n_passes: int
     converged: bool
     objective: tuple[float, ...] = ()
-    support: Float64 | None = None
+    support: Float64 | None = None  # (m, d): sampled rows on or outside of the tube
     support_share: float = np.nan
 
     @property

@@ -171,19 +171,10 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoveltyAnswer:
-    """Scores of rows, and the threshold below which they are novel.
+    """Scores of rows, and the threshold below which they are novel."""
 
-    Parameters
-    ----------
-    coef : (R,) float64
-        score(x) = z(x)ᵀ coef, where it is not whitened.
-    offset : float
-        The threshold.
-    whitened : Whitened or None
-    """
-
-    coef: Float64
-    offset: float
+    coef: Float64  # (R,): score(x) = z(x)ᵀ coef, where it is not whitened
+    offset: float  # the threshold
     whitened: Whitened | None
 
 

@@ -32,18 +32,12 @@ SHARE = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """Where a checkpoint that has begun keeps finished nodes of a sum.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    pack, unpack : callable
-        A value of the statistic -> what the checkpoint keeps of it, and back; None for no value.
-    """
+    """Where a checkpoint that has begun keeps finished nodes of a sum."""
 
     checkpoint: Checkpoint
     pack: Callable[[Any], Any]
-    unpack: Callable[[Any], Any]
+    """A value of the statistic -> what the checkpoint keeps of it, and back."""
+    unpack: Callable[[Any], Any]  # none for no value
 
     def nodes(self) -> dict[Node, tuple[Any, int]]:
         """Finished nodes: values of the statistic, and the rows that were looked at for them."""

@@ -144,19 +144,12 @@ def check_same(versions: Mapping[str, str | None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A statistic's value and the rows that were looked at for it, missing ones included.
-
-    Parameters
-    ----------
-    value : value that adds up
-    seen : int
-    kernels : mapping of str to str
-        Where leaves ran in other processes: :func:`own_kernels`, each with one host.
-    """
+    """A statistic's value and the rows that were looked at for it, missing ones included."""
 
     value: Any
     seen: int
     kernels: Mapping[str, str] = field(default_factory=dict)
+    """Where leaves ran in other processes: :func:`own_kernels`, each with one host."""
 
     def __add__(self, other: Self) -> Self:
         return self._joined(other, self.value + other.value)
@@ -174,23 +167,15 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Reader and statistic: shipped once per worker, under one key.
-
-    Parameters
-    ----------
-    reader : Reader
-    statistic : Statistic
-    grid : tuple of int
-        Lengths of the sample dimensions where places count along the first one, the slowest,
-        whatever the chunks: runs of rows are then runs of time. Empty: places of the leaves.
-    versions : mapping of str to str
-        Those of the driver, where leaves run elsewhere: see :func:`versions_question`.
-    """
+    """Reader and statistic: shipped once per worker, under one key."""
 
     reader: Reader
     statistic: Statistic
     grid: tuple[int, ...] = ()
+    """Lengths of the sample dimensions where places count along the first one, the slowest,
+    whatever the chunks: runs of rows are then runs of time. Empty: places of the leaves."""
     versions: Mapping[str, str | None] = field(default_factory=dict)
+    """Those of the driver, where leaves run elsewhere: see :func:`versions_question`."""
 
     def run(self, leaf: Leaf, *values: Any) -> Tally:
         """Value of one leaf; refuses a process that would give other bits."""

@@ -54,30 +54,15 @@ Segments = Iterator[tuple[int, Sequence[Leaf]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summation:
-    """What one read adds up, and how.
-
-    Parameters
-    ----------
-    statistic : Statistic
-    leaves : sequence of Leaf
-        In the order of the tree; at least one.
-    layout : Layout
-        Which leaves make a segment, and a task; by default each leaf does.
-    n_rows : int or None
-        For the progress bar, which says the ``words``.
-    grid : tuple of int
-        As in :class:`~rff_stream.execution.leaves.Job`.
-    keeper : Keeper or None
-        Where finished nodes come from and go to.
-    """
+    """What one read adds up, and how."""
 
     statistic: Statistic
-    leaves: Sequence[Leaf]
-    layout: Layout = EACH_LEAF
-    n_rows: int | None = None
+    leaves: Sequence[Leaf]  # in the order of the tree; at least one
+    layout: Layout = EACH_LEAF  # which leaves make a segment, and a task; by default each leaf does
+    n_rows: int | None = None  # for the progress bar, which says the ``words``
     words: str = "reading"
-    grid: tuple[int, ...] = ()
-    keeper: Keeper | None = None
+    grid: tuple[int, ...] = ()  # as in Job
+    keeper: Keeper | None = None  # where finished nodes come from and go to
 
 
 class Pass:

@@ -52,16 +52,9 @@ MOST_WINDOW_TARGETS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellLogOdds:
-    """Log-odds a·f + b of scores f in cells.
+    """Log-odds a·f + b of scores f in cells."""
 
-    Parameters
-    ----------
-    posterior : LocalPosterior
-        Of the one-hot classes.
-    calibration : Calibration
-    """
-
-    posterior: LocalPosterior
+    posterior: LocalPosterior  # of the one-hot classes
     calibration: Calibration
 
     def predictor(self) -> RowFunction:

@@ -79,30 +79,15 @@ DRAWS = 64
 
 @dataclass(frozen=True, eq=False)
 class GridAnswer:
-    """The mean of a process on a grid of frequencies.
-
-    Parameters
-    ----------
-    posterior : GridPosterior
-    kernel : Kernel
-        With its length-scales in units of the inputs.
-    trend : {"none", "constant", "linear"}
-    df : (T,) float64
-        Effective degrees of freedom, estimated.
-    log_evidence : (T,) float64
-    evidence_error : float
-        Its Monte-Carlo standard error.
-    moments : GridMoments or None
-        Variances need them; a model that was saved without has none.
-    """
+    """The mean of a process on a grid of frequencies."""
 
     posterior: GridPosterior
-    kernel: Kernel
-    trend: Any
-    df: Float64
-    log_evidence: Float64
-    evidence_error: float
-    moments: GridMoments | None
+    kernel: Kernel  # with its length-scales in units of the inputs
+    trend: Any  # {"none", "constant", "linear"}
+    df: Float64  # (T,): effective degrees of freedom, estimated
+    log_evidence: Float64  # (T,)
+    evidence_error: float  # its Monte-Carlo standard error
+    moments: GridMoments | None  # variances need them; a model that was saved without has none
 
     @property
     def target_origin(self) -> Float64:

@@ -24,44 +24,27 @@ from rff_stream.statistics.protocol import Statistic
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnMap:
-    """What is decided from pilot rows, before the pass.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        Map, origins, names and units of the columns that are summed.
-    scales : mapping of str to array
-        What the map was drawn for, ``length_scale`` above all: kept beside it.
-    """
+    """What is decided from pilot rows, before the pass."""
 
     features: FeatureMap
-    row: AugmentedRow
+    row: AugmentedRow  # map, origins, names and units of the columns that are summed
     scales: Mapping[str, Array]
+    """What the map was drawn for, ``length_scale`` above all: kept beside it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapParameters:
-    """The parameters of an estimator that a map is drawn by.
-
-    Parameters
-    ----------
-    features : map, name of one, or a request such as ``Cells()``
-        Maps of single columns have already been combined into one map of all inputs.
-    kernel, length_scale, n_components, dtype, sums : as in :class:`~rff_stream.KernelRidge`
-    penalty : float, array or str
-        α as it was given, or the rule that finds it.
-    seed : int
-    progress : bool
-    """
+    """The parameters of an estimator that a map is drawn by."""
 
     features: Any
-    kernel: Any
+    """Maps of single columns have already been combined into one map of all inputs (map, name of
+    one, or a request such as ``Cells()``)."""
+    kernel: Any  # as in KernelRidge, like all up to ``sums``
     length_scale: Any
     n_components: int
     dtype: Any
     sums: Any
-    penalty: Any
+    penalty: Any  # float, array or str: α as it was given, or the rule that finds it
     seed: int
     progress: bool
 
@@ -83,74 +66,37 @@ class MapParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SumRequest:
-    """What a pass is to add up with a map.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        Of classifiers: without classes.
-    plan : Plan
-    sample_rows : int
-        Of the mergeable sample; 0 for none.
-    n_places : int
-        Places of the whole data: what runs of rows are cut from.
-    labels : tuple
-        Classes that are known beforehand.
-    """
+    """What a pass is to add up with a map."""
 
     features: Any
-    row: AugmentedRow
+    row: AugmentedRow  # of classifiers: without classes
     plan: Plan
-    sample_rows: int
-    n_places: int
-    labels: tuple[Any, ...] = ()
+    sample_rows: int  # of the mergeable sample; 0 for none
+    n_places: int  # places of the whole data: what runs of rows are cut from
+    labels: tuple[Any, ...] = ()  # classes that are known beforehand
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals:
-    """The sums of a pass and the map that they are of.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    groups : mapping of label to sums
-        By fold or label, else one under None.
-    whole : sums
-        Of all groups.
-    asked : MapParameters or None
-        For a family whose sums are the same for every kernel.
-    scales : mapping of str to array
-        What was found on pilot rows, as in :class:`DrawnMap`.
-    """
+    """The sums of a pass and the map that they are of."""
 
     features: Any
-    groups: Mapping[Any, Any]
-    whole: Any
-    asked: MapParameters | None = None
+    groups: Mapping[Any, Any]  # label -> sums: by fold or label, else one under None
+    whole: Any  # of all groups
+    asked: MapParameters | None = None  # for a family whose sums are the same for every kernel
     scales: Mapping[str, Array] = field(default_factory=dict)
+    """What was found on pilot rows, as in :class:`DrawnMap`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredAnswer:
-    """An answer as a store keeps it.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    arrays : mapping of str to array
-    facts : mapping
-        Plain JSON.
-    targets : tuple of str
-    whole : sums or None
-        Of all groups, where they are stored too.
-    """
+    """An answer as a store keeps it."""
 
     features: Any
     arrays: Mapping[str, Array]
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # plain JSON
     targets: tuple[str, ...]
-    whole: Any = None
+    whole: Any = None  # of all groups, where they are stored too
 
 
 class RidgeAnswer(Protocol):
@@ -215,76 +161,39 @@ class LogOdds(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossRequest:
-    """What a loss of several passes is minimised over.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        Without classes.
-    classes : ClassMoments
-        Of the first pass.
-    loss : Loss
-    written : tuple
-        The labels in the form in which the data hold them.
-    class_weight : mapping of label to float
-    written_weight : mapping of written label to float
-    sums : {"float32", "float64"}
-    pilot : Pilot
-        A penalty that is not given is chosen on its rows.
-    penalty : float or None
-    passes : callable
-        A statistic -> its sum over all rows.
-    kept : callable or None
-        Gives x, class numbers and weights of all rows, where their features fit in memory.
-    start : (coef, intercept) or None
-    tol : float
-    max_passes : int
-    progress : bool
-    laplace : float, "sample" or None
-        Spread of the Laplace posterior that probabilities are averaged over, by one more pass.
-    """
+    """What a loss of several passes is minimised over."""
 
     features: Any
-    row: AugmentedRow
-    classes: ClassMoments
+    row: AugmentedRow  # without classes
+    classes: ClassMoments  # of the first pass
     loss: Loss
-    written: tuple[Any, ...]
-    class_weight: Mapping[Any, float]
-    written_weight: Mapping[Any, float]
-    sums: Any
-    pilot: Pilot
+    written: tuple[Any, ...]  # the labels in the form in which the data hold them
+    class_weight: Mapping[Any, float]  # label -> float
+    written_weight: Mapping[Any, float]  # written label -> float
+    sums: Any  # {"float32", "float64"}
+    pilot: Pilot  # a penalty that is not given is chosen on its rows
     penalty: float | None
-    passes: SumOfRows
+    passes: SumOfRows  # a statistic -> its sum over all rows
     kept: Callable[[], tuple[Array, Array, Array]] | None
-    start: tuple[Array, Array] | None
+    """Gives x, class numbers and weights of all rows, where their features fit in memory."""
+    start: tuple[Array, Array] | None  # (coef, intercept)
     tol: float
     max_passes: int
     progress: bool
     laplace: float | str | None = None
+    """Spread of the Laplace posterior that probabilities are averaged over, by one more pass."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descended:
-    """The state in which a descent ended.
-
-    Parameters
-    ----------
-    log_odds : LogOdds
-    passes : int
-        After the first.
-    converged : bool
-    objective : tuple of float
-        Mean penalised loss after each pass.
-    last : (coef, intercept)
-        Before calibration: where a warm start goes on from.
-    """
+    """The state in which a descent ended."""
 
     log_odds: LogOdds
-    passes: int
+    passes: int  # after the first
     converged: bool
-    objective: tuple[float, ...] = field(default=())
+    objective: tuple[float, ...] = field(default=())  # mean penalised loss after each pass
     last: tuple[Array, Array] | None = None
+    """(coef, intercept), before calibration: where a warm start goes on from."""
 
 
 class ClassFamily(Protocol):

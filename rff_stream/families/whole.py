@@ -71,27 +71,15 @@ ranged from 1e-3 to 3e-1 over 16 seeds, and 3 of them doubled the error."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearAnswer:
-    """A linear model of feature columns: ŷ = intercept + Z coef.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    coef, intercept : (R, T), (T,) float64
-    alpha, df : (T,) float64
-        Penalty and effective degrees of freedom of every target.
-    target_origin : (T,) float64
-        y₀ of the moments: residuals are summed about it.
-    selection : Selection or None
-        Scores of every α, where it was chosen.
-    """
+    """A linear model of feature columns: ŷ = intercept + Z coef."""
 
     features: FeatureMap
-    coef: Float64
-    intercept: Float64
-    alpha: Float64
-    df: Float64
-    target_origin: Float64
-    selection: Selection | None = None
+    coef: Float64  # (R, T)
+    intercept: Float64  # (T,)
+    alpha: Float64  # (T,): penalty
+    df: Float64  # (T,): effective degrees of freedom of every target
+    target_origin: Float64  # (T,), y₀ of the moments: residuals are summed about it
+    selection: Selection | None = None  # scores of every α, where it was chosen
 
     @classmethod
     def of(
@@ -132,21 +120,13 @@ class LinearAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessAnswer:
-    """A Gaussian process in the space of the features.
+    """A Gaussian process in the space of the features."""
 
-    Parameters
-    ----------
-    linear : LinearAnswer
-        Its mean.
-    posterior : Posterior
-    noise_variance, signal_variance, log_marginal_likelihood : (T,) float64
-    """
-
-    linear: LinearAnswer
+    linear: LinearAnswer  # its mean
     posterior: Posterior
-    noise_variance: Float64
-    signal_variance: Float64
-    log_marginal_likelihood: Float64
+    noise_variance: Float64  # (T,)
+    signal_variance: Float64  # (T,)
+    log_marginal_likelihood: Float64  # (T,)
 
     @property
     def target_origin(self) -> Float64:

@@ -86,23 +86,14 @@ class Laplace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearLogOdds:
-    """Log-odds that are linear in feature columns.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    linear : Linear
-    support : (3, K) float64 or None
-        For the hinge: the share of the sampled rows on or short of their margin, and the
-        log-odds of its margins −1 and 1.
-    laplace : Laplace or None
-        Probabilities are averaged over it.
-    """
+    """Log-odds that are linear in feature columns."""
 
     features: FeatureMap
     linear: Linear
     support: Float64 | None = None
-    laplace: Laplace | None = None
+    """(3, K), for the hinge: the share of the sampled rows on or short of their margin, and the
+    log-odds of its margins −1 and 1."""
+    laplace: Laplace | None = None  # probabilities are averaged over it
 
     def predictor(self) -> LinearPredictor | AnswerPredictor:
         if self.laplace is not None:

@@ -15,21 +15,11 @@ from rff_stream.words import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One line about a model.
+    """One line about a model."""
 
-    Parameters
-    ----------
-    name : str
-        As people read it: "length-scale".
-    text : str
-        The text of the line; "" where there is none.
-    values : mapping of str to value
-        The same for programs.
-    """
-
-    name: str
-    text: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # as people read it: "length-scale"
+    text: str  # the text of the line; "" where there is none
+    values: Mapping[str, Any] = field(default_factory=dict)  # the same for programs
 
 
 def facts(model: Any) -> tuple[Fact, ...]:

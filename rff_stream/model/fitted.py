@@ -63,19 +63,13 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Identities of rows that were counted: they are counted once.
-
-    Parameters
-    ----------
-    records : tuple of dict
-        Row ranges along one dimension, each beginning where the one before ends; see
-        :mod:`rff_stream.sources.growth`.
-    batches : dict of str to str
-        Hash of the content of every named batch.
-    """
+    """Identities of rows that were counted: they are counted once."""
 
     records: tuple[Mapping[str, Any], ...] = ()
+    """Row ranges along one dimension, each beginning where the one before ends; see
+    :mod:`rff_stream.sources.growth`."""
     batches: Mapping[str, str] = field(default_factory=dict)
+    """Hash of the content of every named batch."""
 
     @classmethod
     def of(cls, labels: Iterable[Mapping[str, Any]]) -> Self:
@@ -118,66 +112,33 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """All that a fit knows. Fitting, updating and loading each make a new one.
+    """All that a fit knows. Fitting, updating and loading each make a new one."""
 
-    Parameters
-    ----------
-    columns : Columns
-        Names and units of inputs and targets.
-    features : FeatureMap
-    scales : mapping of str to array
-        As in :class:`~rff_stream.families.DrawnMap`.
-    answer : frozen value
-        What was solved from the sums; its class is the estimator's. None: not solved yet.
-    groups : mapping of label to Sums, or None
-        By label or fold, else one under None. None for a model that was saved without.
-    n_rows, n_missing : int
-        Number of rows used; number of rows that were read but not used.
-    flat : bool
-        A single target is (n,), not (n, 1).
-    feature_names : tuple of str
-        Of a DataFrame that was fitted; scikit-learn compares them later.
-    ledger : Ledger
-        Which rows were counted.
-    selection : mapping
-        Which rows were asked for; see :attr:`Data.selection`.
-    home : Home or None
-        The store that it was loaded from, and commits to.
-    answer_name : str
-        Under which the store keeps the answer: it says which batches the answer is of.
-    token : str
-        Of the checkpoint of the pass; "" without one.
-    fraction : float or None
-        Share of the rows that were read.
-    plan : Plan or None
-        Of the pass; None for a model that was loaded.
-    history : tuple of StreamState
-        Errors on held-out leaves, where a fit stopped early.
-    classes : tuple
-        Labels of a classifier, as they were stored.
-    announced : tuple or None
-        The only labels that later rows may have. None: a new label is a new class.
-    """
-
-    columns: Columns
+    columns: Columns  # names and units of inputs and targets
     features: FeatureMap
-    scales: Mapping[str, Array]
+    scales: Mapping[str, Array]  # as in DrawnMap
     answer: Any = None
+    """What was solved from the sums; its class is the estimator's. None: not solved yet."""
     groups: Mapping[Any, Any] | None = None
-    n_rows: int = 0
-    n_missing: int = 0
-    flat: bool = True
+    """By label or fold, else one under None. None for a model that was saved without."""
+    n_rows: int = 0  # number of rows used
+    n_missing: int = 0  # number of rows that were read but not used
+    flat: bool = True  # a single target is (n,), not (n, 1)
     feature_names: tuple[str, ...] = ()
-    ledger: Ledger = field(default_factory=Ledger)
+    """Of a DataFrame that was fitted; scikit-learn compares them later."""
+    ledger: Ledger = field(default_factory=Ledger)  # which rows were counted
     selection: Mapping[str, Any] = field(default_factory=dict)
-    home: Home | None = None
+    """Which rows were asked for; see :attr:`Data.selection`."""
+    home: Home | None = None  # the store that it was loaded from, and commits to
     answer_name: str = ""
-    token: str = ""
-    fraction: float | None = None
-    plan: Plan | None = None
-    history: tuple[StreamState, ...] = ()
-    classes: tuple[Any, ...] = ()
+    """Under which the store keeps the answer: it says which batches the answer is of."""
+    token: str = ""  # of the checkpoint of the pass; "" without one
+    fraction: float | None = None  # share of the rows that were read
+    plan: Plan | None = None  # of the pass; None for a model that was loaded
+    history: tuple[StreamState, ...] = ()  # errors on held-out leaves, where a fit stopped early
+    classes: tuple[Any, ...] = ()  # labels of a classifier, as they were stored
     announced: tuple[Any, ...] | None = None
+    """The only labels that later rows may have. None: a new label is a new class."""
     total: Any = field(init=False)
 
     def __post_init__(self) -> None:

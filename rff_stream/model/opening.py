@@ -27,26 +27,13 @@ from rff_stream.sources import Columns, Source, open_source
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """Rows that can be read.
-
-    Parameters
-    ----------
-    source : Source
-    columns : Columns
-        Under the names that they were given by.
-    flat : bool
-        The target is (n,), not (n, 1).
-    feature_names : tuple of str
-        Of a DataFrame.
-    table : (C,) array or None
-        Labels of rows in memory, which carry their numbers.
-    """
+    """Rows that can be read."""
 
     source: Source
-    columns: Columns
-    flat: bool = True
-    feature_names: tuple[str, ...] = ()
-    table: Array | None = None
+    columns: Columns  # under the names that they were given by
+    flat: bool = True  # the target is (n,), not (n, 1)
+    feature_names: tuple[str, ...] = ()  # of a DataFrame
+    table: Array | None = None  # (C,): labels of rows in memory, which carry their numbers
 
 
 def open_values(asked: Any, data: Data) -> Opened:

@@ -23,24 +23,12 @@ FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outside:
-    """Rows beyond the range of each input; they add.
+    """Rows beyond the range of each input; they add."""
 
-    Parameters
-    ----------
-    beyond : (d,) float64
-        Rows beyond the range of each.
-    reach : (2, d) float64
-        Least and greatest value of each input.
-    any : int
-        Rows beyond the range of some input.
-    n : int
-        Rows.
-    """
-
-    beyond: Float64
-    reach: Float64
-    any: int
-    n: int
+    beyond: Float64  # (d,): rows beyond the range of each
+    reach: Float64  # (2, d): least and greatest value of each input
+    any: int  # rows beyond the range of some input
+    n: int  # rows
 
     def __add__(self, other: Self) -> Self:
         low = np.fmin(self.reach[0], other.reach[0])
@@ -104,22 +92,13 @@ class Watched:
 
     For predictions that are computed later, part by part: the share is that of the first part
     with such rows.
-
-    Parameters
-    ----------
-    function : RowFunction
-    seen : (2, d) float64
-    inputs : tuple of str
-    n_fitted : int
-    token : str
-        Of one prediction.
     """
 
     function: RowFunction
-    seen: Float64
+    seen: Float64  # (2, d)
     inputs: tuple[str, ...]
     n_fitted: int
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # of one prediction
 
     @property
     def width(self) -> int:

@@ -28,15 +28,9 @@ from rff_stream.statistics.protocol import Statistic
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """x ↦ x.
+    """x ↦ x."""
 
-    Parameters
-    ----------
-    width : int
-        d.
-    """
-
-    width: int
+    width: int  # d
 
     def __call__(self, x: Array) -> Float64:
         """The rows (n, d) themselves."""

@@ -36,27 +36,15 @@ Groups = dict[Any, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassRequest:
-    """One read of all rows, before it starts.
-
-    Parameters
-    ----------
-    opened : Opened
-    reading : Reading
-    plan : Plan
-    grouped : bool
-        By the labels that rows carry.
-    checkpoint : Checkpoint or None
-        Where map and finished sums are kept, or were by an earlier run.
-    before : Fitted or None
-        The fit that a warm start goes on from.
-    """
+    """One read of all rows, before it starts."""
 
     opened: Opened
     reading: Reading
     plan: Plan
-    grouped: bool = False
+    grouped: bool = False  # by the labels that rows carry
     checkpoint: Checkpoint | None = None
-    before: Fitted | None = None
+    """Where map and finished sums are kept, or were by an earlier run."""
+    before: Fitted | None = None  # the fit that a warm start goes on from
 
     @property
     def columns(self) -> Columns:
@@ -70,38 +58,21 @@ class PassRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassResult:
-    """What one read of the rows gave.
-
-    Parameters
-    ----------
-    request : PassRequest
-        With the precision that the pilot asked for; estimators may read the rows again.
-    drawn : DrawnMap
-    groups : dict of label to Sums
-    seen : int
-        Rows that were looked at.
-    """
+    """What one read of the rows gave."""
 
     request: PassRequest
+    """With the precision that the pilot asked for; estimators may read the rows again."""
     drawn: DrawnMap
-    groups: Groups
-    seen: int
+    groups: Groups  # label -> Sums
+    seen: int  # rows that were looked at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassRecipe(ABC):
-    """What an estimator asks of a read: its rows, its map, its sums.
+    """What an estimator asks of a read: its rows, its map, its sums."""
 
-    Parameters
-    ----------
-    asked : estimator
-        Only its public parameters are looked at.
-    announced : tuple or None
-        Labels that a classifier was told to expect.
-    """
-
-    asked: Any
-    announced: tuple[Any, ...] | None = None
+    asked: Any  # estimator: only its public parameters are looked at
+    announced: tuple[Any, ...] | None = None  # labels that a classifier was told to expect
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset()
     """Parameters that the sums do not depend on, besides ``memory`` and ``progress``."""

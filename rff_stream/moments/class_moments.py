@@ -25,17 +25,10 @@ class ClassMoments:
     """Moments of [z − z₀, 1, y] with y (C,) the one-hot class of a row; they add.
 
     ZᵀWY is then a sum of feature rows per label, and ΣwY the weight of each class.
-
-    Parameters
-    ----------
-    labels : tuple
-        Of the C classes met so far, sorted.
-    moments : Moments or CellMoments
-        Order 2, T = C targets about the origin 0.
     """
 
-    labels: tuple[Any, ...]
-    moments: Any
+    labels: tuple[Any, ...]  # of the C classes met so far, sorted
+    moments: Any  # Moments or CellMoments: order 2, T = C targets about the origin 0
 
     def __add__(self, other: Self) -> Self:
         if self.labels == other.labels:

@@ -25,25 +25,14 @@ Precision = Literal["float32", "float64"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRows:
-    """Rows in memory, and the map that their sums are of.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    x, y : (n, d), (n, T) float64
-    w : (n,) float64 or None
-    context : callable
-        A context in which sums are made: one BLAS thread.
-    precision : {"float32", "float64"}
-        Of the sums.
-    """
+    """Rows in memory, and the map that their sums are of."""
 
     features: FeatureMap
-    x: Float64
-    y: Float64
-    w: Float64 | None
-    context: Context
-    precision: Precision = "float64"
+    x: Float64  # (n, d)
+    y: Float64  # (n, T)
+    w: Float64 | None  # (n,)
+    context: Context  # a context in which sums are made: one BLAS thread
+    precision: Precision = "float64"  # {"float32", "float64"}: of the sums
 
     def sums(self, row: AugmentedRow) -> Float64:
         """The packed triangle (P(P+1)/2,), bit for bit that of a pass over these rows."""

@@ -68,32 +68,19 @@ def grid_row(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridMoments(ProductMoments):
-    """Sums over rows on a grid of frequencies, as one vector: an abelian group under ``+``.
-
-    Parameters
-    ----------
-    features : GridFeatures
-    row : AugmentedRow
-        Names, units and origins. Only moments of equal rows add.
-    sums : (size,) float64
-        Density, projections and trends as pairs of real and imaginary parts, then the border.
-    n : int
-        Rows, exactly.
-    squared_weight, log_weight : float
-        Σ w² and Σ log w.
-    sample : RowSample
-        A mergeable uniform sample of rows.
-    """
+    """Sums over rows on a grid of frequencies, as one vector: an abelian group under ``+``."""
 
     kind = "Moments on a grid"
 
     features: GridFeatures
-    row: AugmentedRow
+    row: AugmentedRow  # names, units and origins. Only moments of equal rows add.
     sums: Float64
-    n: int
-    squared_weight: float
-    log_weight: float
-    sample: RowSample
+    """(size,), density, projections and trends as pairs of real and imaginary parts, then the
+    border."""
+    n: int  # rows, exactly
+    squared_weight: float  # Σ w²
+    log_weight: float  # Σ log w
+    sample: RowSample  # a mergeable uniform sample of rows
 
     @classmethod
     def zero(cls, features: GridFeatures, row: AugmentedRow, sample_rows: int = 0) -> Self:

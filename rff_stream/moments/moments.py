@@ -25,36 +25,20 @@ from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AugmentedRow:
-    """What the numbers of a = [z − z₀, 1, y − y₀] mean; equal specs may be summed.
+    """What the numbers of a = [z − z₀, 1, y − y₀] mean; equal specs may be summed."""
 
-    Parameters
-    ----------
-    map_fingerprint : str
-        sha256 of the feature map's spec.
-    prior : (R,) float64
-        s, so that K ≈ Z diag(s) Zᵀ.
-    nesting : {"average", "pairs", "prefix", "none"}
-        How s follows for the first R' columns; see :data:`~rff_stream.features.base.Nesting`.
-    feature_origin : (R,) float64
-        z₀, from the pilot.
-    target_origin, target_scale : (T,) float64
-        y₀ from the pilot, in units of y; a power of two that y − y₀ is divided by before a
-        cast to float32. The sums themselves are in units of y.
-    inputs, targets : tuple of str
-        Names of the columns.
-    units : tuple of str
-        Units (or encodings) of inputs, then targets; "" where unknown.
-    """
-
-    map_fingerprint: str
-    prior: Float64
+    map_fingerprint: str  # sha256 of the feature map's spec
+    prior: Float64  # (R,): s, so that K ≈ Z diag(s) Zᵀ
     nesting: Nesting
-    feature_origin: Float64
-    target_origin: Float64
+    """How s follows for the first R' columns; see :data:`~rff_stream.features.base.Nesting`."""
+    feature_origin: Float64  # (R,): z₀, from the pilot
+    target_origin: Float64  # (T,): y₀ from the pilot, in units of y
     target_scale: Float64
-    inputs: tuple[str, ...]
-    targets: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
+    """(T,), a power of two that y − y₀ is divided by before a cast to float32. The sums themselves
+    are in units of y."""
+    inputs: tuple[str, ...]  # names of the columns
+    targets: tuple[str, ...] = ()  # names of the columns
+    units: tuple[str, ...] = ()  # units (or encodings) of inputs, then targets; "" where unknown
     fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -15,25 +15,14 @@ Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSample:
-    """The ``size`` rows of smallest hash; merging keeps the smallest of both.
+    """The ``size`` rows of smallest hash; merging keeps the smallest of both."""
 
-    Parameters
-    ----------
-    size : int
-        k, the most rows kept; 0 keeps none.
-    keys : (m,) uint64
-        Hashes of the rows and their places, increasing; m ≤ k.
-    rows : (m, d + T + 1) float64
-        [x, y, w] of each row, in input units.
-    reach : (2, d) float64, optional
-        Least and greatest value of each input over all rows, sampled or not; it does not shrink
-        when rows are taken away. None where rows came from a store of before it was kept.
-    """
-
-    size: int
-    keys: Keys
-    rows: Float64
+    size: int  # k, the most rows kept; 0 keeps none
+    keys: Keys  # (m,) uint64: hashes of the rows and their places, increasing; m ≤ k
+    rows: Float64  # (m, d + T + 1): [x, y, w] of each row, in input units
     reach: Float64 | None = None
+    """(2, d), least and greatest value of each input over all rows, sampled or not; it does not
+    shrink when rows are taken away. None where rows came from a store of before it was kept."""
 
     @classmethod
     def empty(cls, size: int, width: int) -> Self:

@@ -15,13 +15,7 @@ from rff_stream.statistics.protocol import Sink
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Rows, and two sums of their hashes modulo 2⁶⁴.
-
-    Parameters
-    ----------
-    n : int
-    sums : (int, int)
-    """
+    """Rows, and two sums of their hashes modulo 2⁶⁴."""
 
     n: int = 0
     sums: tuple[int, int] = (0, 0)

@@ -204,17 +204,11 @@ def _by(labels: Array, rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, A
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassWeighted:
-    """Any statistic of rows whose weights are multiplied by that of their class.
-
-    Parameters
-    ----------
-    statistic : Statistic
-    class_weight : mapping of label to float
-        1 where absent; 0 leaves the rows of a class out.
-    """
+    """Any statistic of rows whose weights are multiplied by that of their class."""
 
     statistic: Statistic
     class_weight: Mapping[Any, float]
+    """1 where absent; 0 leaves the rows of a class out."""
 
     def start(self) -> Sink:
         return weigh_classes(self.statistic.start(), self.class_weight)

@@ -66,17 +66,9 @@ def _accumulator(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentStatistic:
-    """:class:`~rff_stream.moments.Moments` of rows [x, y, w].
+    """:class:`~rff_stream.moments.Moments` of rows [x, y, w]."""
 
-    Parameters
-    ----------
-    features, row, order, sums, sample_rows, n_places, rounds
-        As in :class:`~rff_stream.moments.accumulate.Accumulator`.
-    context : callable, optional
-        Rows are few: they are kept, and sums are made in this context when they are asked for.
-    """
-
-    features: FeatureMap
+    features: FeatureMap  # as in Accumulator, like all up to ``rounds``
     row: AugmentedRow
     order: int
     sums: Any
@@ -84,6 +76,7 @@ class MomentStatistic:
     n_places: int
     rounds: int = 1
     context: Context | None = None
+    """Rows are few: they are kept, and sums are made in this context when they are asked for."""
 
     def start(self) -> Sink:
         return _MomentSink(_accumulator(self, self.row, self.order, self.rounds))
@@ -97,15 +90,9 @@ class MomentStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellStatistic:
-    """:class:`~rff_stream.moments.cells.CellMoments` of rows [x, y, w].
+    """:class:`~rff_stream.moments.cells.CellMoments` of rows [x, y, w]."""
 
-    Parameters
-    ----------
-    features, row, sums, sample_rows
-        As in :class:`~rff_stream.moments.accumulate_cells.CellAccumulator`.
-    """
-
-    features: LocalFeatures
+    features: LocalFeatures  # as in CellAccumulator, like all up to ``sample_rows``
     row: AugmentedRow
     sums: Any
     sample_rows: int
@@ -144,15 +131,9 @@ class CellStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridStatistic:
-    """:class:`~rff_stream.moments.grid.GridMoments` of rows [x, y, w].
+    """:class:`~rff_stream.moments.grid.GridMoments` of rows [x, y, w]."""
 
-    Parameters
-    ----------
-    features, row, sample_rows
-        As in :class:`~rff_stream.moments.grid.GridAccumulator`.
-    """
-
-    features: GridFeatures
+    features: GridFeatures  # as in GridAccumulator, like all up to ``sample_rows``
     row: AugmentedRow
     sample_rows: int
 
@@ -179,28 +160,15 @@ class GridStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassStatistic:
-    """:class:`~rff_stream.moments.class_moments.ClassMoments` of rows with class labels.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        Without targets.
-    sums, sample_rows, n_places
-        As in :class:`~rff_stream.moments.accumulate.Accumulator`.
-    labels : tuple
-        Labels known from the pilot; others are added where they appear.
-    context
-        As in :class:`MomentStatistic`.
-    """
+    """:class:`~rff_stream.moments.class_moments.ClassMoments` of rows with class labels."""
 
     features: FeatureMap
-    row: AugmentedRow
-    sums: Literal["float32", "float64"]
+    row: AugmentedRow  # without targets
+    sums: Literal["float32", "float64"]  # as in Accumulator, like all up to ``n_places``
     sample_rows: int
     n_places: int
-    labels: tuple[Any, ...] = ()
-    context: Context | None = None
+    labels: tuple[Any, ...] = ()  # labels known from the pilot; others are added where they appear
+    context: Context | None = None  # as in MomentStatistic
 
     def start(self) -> Sink:
         return _ClassSink(self)
@@ -257,18 +225,10 @@ class _ClassSink:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateStatistic:
-    """:class:`~rff_stream.moments.candidates.CandidateMoments` of rows [x, y, w].
+    """:class:`~rff_stream.moments.candidates.CandidateMoments` of rows [x, y, w]."""
 
-    Parameters
-    ----------
-    row : AugmentedRow
-        Of all maps side by side.
-    statistics : tuple of Statistic
-        Of each map.
-    """
-
-    row: AugmentedRow
-    statistics: tuple[Statistic, ...]
+    row: AugmentedRow  # of all maps side by side
+    statistics: tuple[Statistic, ...]  # of each map
 
     def start(self) -> Sink:
         return _Sinks(self)

@@ -15,15 +15,9 @@ from rff_stream.statistics.protocol import Sink
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NormalSums:
-    """Σ w z eᵀ (R, T), Σ w e (T,), Σ w z (R,) and Σ w: they add.
+    """Σ w z eᵀ (R, T), Σ w e (T,), Σ w z (R,) and Σ w: they add."""
 
-    Parameters
-    ----------
-    cross : (R + 1, T + 1) float64
-        [z, 1]ᵀ W [e, 1].
-    """
-
-    cross: Float64
+    cross: Float64  # (R + 1, T + 1): [z, 1]ᵀ W [e, 1]
 
     def __add__(self, other: Self) -> Self:
         return type(self)(self.cross + other.cross)
@@ -57,19 +51,11 @@ class NormalSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NormalStatistic:
-    """e = y − μ − zβ (residuals), or e = zβ + μ where ``residuals`` is False.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    coef : (R, T) float64
-    intercept : (T,) float64
-    residuals : bool
-    """
+    """e = y − μ − zβ (residuals), or e = zβ + μ where ``residuals`` is False."""
 
     features: FeatureMap
-    coef: Float64
-    intercept: Float64
+    coef: Float64  # (R, T)
+    intercept: Float64  # (T,)
     residuals: bool
 
     def start(self) -> Sink:

@@ -31,17 +31,10 @@ class PilotStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PilotRows:
-    """Rows [x, y, w]; adding puts them one under the other.
+    """Rows [x, y, w]; adding puts them one under the other."""
 
-    Parameters
-    ----------
-    rows : (m, d + T + 1) float64
-    labels : tuple
-        Of rows that carry one, whose y is a place among them.
-    """
-
-    rows: Float64
-    labels: tuple[Any, ...] = ()
+    rows: Float64  # (m, d + T + 1)
+    labels: tuple[Any, ...] = ()  # of rows that carry one, whose y is a place among them
 
     def __add__(self, other: Self) -> Self:
         labels = (*dict.fromkeys((*self.labels, *other.labels)),)

@@ -48,18 +48,11 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """What a checkpoint keeps of a value, whatever statistic it is of.
+    """What a checkpoint keeps of a value, whatever statistic it is of."""
 
-    Parameters
-    ----------
-    plain : JSON value
-        What is not an array: labels, names.
-    arrays : mapping of str to float64, float32, int64 or uint64 array
-        By names of letters, digits and _; "a/b" is the array b of part a.
-    """
-
-    plain: Any
+    plain: Any  # JSON value, what is not an array: labels, names
     arrays: Mapping[str, Array]
+    """By names of letters, digits and _; "a/b" is the array b of part a."""
 
 
 @runtime_checkable

@@ -17,20 +17,11 @@ from rff_stream.statistics.protocol import Sink
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
-    """Σw, Σw(y − y₀), Σw(y − y₀)², Σw(y − ŷ)² of T targets: they add.
+    """Σw, Σw(y − y₀), Σw(y − y₀)², Σw(y − ŷ)² of T targets: they add."""
 
-    Parameters
-    ----------
-    sums : (4, T) float64
-    n : int
-        Rows.
-    outside : value that adds, or None
-        What else was counted of the inputs.
-    """
-
-    sums: Float64
-    n: int
-    outside: Any = None
+    sums: Float64  # (4, T)
+    n: int  # rows
+    outside: Any = None  # value that adds, or None: what else was counted of the inputs
 
     def __add__(self, other: Self) -> Self:
         there = self.outside is not None and other.outside is not None
@@ -53,21 +44,12 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidualStatistic:
-    """What a leaf adds up for a score.
+    """What a leaf adds up for a score."""
 
-    Parameters
-    ----------
-    predict : callable
-        (m, d) -> (m, T), picklable.
-    origin : (T,) float64
-        y₀: sums about it do not cancel.
-    outside : callable, optional
-        x (m, d) -> a value that adds: what else is counted of the inputs.
-    """
-
-    predict: Callable[[Array], Float64]
-    origin: Float64
+    predict: Callable[[Array], Float64]  # (m, d) -> (m, T), picklable
+    origin: Float64  # (T,), y₀: sums about it do not cancel
     outside: Callable[[Array], Any] | None = None
+    """x (m, d) -> a value that adds: what else is counted of the inputs."""
 
     def start(self) -> Sink:
         return _ResidualSink(self)
@@ -128,17 +110,9 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HistogramStatistic:
-    """What a leaf adds up for a quantile.
+    """What a leaf adds up for a quantile."""
 
-    Parameters
-    ----------
-    score : callable
-        (m, d) -> (m, 1), picklable.
-    low, high : float
-    bins : int
-    """
-
-    score: Callable[[Array], Float64]
+    score: Callable[[Array], Float64]  # (m, d) -> (m, 1), picklable
     low: float
     high: float
     bins: int = 65_536
@@ -172,33 +146,18 @@ CONFIDENCES = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassScores:
-    """Sums that accuracy, log-loss, Brier score, AUROC and calibration are functions of.
+    """Sums that accuracy, log-loss, Brier score, AUROC and calibration are functions of."""
 
-    Parameters
-    ----------
-    labels : tuple
-        The C classes of the model.
-    confusion : (C, C) float64
-        Σw by class and predicted class.
-    losses : (2,) float64
-        Σw of −log p and of the Brier score.
-    odds : (C, 2, B + 2) float64
-        Σw by log-odds of each class, for rows of the other classes and of it.
-    confidence : (3, 20) float64
-        Σw, Σw p and Σw of right answers, by the probability of the answer given.
-    unseen : mapping of label to float
-        Σw of rows of classes that the model does not know.
-    n : int
-        Rows.
-    """
-
-    labels: tuple[Any, ...]
-    confusion: Float64
-    losses: Float64
+    labels: tuple[Any, ...]  # the C classes of the model
+    confusion: Float64  # (C, C): Σw by class and predicted class
+    losses: Float64  # (2,): Σw of −log p and of the Brier score
     odds: Float64
+    """(C, 2, B + 2), Σw by log-odds of each class, for rows of the other classes and of it."""
     confidence: Float64
+    """(3, 20), Σw, Σw p and Σw of right answers, by the probability of the answer given."""
     unseen: Mapping[Any, float]
-    n: int
+    """Σw of rows of classes that the model does not know."""
+    n: int  # rows
 
     def __add__(self, other: Self) -> Self:
         unseen = dict(self.unseen)
@@ -290,18 +249,10 @@ class ClassScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassScoreStatistic:
-    """What a leaf adds up for the scores of a classifier.
+    """What a leaf adds up for the scores of a classifier."""
 
-    Parameters
-    ----------
-    probabilities : callable
-        (m, d) -> (m, C), picklable.
-    labels : tuple
-        Of the C classes.
-    """
-
-    probabilities: Callable[[Array], Float64]
-    labels: tuple[Any, ...]
+    probabilities: Callable[[Array], Float64]  # (m, d) -> (m, C), picklable
+    labels: tuple[Any, ...]  # of the C classes
 
     def start(self) -> Sink:
         return _ClassScoreSink(self)

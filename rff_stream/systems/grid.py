@@ -30,21 +30,11 @@ Trend = Literal["none", "constant", "linear"]
 
 @dataclass(frozen=True, eq=False)
 class GridSystem:
-    """The penalised least squares problem of a kernel, from moments on a grid.
+    """The penalised least squares problem of a kernel, from moments on a grid."""
 
-    Parameters
-    ----------
-    moments : GridMoments
-        At least one row.
-    kernel : Kernel
-        With a spectral density.
-    trend : {"constant", "linear", "none"}
-        Columns that are not penalised.
-    """
-
-    moments: GridMoments
-    kernel: Kernel
-    trend: Trend = "constant"
+    moments: GridMoments  # at least one row
+    kernel: Kernel  # with a spectral density
+    trend: Trend = "constant"  # {"constant", "linear", "none"}: columns that are not penalised
 
     @property
     def features(self) -> GridFeatures:

@@ -40,18 +40,11 @@ class Elimination:
 
     Real coordinates of the block are [√2 Re u, √2 Im u] of one of each pair of conjugates, and
     Re u of j = 0. Coefficients are (s, half shape) everywhere.
-
-    Parameters
-    ----------
-    system : GridSystem
-    alpha : float
-    size : int
-        Real columns of the block.
     """
 
     system: GridSystem
     alpha: float
-    size: int = BLOCK
+    size: int = BLOCK  # real columns of the block
 
     @cached_property
     def chosen(self) -> Array:

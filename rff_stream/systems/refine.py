@@ -25,22 +25,13 @@ Product = Callable[[Float64], Float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refined:
-    """Coefficients, and how near they are to those of the exact system.
+    """Coefficients, and how near they are to those of the exact system."""
 
-    Parameters
-    ----------
-    coef : (R, T) float64
-        β.
-    error : (T,) float64
-        Error of the fitted values over their size, root mean squares with the penalty, as the
-        last residual and the preconditioner tell it: √(rᵀP⁻¹r · max(α, η)/α) / √(cᵀγ).
-    steps : int
-        Conjugate-gradient steps that were made.
-    """
-
-    coef: Float64
+    coef: Float64  # (R, T): β
     error: Float64
-    steps: int
+    """(T,), error of the fitted values over their size, root mean squares with the penalty, as the
+    last residual and the preconditioner tell it: √(rᵀP⁻¹r · max(α, η)/α) / √(cᵀγ)."""
+    steps: int  # conjugate-gradient steps that were made
 
     def warn_if_short(self, targets: tuple[str, ...]) -> None:
         """Say which error was reached where it is above 1e-4, and how many steps more may do."""

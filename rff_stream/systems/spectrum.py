@@ -44,19 +44,12 @@ ZERO_PIVOT = 64 * np.finfo(np.float64).eps
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decomposition(ABC):
-    """G in a basis in which every α costs little.
-
-    Parameters
-    ----------
-    eigenvalues : (r,) float64
-        λ as computed, increasing: below 0 where the sums were rounded. r = R, or about the rank
-        where rows are few: eigenvalues of 0 are then left out.
-    system : System
-        Where they came from; its matrix was overwritten and is left empty.
-    """
+    """G in a basis in which every α costs little."""
 
     eigenvalues: Float64
-    system: System
+    """(r,), λ as computed, increasing: below 0 where the sums were rounded. r = R, or about the
+    rank where rows are few: eigenvalues of 0 are then left out."""
+    system: System  # where they came from; its matrix was overwritten and is left empty
 
     @abstractmethod
     def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
@@ -92,19 +85,12 @@ class Decomposition(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum(Decomposition):
-    """Eigenvalues of G, increasing, and everything else in its eigenbasis.
-
-    Parameters
-    ----------
-    rotation : (R, r) float64
-        S^½U: β = rotation · γ, and (z − z̄)·rotation are a row's coordinates. Directions of
-        eigenvalues that were left out have nothing of C.
-    rhs : (r, T) float64
-        c = UᵀC.
-    """
+    """Eigenvalues of G, increasing, and everything else in its eigenbasis."""
 
     rotation: Float64
-    rhs: Float64
+    """(R, r), S^½U: β = rotation · γ, and (z − z̄)·rotation are a row's coordinates. Directions of
+    eigenvalues that were left out have nothing of C."""
+    rhs: Float64  # (r, T): c = UᵀC
 
     def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
         shifted = self.eigenvalues[:, None] + alpha

@@ -25,41 +25,20 @@ MIRROR_BLOCK = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class System:
-    """What second moments say about a linear model on prior-scaled features.
+    """What second moments say about a linear model on prior-scaled features."""
 
-    Parameters
-    ----------
-    matrix : (R, R) float64
-        G, symmetric, both triangles; in units of w.
-    rhs : (R, T) float64
-        C, in units of w·y.
-    target_scatter : (T,) float64
-        ỹᵀWỹ of each target, in units of w·y²; exactly 0, as is its C, where it is constant.
-    root_prior : (R,) float64
-        √s: β = √s γ.
-    feature_mean, target_mean : (R,), (T,) float64
-        z̄ of the raw map and ȳ in units of y; zeros without an intercept.
-    weight, log_weight : float
-        Σ w and Σ log w.
-    n : int
-        Rows.
-    fit_intercept : bool
-        Whether z̄ and ȳ were taken out.
-    targets : tuple of str
-        Names of the T targets.
-    """
-
-    matrix: Float64
-    rhs: Float64
+    matrix: Float64  # (R, R): G, symmetric, both triangles; in units of w
+    rhs: Float64  # (R, T): C, in units of w·y
     target_scatter: Float64
-    root_prior: Float64
-    feature_mean: Float64
-    target_mean: Float64
-    weight: float
-    log_weight: float
-    n: int
-    fit_intercept: bool
-    targets: tuple[str, ...]
+    """(T,), ỹᵀWỹ of each target, in units of w·y²; exactly 0, as is its C, where it is constant."""
+    root_prior: Float64  # (R,), √s: β = √s γ
+    feature_mean: Float64  # (R,): z̄ of the raw map; zeros without an intercept
+    target_mean: Float64  # (T,): ȳ in units of y; zeros without an intercept
+    weight: float  # Σ w
+    log_weight: float  # Σ log w
+    n: int  # rows
+    fit_intercept: bool  # whether z̄ and ȳ were taken out
+    targets: tuple[str, ...]  # names of the T targets
 
     @property
     def n_features(self) -> int:

@@ -23,23 +23,13 @@ NOT_CONVERGED = "Eigenvalues of G did not converge. Look for features of extreme
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tridiagonal(Decomposition):
-    """T, Q as reflectors, and C in the basis of Q.
+    """T, Q as reflectors, and C in the basis of Q."""
 
-    Parameters
-    ----------
-    diagonal, beside : (R,), (R − 1,) float64
-        T.
-    reflectors, scales : (R, R − 1), (R − 1,) float64
-        Q, as LAPACK keeps it; its last row is not looked at.
-    rotated : (R, T) float64
-        QᵀC.
-    """
-
-    diagonal: Float64
-    beside: Float64
-    reflectors: Float64
-    scales: Float64
-    rotated: Float64
+    diagonal: Float64  # (R,): T
+    beside: Float64  # (R − 1,)
+    reflectors: Float64  # (R, R − 1): Q, as LAPACK keeps it
+    scales: Float64  # (R − 1,): its last row is not looked at
+    rotated: Float64  # (R, T): QᵀC
 
     def solve(self, alpha: Array) -> Float64:
         """(T + αI)⁻¹QᵀC (R, T) for α (T,) above η.
