@@ -26,19 +26,11 @@ RULE = "border-bottom:1px solid currentColor"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A title, rows of a name and a text, and tables that fold.
-
-    Parameters
-    ----------
-    title : str
-    rows : tuple of (str, str)
-    tables : tuple of (str, str)
-        Caption and HTML of each.
-    """
+    """A title, rows of a name and a text, and tables that fold."""
 
     title: str
-    rows: tuple[tuple[str, str], ...]
-    tables: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[str, str], ...]  # of (str, str)
+    tables: tuple[tuple[str, str], ...] = ()  # of (str, str): caption and HTML of each
 
     def line(self, *names: str) -> str:
         """ "<Title: a, b>": some of the texts on one line."""

@@ -46,22 +46,12 @@ CENTRES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290), (0.01, 0.99, 4.653))
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Pilot rows and their weighted statistics.
+    """Pilot rows and their weighted statistics."""
 
-    Parameters
-    ----------
-    x : (m, d) float64
-    y : (m, T) float64
-    w : (m,) float64
-        Positive.
-    inputs : tuple of str
-        Names for messages; x0, x1, … where absent.
-    """
-
-    x: Float64
-    y: Float64
-    w: Float64
-    inputs: tuple[str, ...] = ()
+    x: Float64  # (m, d)
+    y: Float64  # (m, T)
+    w: Float64  # (m,): positive
+    inputs: tuple[str, ...] = ()  # names for messages; x0, x1, … where absent
 
     def __post_init__(self) -> None:
         for what, values in (("input", self.x), ("target", self.y)):

@@ -19,21 +19,13 @@ from rff_stream.systems.spectrum import alpha_of_targets, largest_eigenvalue
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalEvidence:
-    """Variances that explain the data best, tree by tree.
-
-    Parameters
-    ----------
-    alpha, noise_variance, signal_variance : (J, T) float64
-        σₙ²/σ_f², σₙ² of a row of weight 1 and σ_f² (times k(x, x)), in units of y².
-    log_evidence : (J, T) float64
-        Of the rows under each tree alone.
-    spectrum : LocalSpectrum
-    """
+    """Variances that explain the data best, tree by tree."""
 
     alpha: Float64
-    noise_variance: Float64
-    signal_variance: Float64
-    log_evidence: Float64
+    """(J, T), σₙ²/σ_f², σₙ² of a row of weight 1 and σ_f² (times k(x, x)), in units of y²."""
+    noise_variance: Float64  # (J, T)
+    signal_variance: Float64  # (J, T)
+    log_evidence: Float64  # (J, T): of the rows under each tree alone
     spectrum: LocalSpectrum
 
 

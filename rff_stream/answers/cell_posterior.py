@@ -45,31 +45,19 @@ class TreeMoments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalPosterior:
-    """x ↦ mean and variance of f, averaged over trees; picklable.
-
-    Parameters
-    ----------
-    spectrum : LocalSpectrum
-    alpha, noise_variance : (J, T) float64
-    power : float
-        p of the weights v⁻ᵖ of trees.
-    inflation : (T,) float64
-        Factor of standard deviations from calibration on left-out rows; 1 without one.
-    near : (T,) float64
-        Variance of f below which 75 % of left-out rows lie. From there on, to twice as much, a
-        factor below 1 rises to 1: in a gap without data the standard deviation returns to that
-        of the prior.
-    cell_scale : tuple of J arrays (k, T) float64
-        s_c² of the cells held.
-    """
+    """x ↦ mean and variance of f, averaged over trees; picklable."""
 
     spectrum: LocalSpectrum
-    alpha: Float64
-    noise_variance: Float64
-    power: float
+    alpha: Float64  # (J, T)
+    noise_variance: Float64  # (J, T)
+    power: float  # p of the weights v⁻ᵖ of trees
     inflation: Float64
+    """(T,), factor of standard deviations from calibration on left-out rows; 1 without one."""
     near: Float64
-    cell_scale: tuple[Float64, ...]
+    """(T,), variance of f below which 75 % of left-out rows lie. From there on, to twice as much, a
+    factor below 1 rises to 1: in a gap without data the standard deviation returns to that of the
+    prior."""
+    cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
 
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""

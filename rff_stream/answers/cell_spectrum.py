@@ -23,63 +23,29 @@ BLOCK_CELLS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeSpectrum:
-    """The cells of one tree, each in the eigenbasis of its own G_c; k of B cells hold rows.
+    """The cells of one tree, each in the eigenbasis of its own G_c; k of B cells hold rows."""
 
-    Parameters
-    ----------
-    index : (B,) int32
-        Place of each cell among the k held, or −1.
-    eigenvalues : (k, R) float64
-        λ, increasing in each cell.
-    rotation : (k, R, R) float64
-        L⁻ᵀU: k(x, U_c) · rotation are the coordinates ζ of a row.
-    rhs : (k, R, T) float64
-        UᵀC.
-    centre : (k, R) float64
-        Uᵀz̄; zeros without an intercept.
-    target_mean : (k, T) float64
-        ȳ_c in units of y; zeros without an intercept.
-    weight : (k,) float64
-        Σ w of each cell.
-    scatter : (k, T) float64
-        ỹᵀWỹ.
-    """
-
-    index: Array
-    eigenvalues: Float64
-    rotation: Float64
-    rhs: Float64
-    centre: Float64
-    target_mean: Float64
-    weight: Float64
-    scatter: Float64
+    index: Array  # (B,) int32: place of each cell among the k held, or −1
+    eigenvalues: Float64  # (k, R): λ, increasing in each cell
+    rotation: Float64  # (k, R, R), L⁻ᵀU: k(x, U_c) · rotation are the coordinates ζ of a row
+    rhs: Float64  # (k, R, T): UᵀC
+    centre: Float64  # (k, R): Uᵀz̄; zeros without an intercept
+    target_mean: Float64  # (k, T): ȳ_c in units of y; zeros without an intercept
+    weight: Float64  # (k,): Σ w of each cell
+    scatter: Float64  # (k, T): ỹᵀWỹ
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSpectrum:
-    """Every tree's cells decomposed: serves every α.
-
-    Parameters
-    ----------
-    features : LocalFeatures
-    trees : tuple of TreeSpectrum
-    n : int
-        Rows.
-    log_weight : float
-        Σ log w.
-    fit_intercept : bool
-        Whether each cell has its own free mean.
-    target_mean : (T,) float64
-        Mean of all rows, for cells without rows; zeros without an intercept.
-    targets : tuple of str
-    """
+    """Every tree's cells decomposed: serves every α."""
 
     features: LocalFeatures
     trees: tuple[TreeSpectrum, ...]
-    n: int
-    log_weight: float
-    fit_intercept: bool
+    n: int  # rows
+    log_weight: float  # Σ log w
+    fit_intercept: bool  # whether each cell has its own free mean
     target_mean: Float64
+    """(T,), mean of all rows, for cells without rows; zeros without an intercept."""
     targets: tuple[str, ...]
 
     @property

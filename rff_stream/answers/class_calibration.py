@@ -27,18 +27,10 @@ MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """Log-odds a·f + b of scores f.
+    """Log-odds a·f + b of scores f."""
 
-    Parameters
-    ----------
-    slope : float
-        a > 0.
-    offset : (K,) float64
-        b.
-    """
-
-    slope: float
-    offset: Float64
+    slope: float  # a > 0
+    offset: Float64  # (K,): b
 
     def __call__(self, scores: Float64) -> Float64:
         """Log-odds (m, K)."""

@@ -20,27 +20,13 @@ from rff_stream.systems.system import scatter_about
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """The leading components of centred feature rows.
+    """The leading components of centred feature rows."""
 
-    Parameters
-    ----------
-    rotation : (R, q) float64
-        S^½U: coordinates of a row are (z − z̄) rotation.
-    feature_mean : (R,) float64
-        z̄.
-    variance : (q,) float64
-        Of the rows along each component, in units of κ(0), decreasing.
-    total_variance : float
-        Of all R components.
-    weight : float
-        Σw.
-    """
-
-    rotation: Float64
-    feature_mean: Float64
-    variance: Float64
-    total_variance: float
-    weight: float
+    rotation: Float64  # (R, q), S^½U: coordinates of a row are (z − z̄) rotation
+    feature_mean: Float64  # (R,): z̄
+    variance: Float64  # (q,): of the rows along each component, in units of κ(0), decreasing
+    total_variance: float  # of all R components
+    weight: float  # Σw
 
     @property
     def variance_ratio(self) -> Float64:

@@ -26,48 +26,25 @@ FEWEST_RUNS = 8
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """How strongly two groups of columns depend on each other.
+    """How strongly two groups of columns depend on each other."""
 
-    Parameters
-    ----------
-    statistic : float
-        HSIC, or the sum of squared canonical correlations.
-    expected : float
-        Its mean if the groups were independent.
-    p_value : float
-        Probability of at least this statistic if they were.
-    n : int
-        Rows.
-    """
-
-    statistic: float
-    expected: float
-    p_value: float
-    n: int
+    statistic: float  # HSIC, or the sum of squared canonical correlations
+    expected: float  # its mean if the groups were independent
+    p_value: float  # probability of at least this statistic if they were
+    n: int  # rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CanonicalCorrelations:
-    """Functions of x and of y that go together.
+    """Functions of x and of y that go together."""
 
-    Parameters
-    ----------
-    correlations : (q,) float64
-        Regularised correlations ρ, decreasing.
-    x_rotation, y_rotation : (R₁, q), (R₂, q) float64
-        Canonical variates are (z − z̄) rotation, of unit variance plus penalty.
-    x_mean, y_mean : (R₁,), (R₂,) float64
-        z̄ of each map.
-    dependence : Dependence
-        Of Σρ².
-    """
-
-    correlations: Float64
+    correlations: Float64  # (q,): regularised correlations ρ, decreasing
     x_rotation: Float64
-    y_rotation: Float64
-    x_mean: Float64
-    y_mean: Float64
-    dependence: Dependence
+    """(R₁, q), canonical variates are (z − z̄) rotation, of unit variance plus penalty."""
+    y_rotation: Float64  # (R₂, q)
+    x_mean: Float64  # (R₁,): z̄ of each map
+    y_mean: Float64  # (R₂,)
+    dependence: Dependence  # of Σρ²
 
 
 def hsic(

@@ -20,29 +20,16 @@ STRAIGHT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A model of some of the rows, and its error on leaves that it has not seen.
+    """A model of some of the rows, and its error on leaves that it has not seen."""
 
-    Parameters
-    ----------
-    n_rows : int
-        Rows that the model was fitted on.
-    fraction : float
-        Share of all rows that were read, those held out included.
-    rmse, rmse_se : (T,) float64
-        Error on the held-out leaves, in units of y, and its standard error: from the
-        differences between leaves, never between rows, which may resemble their neighbours.
-    errors : (h, T) float64
-        Σ w (y − ŷ)² of each held-out leaf.
-    weights : (h,) float64
-        Σ w of each.
-    """
-
-    n_rows: int
-    fraction: float
+    n_rows: int  # rows that the model was fitted on
+    fraction: float  # share of all rows that were read, those held out included
     rmse: Float64
-    rmse_se: Float64
-    errors: Float64
-    weights: Float64
+    """(T,), error on the held-out leaves, in units of y, and its standard error: from the
+    differences between leaves, never between rows, which may resemble their neighbours."""
+    rmse_se: Float64  # (T,)
+    errors: Float64  # (h, T): Σ w (y − ŷ)² of each held-out leaf
+    weights: Float64  # (h,): Σ w of each
 
     def interval(self, coverage: float = 0.95) -> tuple[Float64, Float64]:
         """Lower and upper end (T,) of an interval for the RMSE over all rows.

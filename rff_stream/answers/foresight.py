@@ -34,21 +34,13 @@ they are taken, and the largest share of the columns that they may be."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foresight:
-    """Pilot rows that are kept until the answer is known.
+    """Pilot rows that are kept until the answer is known."""
 
-    Parameters
-    ----------
-    x, y, w : (m, d), (m, T), (m,) float64
-        At most 4,096 rows.
-    origin, scale : (d,) float64
-        Of the inputs.
-    """
-
-    x: Float64
-    y: Float64
-    w: Float64
-    origin: Float64
-    scale: Float64
+    x: Float64  # (m, d): at most 4,096 rows
+    y: Float64  # (m, T)
+    w: Float64  # (m,)
+    origin: Float64  # (d,): of the inputs
+    scale: Float64  # (d,)
 
     @classmethod
     def of(cls, x: Float64, y: Float64, w: Float64, origin: Float64, scale: Float64) -> Self:

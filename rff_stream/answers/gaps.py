@@ -79,31 +79,19 @@ STEP = 10**0.5
 
 @dataclass(frozen=True, slots=True)
 class GapTest:
-    """Errors of one target in held-out blocks, over those of the mean or a linear trend.
-
-    Parameters
-    ----------
-    alpha, ratio : float
-        The penalty that was asked for, and the geometric mean of the ratios of errors in single
-        gaps; NaN where rows cannot be parted.
-    least_alpha, least_ratio : float
-        ``alpha`` where it is safe or a larger one costs too much; else the smallest one whose
-        model is no worse than the trend, or the one that is best.
-    worst : float
-        Ratio of pooled errors at ``least_alpha`` in the worst of all sets of blocks.
-    swings : float
-        Share of the gaps where the error at ``least_alpha`` is more than twice the trend's.
-    cost : float
-        Error at rows that are left out one by one, over that at ``alpha``.
-    """
+    """Errors of one target in held-out blocks, over those of the mean or a linear trend."""
 
     alpha: float
-    ratio: float
-    least_alpha: float
+    """The penalty that was asked for, and the geometric mean of the ratios of errors in single
+    gaps."""
+    ratio: float  # NaN where rows cannot be parted
+    least_alpha: float  # ``alpha`` where it is safe or a larger one costs too much
     least_ratio: float
-    worst: float
+    """Else the smallest one whose model is no worse than the trend, or the one that is best."""
+    worst: float  # ratio of pooled errors at ``least_alpha`` in the worst of all sets of blocks
     swings: float
-    cost: float = 1.0
+    """Share of the gaps where the error at ``least_alpha`` is more than twice the trend's."""
+    cost: float = 1.0  # error at rows that are left out one by one, over that at ``alpha``
 
     @property
     def is_safe(self) -> bool:

@@ -23,34 +23,18 @@ FEWEST_ROWS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridPosterior:
-    """A Gaussian process on a grid of frequencies, given the data.
-
-    Parameters
-    ----------
-    coef : (T, half shape) complex128
-        D u: amplitudes of e^{ij·θ}, in units of y.
-    trend : (p, T) float64
-        θ, for the columns [1, (x − c)/L].
-    target_origin : (T,) float64
-    alpha, noise_variance, signal_variance : (T,) float64
-    steps : int
-        Of conjugate gradients.
-    residual : (T,) float64
-        ‖r‖/‖rhs‖ that was reached.
-    unresolved : float
-        Share of the kernel's variance at frequencies beyond the grid.
-    """
+    """A Gaussian process on a grid of frequencies, given the data."""
 
     features: GridFeatures
-    coef: Array
-    trend: Float64
-    target_origin: Float64
-    alpha: Float64
-    noise_variance: Float64
-    signal_variance: Float64
-    steps: int
-    residual: Float64
-    unresolved: float
+    coef: Array  # (T, half shape) complex128, D u: amplitudes of e^{ij·θ}, in units of y
+    trend: Float64  # (p, T): θ, for the columns [1, (x − c)/L]
+    target_origin: Float64  # (T,)
+    alpha: Float64  # (T,)
+    noise_variance: Float64  # (T,)
+    signal_variance: Float64  # (T,)
+    steps: int  # of conjugate gradients
+    residual: Float64  # (T,): ‖r‖/‖rhs‖ that was reached
+    unresolved: float  # share of the kernel's variance at frequencies beyond the grid
 
     def mean(self, X: Array) -> Float64:
         """Posterior mean (n, T) at rows (n, d), by one type-2 transform."""

@@ -16,26 +16,13 @@ from rff_stream.systems.grid import Trend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelComparison:
-    """log p(y) of K families at L length-scales, each with its best α.
+    """log p(y) of K families at L length-scales, each with its best α."""
 
-    Parameters
-    ----------
-    kernels : tuple of Kernel
-        K families.
-    length_scales : (L,) float64
-        In units of the inputs, or factors of their ratios.
-    log_evidence : (K, L) float64
-        Summed over targets.
-    error : (K, L) float64
-        Its Monte-Carlo standard error.
-    alpha : (K, L) float64
-    """
-
-    kernels: tuple[Kernel, ...]
-    length_scales: Float64
-    log_evidence: Float64
-    error: Float64
-    alpha: Float64
+    kernels: tuple[Kernel, ...]  # K families
+    length_scales: Float64  # (L,): in units of the inputs, or factors of their ratios
+    log_evidence: Float64  # (K, L): summed over targets
+    error: Float64  # (K, L): its Monte-Carlo standard error
+    alpha: Float64  # (K, L)
 
     @property
     def best(self) -> tuple[int, int]:

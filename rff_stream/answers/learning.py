@@ -17,41 +17,21 @@ from rff_stream.systems.system import scatter_about
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupErrors:
-    """Residuals of a linear model of features on one group of rows.
+    """Residuals of a linear model of features on one group of rows."""
 
-    Parameters
-    ----------
-    bias : (T,) float64
-        Weighted mean of y − ŷ, in units of y.
-    rmse : (T,) float64
-        √ of the weighted mean of (y − ŷ)².
-    n : int
-        Rows.
-    """
-
-    bias: Float64
-    rmse: Float64
-    n: int
+    bias: Float64  # (T,): weighted mean of y − ŷ, in units of y
+    rmse: Float64  # (T,): √ of the weighted mean of (y − ŷ)²
+    n: int  # rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowCurve:
-    """Errors of fits on more and more rows.
+    """Errors of fits on more and more rows."""
 
-    Parameters
-    ----------
-    n_rows : (K,) int64
-        Rows of each fit, increasing.
-    fitted_rmse, held_out_rmse : (K, T) float64
-        On the rows of the fit, and on rows that none of the fits saw; in units of y.
-    alpha : (K, T) float64
-        Penalty that evidence chose.
-    """
-
-    n_rows: Array
-    fitted_rmse: Float64
-    held_out_rmse: Float64
-    alpha: Float64
+    n_rows: Array  # (K,): rows of each fit, increasing
+    fitted_rmse: Float64  # (K, T): on the rows of the fit, in units of y
+    held_out_rmse: Float64  # (K, T): on rows that none of the fits saw
+    alpha: Float64  # (K, T): penalty that evidence chose
     targets: tuple[str, ...]
 
 

@@ -30,27 +30,15 @@ JITTER = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """What was compared, and what was taken.
+    """What was compared, and what was taken."""
 
-    Parameters
-    ----------
-    names : tuple of K str
-        The candidates.
-    errors : (K, T) float64
-        Leave-one-out RMSE of each on the row sample, in units of y; inf for one that was left out.
-    weights : (K, T) float64
-        Of the answer; they add to 1 for each target.
-    error : (T,) float64
-        Leave-one-out RMSE of the answer.
-    rows : int
-        Of the sample.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of K str: the candidates
     errors: Float64
-    weights: Float64
-    error: Float64
-    rows: int
+    """(K, T), leave-one-out RMSE of each on the row sample, in units of y; inf for one that was
+    left out."""
+    weights: Float64  # (K, T): of the answer; they add to 1 for each target
+    error: Float64  # (T,): leave-one-out RMSE of the answer
+    rows: int  # of the sample
 
     @property
     def best(self) -> int:

@@ -14,18 +14,10 @@ from rff_stream.systems.system import scatter_about
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whitened:
-    """−(z − z̄)ᵀS^½ (C + ρI)⁻¹ S^½(z − z̄) with C = S^½ cov(z) S^½: a Mahalanobis distance.
+    """−(z − z̄)ᵀS^½ (C + ρI)⁻¹ S^½(z − z̄) with C = S^½ cov(z) S^½: a Mahalanobis distance."""
 
-    Parameters
-    ----------
-    mean : (R,) float64
-        z̄.
-    rotation : (R, R) float64
-        S^½U(Λ + ρ)^{−½} of C = UΛUᵀ.
-    """
-
-    mean: Float64
-    rotation: Float64
+    mean: Float64  # (R,): z̄
+    rotation: Float64  # (R, R): S^½U(Λ + ρ)^{−½} of C = UΛUᵀ
 
     def __call__(self, Z: Array) -> Float64:
         """Scores (n,) ≤ 0 of feature rows Z (n, R), larger for rows like the others; 2R² flops."""

@@ -33,24 +33,12 @@ EXACT_DIRECTION = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSpace(Decomposition):
-    """K as a tridiagonal form.
+    """K as a tridiagonal form."""
 
-    Parameters
-    ----------
-    form : Tridiagonal
-        Of K and W^½ỹ.
-    rows : (n, R) float64
-        B.
-    targets : (n, T) float64
-        W^½ỹ.
-    kernel : (n, n) float64
-        K.
-    """
-
-    form: Tridiagonal
-    rows: Float64
-    targets: Float64
-    kernel: Float64
+    form: Tridiagonal  # of K and W^½ỹ
+    rows: Float64  # (n, R): B
+    targets: Float64  # (n, T): W^½ỹ
+    kernel: Float64  # (n, n): K
 
     def quadratics(self, alpha: Array) -> tuple[Float64, Float64]:
         first, second = self.form.quadratics(alpha)  # of W^½ỹ and K

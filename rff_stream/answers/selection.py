@@ -36,24 +36,12 @@ BLOCK_COLUMNS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgePath:
-    """Ridge regression at every α, from one decomposition.
+    """Ridge regression at every α, from one decomposition."""
 
-    Parameters
-    ----------
-    alphas : (A,) float64
-        Increasing; none below η.
-    df : (A,) float64
-        Effective degrees of freedom.
-    residual_scatter : (A, T) float64
-        Σ w (y − μ − zβ)², in units of w·y².
-    spectrum : Spectrum
-        What :meth:`at` solves from.
-    """
-
-    alphas: Float64
-    df: Float64
-    residual_scatter: Float64
-    spectrum: Spectrum
+    alphas: Float64  # (A,): increasing; none below η
+    df: Float64  # (A,): effective degrees of freedom
+    residual_scatter: Float64  # (A, T): Σ w (y − μ − zβ)², in units of w·y²
+    spectrum: Spectrum  # what at solves from
 
     def at(self, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
         """The regression at any α, one or one for each target; 2R²T flops."""

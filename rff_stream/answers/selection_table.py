@@ -18,27 +18,14 @@ SIMPLEST = "the simplest within one standard error of the best"
 
 @dataclass(frozen=True, slots=True)
 class SelectionCell:
-    """One cell of the table.
+    """One cell of the table."""
 
-    Parameters
-    ----------
-    alpha : float
-        Penalty, in units of w.
-    n_components : int
-        R'.
-    score : float
-        Mean over targets of the criterion, relative to each target's variance for errors.
-    standard_error : float or None
-        Over folds; None without folds.
-    df : float
-        Effective degrees of freedom on all rows.
-    """
-
-    alpha: float
-    n_components: int
+    alpha: float  # penalty, in units of w
+    n_components: int  # R'
     score: float
-    standard_error: float | None
-    df: float
+    """Mean over targets of the criterion, relative to each target's variance for errors."""
+    standard_error: float | None  # over folds; None without folds
+    df: float  # effective degrees of freedom on all rows
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -22,39 +22,25 @@ REPLICATES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SobolIndices:
-    """Shares of the variance of f over inputs that vary independently.
-
-    Parameters
-    ----------
-    first, total : (d, T) float64
-        S_j = Var E[f | x_j]/Var f, the share of x_j alone, and 1 − Var E[f | all but x_j]/Var f,
-        the share that x_j has any part in. Their difference is interaction.
-    first_error, total_error : (d, T) float64
-        Standard errors.
-    variance : (T,) float64
-        Var f.
-    """
+    """Shares of the variance of f over inputs that vary independently."""
 
     first: Float64
-    total: Float64
-    first_error: Float64
-    total_error: Float64
-    variance: Float64
+    """(d, T), S_j = Var E[f | x_j]/Var f, the share of x_j alone, and 1 − Var E[f | all but
+    x_j]/Var f, the share that x_j has any part in. Their difference is interaction."""
+    total: Float64  # (d, T)
+    first_error: Float64  # (d, T): standard errors
+    total_error: Float64  # (d, T)
+    variance: Float64  # (T,): Var f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relevance:
-    """How many length-scales each input spans in a sample.
-
-    Parameters
-    ----------
-    spans : (d,) float64
-        std(x_j)/ℓ_j. The function changes along inputs of 1 and more, and hardly along those
-        far below 1; 0 for an input that the fit left out.
-    """
+    """How many length-scales each input spans in a sample."""
 
     inputs: tuple[str, ...]
     spans: Float64
+    """(d,), std(x_j)/ℓ_j. The function changes along inputs of 1 and more, and hardly along those
+    far below 1; 0 for an input that the fit left out."""
 
 
 def sobol_indices(

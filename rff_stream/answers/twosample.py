@@ -35,24 +35,13 @@ BLOCK = 1024
 
 @dataclass(frozen=True, slots=True)
 class TwoSample:
-    """How far two samples are apart.
+    """How far two samples are apart."""
 
-    Parameters
-    ----------
-    distance : float
-        MMD ≥ 0, in units of √κ(0): 0 for equal means of features, at most √(2κ(0)).
-    expected : float
-        The root mean square of the distance when nothing changed and rows are split alike.
-    p_value : float
-        Probability of at least this distance when nothing changed.
-    n_a, n_b : int
-        Rows.
-    """
-
-    distance: float
+    distance: float  # MMD ≥ 0, in units of √κ(0): 0 for equal means of features, at most √(2κ(0))
     expected: float
-    p_value: float
-    n_a: int
+    """The root mean square of the distance when nothing changed and rows are split alike."""
+    p_value: float  # probability of at least this distance when nothing changed
+    n_a: int  # rows
     n_b: int
 
 

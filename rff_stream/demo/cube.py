@@ -70,18 +70,10 @@ def latent_heat_flux(wind: Float64, humidity: Float64, air: Float64, sea: Float6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waves:
-    """Σ aₖ cos(mₖ lon + nₖ lat + pₖ − ωₖ t) of variance 1: travelling weather.
+    """Σ aₖ cos(mₖ lon + nₖ lat + pₖ − ωₖ t) of variance 1: travelling weather."""
 
-    Parameters
-    ----------
-    space : (2, K, cells) float64
-        Cosine and sine of the waves on day 0.
-    rates : (K,) float64
-        ωₖ in radians a day.
-    """
-
-    space: Float64
-    rates: Float64
+    space: Float64  # (2, K, cells): cosine and sine of the waves on day 0
+    rates: Float64  # (K,): ωₖ in radians a day
 
     @classmethod
     def draw(cls, lat: Float64, lon: Float64, rng: np.random.Generator, count: int = 12) -> Waves:

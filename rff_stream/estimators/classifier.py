@@ -380,15 +380,9 @@ def names_of(model: KernelClassifier, what: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """Labels of class numbers; NaN where a number is NaN, "" for labels that are strings.
+    """Labels of class numbers; NaN where a number is NaN, "" for labels that are strings."""
 
-    Parameters
-    ----------
-    classes : (C,) array
-        Sorted.
-    """
-
-    classes: Array
+    classes: Array  # (C,): sorted
 
     def __call__(self, numbers: Array) -> Array:
         """Labels in the dtype of the classes where every row has one."""

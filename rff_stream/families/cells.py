@@ -72,20 +72,11 @@ ALPHAS = np.logspace(-6, 3, 28)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellAnswer:
-    """The mean of a process in the cells of random trees.
-
-    Parameters
-    ----------
-    posterior : LocalPosterior
-    log_evidence : (T,) float64
-        log p(y) as the mean over trees.
-    target_origin : (T,) float64
-        y₀ of the moments: residuals are summed about it.
-    """
+    """The mean of a process in the cells of random trees."""
 
     posterior: LocalPosterior
-    log_evidence: Float64
-    target_origin: Float64
+    log_evidence: Float64  # (T,): log p(y) as the mean over trees
+    target_origin: Float64  # (T,), y₀ of the moments: residuals are summed about it
 
     def mean(self) -> RowFunction:
         return DirectPredictor(self.posterior.mean, len(self.posterior.inflation))

@@ -79,23 +79,14 @@ SHOWN = (
 
 @dataclass(frozen=True, eq=False)
 class ChoiceAnswer:
-    """One candidate, or a weighted mean of some.
-
-    Parameters
-    ----------
-    choice : Choice
-    features : tuple of maps
-        Of all candidates.
-    processes : mapping of int to Process
-        Of those with weight, by place; and one that reaches every row, where none of them does.
-    noise_factor : (T,) float64
-        Of the noise of a weighted mean, so that intervals cover left-out rows.
-    """
+    """One candidate, or a weighted mean of some."""
 
     choice: Choice
-    features: tuple[Any, ...]
+    features: tuple[Any, ...]  # of all candidates
     processes: dict[int, Process]
+    """Of those with weight, by place; and one that reaches every row, where none of them does."""
     noise_factor: Float64
+    """(T,), of the noise of a weighted mean, so that intervals cover left-out rows."""
 
     @property
     def target_origin(self) -> Float64:

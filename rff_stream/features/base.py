@@ -67,29 +67,15 @@ class FeatureMap(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapRequest:
-    """What an estimator knows when it draws a map that the user asked for by a short name.
+    """What an estimator knows when it draws a map that the user asked for by a short name."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With its length-scale, in units of the inputs.
-    n_components : int
-        R.
-    rows : (m, d) float64
-        Rows of the pilot.
-    origin, scale : (d,) float64
-        Their mean and standard deviation.
-    seed : int
-    dtype : {"float32", "float64"}
-    """
-
-    kernel: Kernel
-    n_components: int
-    rows: Float64
-    origin: Float64
-    scale: Float64
+    kernel: Kernel  # with its length-scale, in units of the inputs
+    n_components: int  # R
+    rows: Float64  # (m, d): rows of the pilot
+    origin: Float64  # (d,): their mean
+    scale: Float64  # (d,): standard deviation
     seed: int
-    dtype: Any
+    dtype: Any  # {"float32", "float64"}
 
 
 MAPS: Registry[Any] = Registry("feature map")

@@ -54,12 +54,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CandidateFeatures:
-    """Maps of the same inputs, each of a family and with sums of its own.
-
-    Parameters
-    ----------
-    maps : tuple of maps
-    """
+    """Maps of the same inputs, each of a family and with sums of its own."""
 
     maps: tuple[Any, ...]
 

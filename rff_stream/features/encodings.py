@@ -213,17 +213,11 @@ class Sphere(_Encoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaled(_Encoding):
-    """(x − origin)/scale: inputs as they are, beside encodings or for a linear model.
+    """(x − origin)/scale: inputs as they are, beside encodings or for a linear model."""
 
-    Parameters
-    ----------
-    origin, scale : (d,) float64
-    dtype : {"float64", "float32"}
-    """
-
-    origin: Float64
-    scale: Float64
-    dtype: FeatureDtype = "float64"
+    origin: Float64  # (d,)
+    scale: Float64  # (d,)
+    dtype: FeatureDtype = "float64"  # {"float64", "float32"}
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)

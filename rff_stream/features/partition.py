@@ -39,15 +39,6 @@ class Partition:
     Node i of a tree has the children 2i + 1 (left) and 2i + 2 (right); the last B nodes are its
     cells.
 
-    Parameters
-    ----------
-    origin : (d,) float64
-        o, in units of the inputs.
-    directions : (J, B − 1, d) float64
-        w of each node, over the length-scales.
-    thresholds : (J, B − 1) float64
-        θ of each node.
-
     Examples
     --------
     >>> import numpy as np
@@ -57,9 +48,9 @@ class Partition:
     ((2, 1000), True)
     """
 
-    origin: Float64
-    directions: Float64
-    thresholds: Float64
+    origin: Float64  # (d,): o, in units of the inputs
+    directions: Float64  # (J, B − 1, d): w of each node, over the length-scales
+    thresholds: Float64  # (J, B − 1): θ of each node
 
     def __post_init__(self) -> None:
         n_trees, n_nodes, d = np.shape(self.directions)

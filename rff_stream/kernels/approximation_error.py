@@ -15,27 +15,17 @@ from rff_stream.kernels.base import ExactKernel, Kernel, length_scale_vector
 
 @dataclass(frozen=True, slots=True)
 class ApproximationError:
-    """Errors of Z diag(s) Zᵀ against K on the rows given, and what theory allows.
+    """Errors of Z diag(s) Zᵀ against K on the rows given, and what theory allows."""
 
-    Parameters
-    ----------
-    mean, max : float
-        Of |K̂ − K| over all pairs, in units of the kernel.
-    frobenius : float
-        ‖K̂ − K‖/‖K‖.
-    hoeffding : float
-        The error that one given pair exceeds with probability at most 1 − ``confidence``, for
-        independent terms. Infinite where the map is not random (Nyström, Hermite).
-    uniform : float
-        The same for all pairs of the box around the rows at once. Infinite where also the
-        spectral measure has no second moment (Laplacian, Matérn of ν ≤ 1).
-    """
-
-    mean: float
+    mean: float  # of |K̂ − K| over all pairs, in units of the kernel
     max: float
-    frobenius: float
+    frobenius: float  # ‖K̂ − K‖/‖K‖
     hoeffding: float
+    """The error that one given pair exceeds with probability at most 1 − ``confidence``, for
+    independent terms. Infinite where the map is not random (Nyström, Hermite)."""
     uniform: float
+    """The same for all pairs of the box around the rows at once. Infinite where also the spectral
+    measure has no second moment (Laplacian, Matérn of ν ≤ 1)."""
     confidence: float
 
     def __str__(self) -> str:

@@ -110,18 +110,11 @@ class _Composed(Kernel):
 
 @dataclass(frozen=True, slots=True)
 class Sum(_Composed):
-    """k₁ + k₂ + …; its spectral measure is the mixture with the variances as weights.
+    """k₁ + k₂ + …; its spectral measure is the mixture with the variances as weights."""
 
-    Parameters
-    ----------
-    parts : sequence of kernels
-        Made by ``k1 + k2``.
-    length_scale : float or sequence, optional
-        Divides the inputs of all parts. Not set: 1 if a part brings its own.
-    """
-
-    parts: tuple[Any, ...]
+    parts: tuple[Any, ...]  # made by ``k1 + k2``
     length_scale: LengthScale = None
+    """Divides the inputs of all parts. Not set: 1 if a part brings its own (float or sequence)."""
 
     @property
     def variance(self) -> float:
@@ -171,18 +164,11 @@ class Sum(_Composed):
 
 @dataclass(frozen=True, slots=True)
 class Product(_Composed):
-    """k₁·k₂·…; a frequency is the sum of one of each part.
+    """k₁·k₂·…; a frequency is the sum of one of each part."""
 
-    Parameters
-    ----------
-    parts : sequence of kernels
-        Made by ``k1 * k2``.
-    length_scale : float or sequence, optional
-        Divides the inputs of all parts. Not set: 1 if a part brings its own.
-    """
-
-    parts: tuple[Any, ...]
+    parts: tuple[Any, ...]  # made by ``k1 * k2``
     length_scale: LengthScale = None
+    """Divides the inputs of all parts. Not set: 1 if a part brings its own (float or sequence)."""
 
     @property
     def variance(self) -> float:

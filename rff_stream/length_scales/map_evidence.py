@@ -44,30 +44,15 @@ FAILED = -1e300
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapEvidence:
-    """The evidence of one fixed draw of unit frequencies on rows in memory.
+    """The evidence of one fixed draw of unit frequencies on rows in memory."""
 
-    Parameters
-    ----------
-    x : (n, d) array
-        Inputs of about unit size, in the dtype of the features.
-    y : (n, T) float64
-        None constant.
-    weights : (n,) float64
-        Positive.
-    frequencies : (m, d) array
-        Ω at ℓ = 1; R = 2m.
-    variance : float
-        κ(0); s = 2·variance/R.
-    dtype : {"float32", "float64"}
-        Of features and products; sums over blocks are float64.
-    """
-
-    x: Array
-    y: Float64
-    weights: Float64
-    frequencies: Array
-    variance: float = 1.0
+    x: Array  # (n, d): inputs of about unit size, in the dtype of the features
+    y: Float64  # (n, T): none constant
+    weights: Float64  # (n,): positive
+    frequencies: Array  # (m, d): Ω at ℓ = 1; R = 2m
+    variance: float = 1.0  # κ(0); s = 2·variance/R
     dtype: Literal["float32", "float64"] = "float32"
+    """Of features and products; sums over blocks are float64."""
 
     @property
     def prior(self) -> float:

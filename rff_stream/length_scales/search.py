@@ -94,49 +94,26 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchRows:
-    """Pilot rows in random order: inputs of unit variance, centred; targets of unit variance.
+    """Pilot rows in random order: inputs of unit variance, centred; targets of unit variance."""
 
-    Parameters
-    ----------
-    x, y, w : (n, d), (n, T), (n,) float64
-    scale, unit : (d,), (T,) float64
-        What inputs and targets were divided by.
-    median : float
-        Median distance between rows of x.
-    """
-
-    x: Float64
-    y: Float64
-    w: Float64
-    scale: Float64
-    unit: Float64
-    median: float
+    x: Float64  # (n, d)
+    y: Float64  # (n, T)
+    w: Float64  # (n,)
+    scale: Float64  # (d,): what inputs and targets were divided by
+    unit: Float64  # (T,)
+    median: float  # median distance between rows of x
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Where one search ended.
+    """Where one search ended."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With its length-scale, in units of the inputs.
-    log_evidence : float
-        Sum over targets, on ``n_rows`` rows: compare only trials of equal size.
-    n_rows, n_components : int
-        SearchSize of the pilot and of the map.
-    evaluations : int
-        Of log p and its gradient, at different points.
-    finished : bool
-        False where time ran out.
-    """
-
-    kernel: Kernel
-    log_evidence: float
-    n_rows: int
+    kernel: Kernel  # with its length-scale, in units of the inputs
+    log_evidence: float  # sum over targets, on ``n_rows`` rows: compare only trials of equal size
+    n_rows: int  # SearchSize of the pilot, and of the map
     n_components: int
-    evaluations: int
-    finished: bool
+    evaluations: int  # of log p and its gradient, at different points
+    finished: bool  # false where time ran out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,22 +134,11 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Searches on one pilot; ``trials`` grows.
-
-    Parameters
-    ----------
-    rows : SearchRows
-    seed : int
-        Of the frequencies: every size sees the first of the same draw.
-    ard : bool
-        One ℓ for each input.
-    clock : Clock
-    progress, advance : callable
-    """
+    """Searches on one pilot; ``trials`` grows."""
 
     rows: SearchRows
-    seed: int
-    ard: bool
+    seed: int  # of the frequencies: every size sees the first of the same draw
+    ard: bool  # one ℓ for each input
     clock: Clock
     progress: ProgressCallback
     advance: Advance

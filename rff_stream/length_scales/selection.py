@@ -31,34 +31,17 @@ MOST_ROWS, ITERATIONS = 6000, 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthScales:
-    """The kernel that explains the pilot best.
+    """The kernel that explains the pilot best."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With its length-scale.
-    length_scale : (d,) float64
-        ℓ, in units of the inputs: one multiple of their standard deviations, or ARD.
-    log_evidence : float
-        log p of the pilot's targets, summed, in units of y.
-    alpha : float
-        σₙ²/σ_f² on the pilot: a start, not the α of the fit.
-    noise_variance, signal_variance : (T,) float64
-        On the pilot, in units of y²; 0 for a constant target.
-    trials : tuple of Trial
-        Every search, in order.
-    seconds : float
-        Wall time.
-    """
-
-    kernel: Kernel
+    kernel: Kernel  # with its length-scale
     length_scale: Float64
-    log_evidence: float
-    alpha: float
-    noise_variance: Float64
-    signal_variance: Float64
-    trials: tuple[Trial, ...] = field(repr=False)
-    seconds: float
+    """(d,), ℓ, in units of the inputs: one multiple of their standard deviations, or ARD."""
+    log_evidence: float  # log p of the pilot's targets, summed, in units of y
+    alpha: float  # σₙ²/σ_f² on the pilot: a start, not the α of the fit
+    noise_variance: Float64  # (T,): on the pilot, in units of y²
+    signal_variance: Float64  # (T,): 0 for a constant target
+    trials: tuple[Trial, ...] = field(repr=False)  # every search, in order
+    seconds: float  # wall time
 
     @property
     def finished(self) -> bool:

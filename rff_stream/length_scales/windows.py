@@ -78,57 +78,32 @@ RATIOS_OF = Matern(nu=1.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """Rows looked at together.
+    """Rows looked at together."""
 
-    Parameters
-    ----------
-    x, y, w : (m, d), (m, T), (m,) float64
-    """
-
-    x: Float64
-    y: Float64
-    w: Float64
+    x: Float64  # (m, d)
+    y: Float64  # (m, T)
+    w: Float64  # (m,)
 
 
 @dataclass(frozen=True, slots=True)
 class CellSize:
-    """What a cell of the model will hold.
+    """What a cell of the model will hold."""
 
-    Parameters
-    ----------
-    n_rows, n_components : int
-        Rows of data, and R landmarks.
-    in_rows : bool
-        Whether cells are cut from the scattered rows, else from the blocks.
-    """
-
-    n_rows: int
-    n_components: int
-    in_rows: bool
+    n_rows: int  # rows of data,
+    n_components: int  # R landmarks
+    in_rows: bool  # whether cells are cut from the scattered rows, else from the blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowFit:
-    """The kernel that explains the windows best.
+    """The kernel that explains the windows best."""
 
-    Parameters
-    ----------
-    kernel : ExactKernel
-        With its length-scales, in units of the inputs.
-    alpha : float
-        σₙ²/σ_f² of a row of weight 1.
-    log_evidence : float
-        Σ log p of the windows.
-    evaluations : int
-    left_out_error : float
-        At left-out rows of cells, over y's deviation in them; NaN where none were compared.
-    """
-
-    kernel: ExactKernel
-    alpha: float
-    log_evidence: float
+    kernel: ExactKernel  # with its length-scales, in units of the inputs
+    alpha: float  # σₙ²/σ_f² of a row of weight 1
+    log_evidence: float  # Σ log p of the windows
     evaluations: int
     left_out_error: float = float("nan")
+    """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
 
 
 def neighbour_scale(x: Float64) -> Float64:

@@ -187,18 +187,10 @@ class SquaredHinge(_Smooth):
 
 @dataclass(frozen=True, slots=True)
 class Hinge(_Classes):
-    """Σ max(0, 1 − sf): the support vector machine. Rows beyond their margin do not matter.
+    """Σ max(0, 1 − sf): the support vector machine. Rows beyond their margin do not matter."""
 
-    Parameters
-    ----------
-    n_classes : int
-        One score for two, else one against the others for each.
-    width : float
-        Over which its corner is rounded; the fit chooses it.
-    """
-
-    n_classes: int
-    width: float = 0.0
+    n_classes: int  # one score for two, else one against the others for each
+    width: float = 0.0  # over which its corner is rounded; the fit chooses it
     cornered: ClassVar[bool] = True
     separable: ClassVar[bool] = True
 

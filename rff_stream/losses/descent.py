@@ -28,21 +28,12 @@ Metric = Callable[[Float64], Float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """Coefficients with the objective, its gradient and perhaps its curvature there.
+    """Coefficients with the objective, its gradient and perhaps its curvature there."""
 
-    Parameters
-    ----------
-    theta : (p, K) float64
-    value : float
-    gradient : (p, K) float64
-    metric : Metric or None
-        By the Hessian; None where none was summed.
-    """
-
-    theta: Float64
+    theta: Float64  # (p, K)
     value: float
-    gradient: Float64
-    metric: Metric | None = None
+    gradient: Float64  # (p, K)
+    metric: Metric | None = None  # by the Hessian; None where none was summed
 
 
 Probe = Callable[[Float64, Float64, tuple[float, ...]], list[tuple[float, Point]]]
@@ -56,25 +47,13 @@ Pair = tuple[Float64, Float64, Float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """Where a minimisation stands: enough to go on.
-
-    Parameters
-    ----------
-    point : Point
-    decrement : float
-        √(gᵀH⁻¹g): the objective is about half its square above the minimum.
-    passes : int
-        Looks at the data so far.
-    converged : bool
-    history : tuple of float
-        The objective after each pass.
-    """
+    """Where a minimisation stands: enough to go on."""
 
     point: Point
-    decrement: float
-    passes: int
+    decrement: float  # √(gᵀH⁻¹g): the objective is about half its square above the minimum
+    passes: int  # looks at the data so far
     converged: bool
-    history: tuple[float, ...] = ()
+    history: tuple[float, ...] = ()  # the objective after each pass
     pairs: tuple[Pair, ...] = field(default=(), repr=False)
 
 

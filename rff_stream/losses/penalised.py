@@ -33,21 +33,13 @@ JITTERS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Penalised:
-    """The objective of one loss and penalty over the rows that moments describe.
+    """The objective of one loss and penalty over the rows that moments describe."""
 
-    Parameters
-    ----------
-    system : System
-        G of the rows; C and scatter of their targets are not looked at.
-    loss : RowLoss
-    alpha : float
-        On the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` and of
-        ``sklearn.svm`` for features times √s.
-    """
-
-    system: System
+    system: System  # G of the rows; C and scatter of their targets are not looked at
     loss: RowLoss
     alpha: float
+    """On the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` and of ``sklearn.svm``
+    for features times √s."""
 
     def bound(self, kappa: float, dtype: Any = np.float64) -> Metric:
         """(κG + αI)⁻¹ and 1/(κΣw); in float32, where asked, if α is well above its rounding."""

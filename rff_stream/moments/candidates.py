@@ -16,20 +16,14 @@ from rff_stream.moments.tree_sum import add_into
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateMoments(ProductMoments):
-    """The sums of each map over the same rows: an abelian group under ``+``.
-
-    Parameters
-    ----------
-    row : AugmentedRow
-        Those of the maps side by side: :func:`candidate_row`.
-    members : tuple of sums or None
-        None: a row was met that this map does not reach. None plus anything is None.
-    """
+    """The sums of each map over the same rows: an abelian group under ``+``."""
 
     kind = "Sums of candidates"
 
-    row: AugmentedRow
+    row: AugmentedRow  # those of the maps side by side: candidate_row
     members: tuple[Any, ...]
+    """None: a row was met that this map does not reach. None plus anything is None (of sums or
+    None)."""
 
     def __iadd__(self, other: Self) -> Self:
         """The sum, for which the sums of this one may be written into."""

@@ -29,35 +29,19 @@ class CellMoments(ProductMoments):
 
     An abelian group under ``+``: exact in ``n`` and ``counts``, to rounding in the sums. What
     asks moments for rows, weights, names or targets may ask these, too.
-
-    Parameters
-    ----------
-    row : AugmentedRow
-        What a row of one cell means: its R columns are those of the cell that the row is in.
-    n_trees, n_cells : int
-        J and B.
-    cells : (k,) int64
-        Cells that have rows, increasing: tree·B + cell.
-    counts : (k,) int64
-        Rows in each of them.
-    powers : (k, 2) float64
-        Σ w² and Σ log w over the rows of each.
-    sums : (k, P(P+1)/2) float64
-        M_c of each, packed (:mod:`rff_stream.features.rectangular`), in units of y.
-    sample : RowSample
-        A mergeable uniform sample of rows: leave-one-out errors are computed on it.
     """
 
     kind = "Moments of cells"
 
     row: AugmentedRow
-    n_trees: int
-    n_cells: int
-    cells: Array
-    counts: Array
-    powers: Float64
-    sums: Float64
-    sample: RowSample
+    """What a row of one cell means: its R columns are those of the cell that the row is in."""
+    n_trees: int  # J
+    n_cells: int  # B
+    cells: Array  # (k,), cells that have rows, increasing: tree·B + cell
+    counts: Array  # (k,): rows in each of them
+    powers: Float64  # (k, 2): Σ w² and Σ log w over the rows of each
+    sums: Float64  # (k, P(P+1) /2), M_c of each, packed (rectangular), in units of y
+    sample: RowSample  # a mergeable uniform sample of rows: leave-one-out errors are computed on it
 
     @classmethod
     def zero(cls, row: AugmentedRow, n_trees: int, n_cells: int, sample_rows: int = 0) -> Self:

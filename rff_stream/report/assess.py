@@ -20,31 +20,15 @@ DRAWN_ROWS = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """What a model did on rows that are told from those it was fitted on.
+    """What a model did on rows that are told from those it was fitted on."""
 
-    Parameters
-    ----------
-    place : str
-        Where the rows are, in words.
-    residuals : Residuals or None
-        Sums over all of the rows; None for a model that is no regression.
-    scores : ClassScores or None
-        The same of a classifier.
-    x, y : (m, d) and (m, T) float64
-        Some of the rows, spread over the data.
-    seconds : float
-        Of the pass; 0 where it was made before.
-    held_out : bool
-        Whether a condition says that the fit left these rows out.
-    """
-
-    place: str
-    residuals: Residuals | None
-    scores: ClassScores | None
-    x: Float64
-    y: Float64
-    seconds: float
-    held_out: bool = False
+    place: str  # where the rows are, in words
+    residuals: Residuals | None  # sums over all of the rows; None for a model that is no regression
+    scores: ClassScores | None  # the same of a classifier
+    x: Float64  # (m, d): some of the rows, spread over the data
+    y: Float64  # (m, T)
+    seconds: float  # of the pass; 0 where it was made before
+    held_out: bool = False  # whether a condition says that the fit left these rows out
 
 
 def assess(

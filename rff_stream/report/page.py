@@ -46,22 +46,12 @@ code { font-size: .85rem; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and blocks of HTML, side by side where there is room.
-
-    Parameters
-    ----------
-    blocks : tuple of str
-        HTML.
-    details : str
-        HTML that is shown when a reader opens it: hashes, versions, history.
-    words : str
-        HTML above the blocks.
-    """
+    """A heading and blocks of HTML, side by side where there is room."""
 
     title: str
-    blocks: tuple[str, ...]
-    details: str = ""
-    words: str = ""
+    blocks: tuple[str, ...]  # HTML
+    details: str = ""  # HTML that is shown when a reader opens it: hashes, versions, history
+    words: str = ""  # HTML above the blocks
 
     def html(self) -> str:
         """The heading and its blocks."""

@@ -27,20 +27,13 @@ query that is computed when it is read, or a path."""
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """A kind of container, and the module that opens it.
-
-    Parameters
-    ----------
-    module : str
-        Where ``open_container(X, y, request) -> Source`` is; ".zarr" is a file of this room.
-    kind : {"array", "table", "labelled", "lazy", "stored"}
-    types : tuple of str
-        Modules that the type of X, or a base of it, comes from, or whole names of types.
-    """
+    """A kind of container, and the module that opens it."""
 
     module: str
-    kind: Kind
+    """Where ``open_container(X, y, request) -> Source`` is; ".zarr" is a file of this room."""
+    kind: Kind  # {"array", "table", "labelled", "lazy", "stored"}
     types: tuple[str, ...]
+    """Modules that the type of X, or a base of it, comes from, or whole names of types."""
 
 
 OPENERS = (

@@ -80,24 +80,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class BoxCost:
-    """What reading one box takes, known before it is read.
+    """What reading one box takes, known before it is read."""
 
-    Parameters
-    ----------
-    rows : int
-        Rows, valid or not; an estimate where lengths are unknown.
-    needed_bytes : int
-        Native bytes of the box's own values.
-    decoded_bytes : int
-        Native bytes of the chunks that must be decoded for it (≥ needed_bytes).
-    chunks : int
-        Chunks touched.
-    """
-
-    rows: int
-    needed_bytes: int
-    decoded_bytes: int
-    chunks: int
+    rows: int  # rows, valid or not; an estimate where lengths are unknown
+    needed_bytes: int  # native bytes of the box's own values
+    decoded_bytes: int  # native bytes of the chunks that must be decoded for it (≥ needed_bytes)
+    chunks: int  # chunks touched
 
 
 class Reader(Protocol):

@@ -33,22 +33,12 @@ class Comparison:
 
     Times compare at the precision of the value: ``time <= "2015"`` takes all of 2015; time
     spans compare in days.
-
-    Parameters
-    ----------
-    name : str
-        Column, for messages.
-    op : {"<", "<=", ">", ">=", "==", "!="}
-    value : str or number
-        Times as ISO text.
-    then : Convert
-        Applied first: the accessor of a virtual name.
     """
 
-    name: str
-    op: str
-    value: Any
-    then: Convert
+    name: str  # column, for messages
+    op: str  # {"<", "<=", ">", ">=", "==", "!="}
+    value: Any  # str or number: times as ISO text
+    then: Convert  # applied first: the accessor of a virtual name
 
     def __call__(self, values: Array) -> Array:
         values = self.then(values)
@@ -176,34 +166,20 @@ Where = tuple[str, str, Any] | HoldOut
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What :func:`open_source` was asked for, without X and y.
-
-    Parameters
-    ----------
-    missing_rows : {"error", "drop"}
-    missing_chunks : {"auto", "error", "fill"}
-    columns : Columns or None
-        Fitted columns, at prediction.
-    sample_weight, by : name or array-like, optional
-    y_labels : bool
-        y is the label of each row, not a number.
-    labels : tuple of str
-        Columns whose values together are the group label: "month=1,region=north".
-    storage_options : mapping, optional
-        For URLs, as fsspec takes them.
-    """
+    """What :func:`open_source` was asked for, without X and y."""
 
     inputs: tuple[Any, ...] | None = None
     dim: tuple[str, ...] | None = None
     where: tuple[Where, ...] = ()
-    missing_rows: str = "error"
-    missing_chunks: str = "auto"
-    columns: Columns | None = None
-    sample_weight: Any = None
-    by: Any = None
-    y_labels: bool = False
+    missing_rows: str = "error"  # {"error", "drop"}
+    missing_chunks: str = "auto"  # {"auto", "error", "fill"}
+    columns: Columns | None = None  # fitted columns, at prediction
+    sample_weight: Any = None  # name or array-like
+    by: Any = None  # name or array-like
+    y_labels: bool = False  # y is the label of each row, not a number
     labels: tuple[str, ...] = ()
-    storage_options: Mapping[str, Any] | None = None
+    """Columns whose values together are the group label: "month=1,region=north"."""
+    storage_options: Mapping[str, Any] | None = None  # for URLs, as fsspec takes them
 
     def missing(self, strict: bool) -> str:
         """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""

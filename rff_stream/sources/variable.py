@@ -46,42 +46,23 @@ def boundaries(chunks: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:
-    """Driver side: one array with named dimensions.
-
-    Parameters
-    ----------
-    data : numpy array, dask array, or what can be sliced (zarr.Array, xarray.Variable)
-    kind : {"memory", "graph", "lazy"}
-    bounds : per dimension, where its chunks begin and end
-        (0, size) where there are none.
-    chunked : bool
-        Whether a chunk has to be decoded as a whole.
-    calendar : str
-        Of cftime objects; "" for everything else.
-    labels : mapping of dimension to the coordinate values that name its places
-    note : str
-        What it holds where the dtype does not say it: "categories".
-    file : str
-        Path of the file it is in, "" if unknown.
-    levels : tuple of str or None
-        Categories, where the values cannot be looked at before they are read; none if unknown.
-    shape, dtype
-        Of the data, decoded.
-    """
+    """Driver side: one array with named dimensions."""
 
     name: str
     dims: tuple[str, ...]
-    data: Any
-    kind: Kind
-    bounds: Bounds
-    chunked: bool = False
+    data: Any  # numpy array, dask array, or what can be sliced (zarr.Array, xarray.Variable)
+    kind: Kind  # {"memory", "graph", "lazy"}
+    bounds: Bounds  # per dimension, where its chunks begin and end: (0, size) where there are none
+    chunked: bool = False  # whether a chunk has to be decoded as a whole
     units: str = ""
-    calendar: str = ""
+    calendar: str = ""  # of cftime objects; "" for everything else
     labels: Mapping[str, Array] = field(default_factory=dict)
-    note: str = ""
-    file: str = ""
+    """Dimension -> the coordinate values that name its places."""
+    note: str = ""  # what it holds where the dtype does not say it: "categories"
+    file: str = ""  # path of the file it is in, "" if unknown
     levels: tuple[str, ...] | None = None
-    shape: tuple[int, ...] = field(init=False)
+    """Categories, where the values cannot be looked at before they are read; none if unknown."""
+    shape: tuple[int, ...] = field(init=False)  # of the data, decoded
     dtype: np.dtype[Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -161,21 +142,13 @@ def lengths(edges: Sequence[int], first: int, last: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Worker side of a variable: picklable, without data in memory.
+    """Worker side of a variable: picklable, without data in memory."""
 
-    Parameters
-    ----------
-    name, dims, dtype, kind
-        As in :class:`Variable`.
-    handle : object, optional
-        What is sliced where the work is done; None for other kinds.
-    """
-
-    name: str
+    name: str  # as in Variable, like all up to ``kind``
     dims: tuple[str, ...]
     dtype: np.dtype[Any]
     kind: Kind
-    handle: Any = None
+    handle: Any = None  # object: what is sliced where the work is done; None for other kinds
 
     def take(self, slices: Slices, values: Iterator[Any]) -> Array:
         """The slice as a numpy array; takes from ``values`` what its variable sent."""

@@ -36,21 +36,11 @@ times the last length that the next one is at most."""
 
 @dataclass(frozen=True, slots=True)
 class RowsStatistic:
-    """All rows [x, number of the class, w], as a sample of every one: no leaf changes its order.
+    """All rows [x, number of the class, w], as a sample of every one: no leaf changes its order."""
 
-    Parameters
-    ----------
-    n_inputs : int
-        d.
-    labels : tuple
-        Of the classes, in the order of their numbers.
-    class_weight : mapping of label to float
-        0 leaves the rows of a class out.
-    """
-
-    n_inputs: int
-    labels: tuple[Any, ...]
-    class_weight: Mapping[Any, float]
+    n_inputs: int  # d
+    labels: tuple[Any, ...]  # of the classes, in the order of their numbers
+    class_weight: Mapping[Any, float]  # label -> float: 0 leaves the rows of a class out
 
     def start(self) -> Sink:
         return weigh_classes(_RowsSink(self), self.class_weight)

@@ -44,20 +44,13 @@ FEW_FEATURES = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossSums:
-    """Σ w ℓ and Σ w [z, 1] ℓ′ᵀ at S points, and perhaps Σ w ℓ″ [z, 1][z, 1]ᵀ: they add.
+    """Σ w ℓ and Σ w [z, 1] ℓ′ᵀ at S points, and perhaps Σ w ℓ″ [z, 1][z, 1]ᵀ: they add."""
 
-    Parameters
-    ----------
-    values : (S,) float64
-    cross : (S, R + 1, K) float64
-    curvatures : tuple of Moments
-        Of rows weighted by w ℓ″ at the first point, one for each score or pair of scores; empty
-        where no Hessian was asked for.
-    """
-
-    values: Float64
-    cross: Float64
+    values: Float64  # (S,)
+    cross: Float64  # (S, R + 1, K)
     curvatures: tuple[Moments, ...]
+    """Of rows weighted by w ℓ″ at the first point, one for each score or pair of scores; empty
+    where no Hessian was asked for."""
 
     def __add__(self, other: Self) -> Self:
         pairs = zip(self.curvatures, other.curvatures, strict=True)
@@ -71,36 +64,20 @@ class LossSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossStatistic:
-    """What a leaf adds up: scores f + t·g for every step t, with one projection.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    loss : RowLoss
-    labels : tuple or None
-        Of the classes, in the order of their numbers; None: rows have targets.
-    coef, intercept : (R, 2K), (2K,) float64
-        Of f, then of the direction g.
-    steps : tuple of float
-    class_weight : mapping of label to float, or None
-    row : AugmentedRow or None
-        Of the Hessian's moments, where they are wanted.
-    sums : {"float32", "float64"}
-        Their precision.
-    products : {"float32", "float64"}
-        Precision of the scores and of each batch's part of the gradient.
-    """
+    """What a leaf adds up: scores f + t·g for every step t, with one projection."""
 
     features: FeatureMap
     loss: RowLoss
     labels: tuple[Any, ...] | None
-    coef: Float64
-    intercept: Float64
+    """Of the classes, in the order of their numbers; None: rows have targets."""
+    coef: Float64  # (R, 2K): of f, then of the direction g
+    intercept: Float64  # (2K,)
     steps: tuple[float, ...]
-    class_weight: Mapping[Any, float] | None = None
-    row: AugmentedRow | None = None
-    sums: Literal["float32", "float64"] = "float64"
+    class_weight: Mapping[Any, float] | None = None  # label -> float, or None
+    row: AugmentedRow | None = None  # of the Hessian's moments, where they are wanted
+    sums: Literal["float32", "float64"] = "float64"  # their precision
     products: Literal["float32", "float64"] = "float64"
+    """Precision of the scores and of each batch's part of the gradient."""
 
     @property
     def n_curvatures(self) -> int:

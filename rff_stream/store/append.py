@@ -38,23 +38,13 @@ LONGEST_ID = 512  # bytes
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """Moments that are to be committed under an id.
-
-    Parameters
-    ----------
-    groups : mapping of label to Moments
-        Empty for a packed value.
-    packed : Packed, optional
-        A value of any statistic, in place of moments: for checkpoints.
-    seen : int
-        Rows that were looked at for a packed value.
-    """
+    """Moments that are to be committed under an id."""
 
     id: str
-    groups: Mapping[Any, Moments]
+    groups: Mapping[Any, Moments]  # label -> Moments: empty for a packed value
     labels: Mapping[str, Any] = field(default_factory=dict)
-    packed: Packed | None = None
-    seen: int = 0
+    packed: Packed | None = None  # a value of any statistic, in place of moments: for checkpoints
+    seen: int = 0  # rows that were looked at for a packed value
 
     def checked(self, row: AugmentedRow, order: int) -> NewBatch:
         """The same with groups in the order they are stored; refuses what cannot be."""

@@ -33,21 +33,12 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is written, and how to know that something was written as such.
+    """What is written, and how to know that something was written as such."""
 
-    Parameters
-    ----------
-    stranger : str
-        What a message says of anything else: "not a model of rff_stream".
-    is_own : callable
-        Whether what is at a path is of this kind: only that is ever replaced.
-    folder : bool
-        It is a folder, not a file.
-    """
-
-    stranger: str
+    stranger: str  # what a message says of anything else: "not a model of rff_stream"
     is_own: Callable[[str], bool]
-    folder: bool = True
+    """Whether what is at a path is of this kind: only that is ever replaced."""
+    folder: bool = True  # it is a folder, not a file
 
 
 @contextlib.contextmanager

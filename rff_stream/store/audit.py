@@ -25,24 +25,15 @@ PARTIAL = re.compile(r"log/\d{20}/\..*\.partial")
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found where every byte verified.
+    """What was found where every byte verified."""
 
-    Parameters
-    ----------
-    entries, batches, rows : int
-        Commits; batches that count; their rows.
-    bytes : int
-        Of all files that were read.
-    unnamed : list of str
-        Files that no live batch needs: forgotten, compacted, left by a process that died,
-        or put there by others. ``gc`` removes those under ``data/`` when they are a day old.
-    """
-
-    entries: int
-    batches: int
-    rows: int
-    bytes: int
+    entries: int  # commits
+    batches: int  # batches that count
+    rows: int  # their rows
+    bytes: int  # of all files that were read
     unnamed: list[str]
+    """Files that no live batch needs: forgotten, compacted, left by a process that died, or put
+    there by others. ``gc`` removes those under ``data/`` when they are a day old (list of str)."""
 
 
 def verify_store(files: Files, max_bytes: int | None) -> Verified:

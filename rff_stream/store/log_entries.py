@@ -27,35 +27,17 @@ NAME = re.compile(rf"(?:{PART}/){{0,7}}{PART}")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Moments under one id, as a commit left them.
-
-    Parameters
-    ----------
-    groups : tuple
-        Labels of the groups its moments are kept by.
-    labels : dict
-        What the caller said about the batch as a whole.
-    data : str
-        Its folder under ``data/``.
-    content : str
-        sha256 of what it holds: groups, labels and every file.
-    number : int
-        Of its entry in the log.
-    commit : str
-        sha256 of that entry.
-    time : str
-        When it was committed, by the clock of its writer.
-    """
+    """Moments under one id, as a commit left them."""
 
     id: str
-    groups: tuple[Label, ...]
-    labels: dict[str, Any]
+    groups: tuple[Label, ...]  # labels of the groups its moments are kept by
+    labels: dict[str, Any]  # what the caller said about the batch as a whole
     rows: int
-    data: str
-    content: str
-    number: int
-    commit: str
-    time: str
+    data: str  # its folder under ``data/``
+    content: str  # sha256 of what it holds: groups, labels and every file
+    number: int  # of its entry in the log
+    commit: str  # sha256 of that entry
+    time: str  # when it was committed, by the clock of its writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,46 +54,26 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One commit.
+    """One commit."""
 
-    Parameters
-    ----------
-    number : int
-        Its place in the log; the order of all commits.
-    op : {"create", "add", "forget", "compact", "checkpoint"}
-    time : str
-        For people only: clocks jump.
-    nonce : str
-        Tells two writers apart who commit the same.
-    previous : str or None
-        sha256 of the entry before.
-    files : dict
-        Every file this commit vouches for: name -> [bytes, sha256].
-    id, groups, labels, rows, data, content
-        Of its batch, as in :class:`Batch`; ``id`` alone for forget; None without a batch.
-    replaces : list of str
-        Ids whose sum the batch is.
-    answers : str or None
-        Folder under ``answers/``.
-    state : dict or None
-        Every 128th entry: all that is live and gone before it, and sha256 of entry 0.
-    """
-
-    number: int
-    op: str
-    time: str
-    nonce: str
-    previous: str | None
+    number: int  # its place in the log; the order of all commits
+    op: str  # {"create", "add", "forget", "compact", "checkpoint"}
+    time: str  # for people only: clocks jump
+    nonce: str  # tells two writers apart who commit the same
+    previous: str | None  # sha256 of the entry before
     files: Manifest = field(default_factory=dict)
+    """Every file this commit vouches for: name -> [bytes, sha256] (dict)."""
     id: str | None = None
+    """Of its batch, as in :class:`Batch`; ``id`` alone for forget; None without a batch."""
     groups: list[Label] | None = None
     labels: dict[str, Any] | None = None
     rows: int | None = None
     data: str | None = None
     content: str | None = None
-    replaces: list[str] = field(default_factory=list)
-    answers: str | None = None
+    replaces: list[str] = field(default_factory=list)  # list of str: ids whose sum the batch is
+    answers: str | None = None  # folder under ``answers/``
     state: dict[str, Any] | None = None
+    """Every 128th entry: all that is live and gone before it, and sha256 of entry 0."""
 
     def to_bytes(self) -> bytes:
         """``zarr.json`` of the group that is this commit."""

@@ -29,26 +29,13 @@ from rff_stream.store.moments_codec import Label
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a model lives, and what was read there.
+    """Where a model lives, and what was read there."""
 
-    Parameters
-    ----------
-    path : str
-        Absolute where it is local: another working directory changes nothing.
-    storage_options : mapping or None
-    origin : str
-        sha256 of the first entry of its log: no other model has it.
-    last : int
-        Number of the newest entry that was read.
-    head : str
-        sha256 of that entry.
-    """
-
-    path: str
+    path: str  # absolute where it is local: another working directory changes nothing
     storage_options: Mapping[str, Any] | None
-    origin: str
-    last: int
-    head: str
+    origin: str  # sha256 of the first entry of its log: no other model has it
+    last: int  # number of the newest entry that was read
+    head: str  # sha256 of that entry
 
     @classmethod
     def of(
@@ -78,36 +65,22 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What a store gives back.
+    """What a store gives back."""
 
-    Parameters
-    ----------
-    header : dict
-        Plain values, as they were saved.
-    arrays : dict of str to array
-        Such as ``map/frequencies``; read-only.
-    answers : dict of str to array
-        What was solved from the moments; {} where batches came or went since: solve again.
-    moments : dict of label to Moments, or None
-        Per group, summed over all batches; None where the model was saved without.
-    known : dict of str to dict
-        Labels by id of every batch that was ever committed.
-    seen : int or None
-        Rows that were looked at for the batches that count, where all of them say it.
-    home : Home or None
-        Where it lives and which model it is; None where some of its batches were chosen.
-    answer : str
-        Name of what is answered from the batches that count: other batches, another name.
-    """
-
-    header: dict[str, Any]
-    arrays: dict[str, Array]
+    header: dict[str, Any]  # plain values, as they were saved
+    arrays: dict[str, Array]  # such as ``map/frequencies``; read-only
     answers: dict[str, Array]
+    """What was solved from the moments; {} where batches came or went since: solve again."""
     moments: dict[Label, Moments] | None
+    """Per group, summed over all batches; None where the model was saved without."""
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Labels by id of every batch that was ever committed."""
     seen: int | None = None
+    """Rows that were looked at for the batches that count, where all of them say it."""
     home: Home | None = None
+    """Where it lives and which model it is; None where some of its batches were chosen."""
     answer: str = ""
+    """Name of what is answered from the batches that count: other batches, another name."""
 
 
 def save_model(
