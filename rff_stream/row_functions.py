@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.class_calibration import probabilities
+from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.posterior import Functions
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.sums import linear_form, sweep_of

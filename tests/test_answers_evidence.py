@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 import reference_answers as reference
 import rff_stream as rs
-from rff_stream.answers.conformal import conformal_quantile
+from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.dual import dual
 from rff_stream.answers.evidence import evidence, evidence_at, log_evidence
 from rff_stream.answers.posterior import posterior

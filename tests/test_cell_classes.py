@@ -9,7 +9,7 @@ import pytest
 
 import rff_stream as rs
 from reference_local import columns
-from rff_stream.answers.class_calibration import probabilities
+from rff_stream.answers.calibration import probabilities
 from rff_stream.moments.cells import CellMoments
 
 CELLS = rs.Cells(n_components=16, n_trees=2, n_cells=4)

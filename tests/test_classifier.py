@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
-from rff_stream.answers.class_calibration import calibrate, probabilities
+from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.classify import (
     almost_left_out,
     least_squares,

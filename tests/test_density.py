@@ -14,10 +14,10 @@ import reference
 from rff_stream.answers.density import (
     components_needed,
     density,
+    generative,
     independent_columns,
     squared_density,
 )
-from rff_stream.answers.generative import generative
 from rff_stream.errors import ModelError
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian, Laplacian, Matern

@@ -18,7 +18,7 @@ from rff_stream.answers.bandwidth import (
 )
 from rff_stream.answers.density import density
 from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern
-from rff_stream.kernels.spectral import log_integral
+from rff_stream.kernels.base import log_integral
 from rff_stream.moments.accumulate import accumulate
 
 FACTORS = np.geomspace(0.05, 1.5, 30)

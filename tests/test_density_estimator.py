@@ -19,7 +19,7 @@ import rff_stream as rs
 from rff_stream.answers.density import DensityEstimate
 from rff_stream.errors import NumericalWarning
 from rff_stream.kernels import ArcCosine, RationalQuadratic
-from rff_stream.kernels.spectral import log_integral
+from rff_stream.kernels.base import log_integral
 from rff_stream.row_functions import AnswerPredictor
 
 

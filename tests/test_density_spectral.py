@@ -17,7 +17,7 @@ from rff_stream.kernels import (
     Matern,
     RationalQuadratic,
 )
-from rff_stream.kernels.spectral import (
+from rff_stream.kernels.base import (
     log_integral,
     log_integral_squared,
 )

@@ -20,7 +20,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.copies import HeldOut
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.kernels.spectral import log_integral
+from rff_stream.kernels.base import log_integral
 from rff_stream.moments import Moments
 
 MOST_INPUTS = 4

@@ -19,10 +19,10 @@ from scipy import optimize
 from scipy.special import gammaln
 
 from rff_stream._array import Float64
+from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.cell_evidence import LocalEvidence
 from rff_stream.answers.cell_posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.answers.cell_spectrum import TreeSpectrum
-from rff_stream.answers.conformal import conformal_quantile
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.class_calibration import Calibration, calibrate
+from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.copies import HeldOut
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.row_space import spectrum_of_rows

@@ -2,6 +2,8 @@
 
 A fit counts every row. With a copy of a held-out row among the others, the model that
 interpolates looks best; and so it does where one unit of a heavy row is left out.
+
+A fit that is worse than the mean of the nearest other rows has a kernel that is too smooth.
 """
 
 from __future__ import annotations
@@ -27,6 +29,24 @@ TWICE = 1.5
 
 MANY, FEW = 100, 10.0
 """Rows from which so few effective ones are told."""
+
+NEIGHBOURS = 10
+
+FEWEST_NEAR = 200
+"""Rows from which neighbours are near."""
+
+BLOCK = 256
+"""Rows whose distances to all others are held."""
+
+SURE = 2.5
+"""Standard errors by which the fit must be worse; it has seen the rows, neighbours leave them out,
+so that chance is on its side."""
+
+MUCH = 1.1
+"""Ratio of mean squared errors from which it matters."""
+
+LEAST = 0.01
+"""Share of the variance below which an error is small whatever neighbours do."""
 
 
 def group_copies(x: Array) -> Array | None:
@@ -144,3 +164,47 @@ def warn_of_copies(sample: Float64, n_rows: int) -> None:
             NumericalWarning,
             stacklevel=2,
         )
+
+
+def worse_than_neighbours(
+    x: Array, y: Float64, fitted: Float64, w: Float64
+) -> tuple[float, float] | None:
+    """Mean squared errors of a fit and of its 10 nearest neighbours, where the fit is worse.
+
+    Parameters
+    ----------
+    x : (m, d) array
+        Inputs of rows that the fit has seen, over their scales.
+    y, fitted : (m, T) float64
+    w : (m,) float64
+
+    Returns
+    -------
+    (error, error of neighbours), sums over targets, or None
+        None where the fit is about as good or better, y is constant, or fewer than 200 rows differ.
+    """
+    number = group_copies(x)
+    if number is None:
+        return None
+    first = np.flatnonzero(number == np.arange(len(x)))
+    if len(first) < FEWEST_NEAR or (y == y[:1]).all():
+        return None
+    x, y, fitted, w = x[first], y[first], fitted[first], w[first] / w[first].sum()
+    own = ((y - fitted) ** 2).sum(axis=1)
+    theirs = ((y - y[nearest(x, NEIGHBOURS)].mean(axis=1)) ** 2).sum(axis=1)
+    error, rival, gain = float(w @ own), float(w @ theirs), own - theirs
+    spread = float(np.sqrt(w**2 @ (gain - w @ gain) ** 2))
+    total = float((w @ (y - w @ y) ** 2).sum())
+    matters = error > MUCH * rival and error > LEAST * total
+    return (error, rival) if matters and error - rival > SURE * spread else None
+
+
+def nearest(x: Array, count: int) -> Array:
+    """Places (m, count) of the nearest other rows of each of x (m, d)."""
+    squares, found = (x**2).sum(axis=1), np.empty((len(x), count), np.intp)
+    for start in range(0, len(x), BLOCK):
+        rows = slice(start, start + BLOCK)
+        distances = squares - 2 * x[rows] @ x.T
+        distances[np.arange(len(distances)), np.arange(len(x))[rows]] = np.inf
+        found[rows] = np.argpartition(distances, count, axis=1)[:, :count]
+    return found

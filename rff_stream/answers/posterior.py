@@ -15,8 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.copies import group_copies
-from rff_stream.answers.neighbours import nearest
+from rff_stream.answers.copies import group_copies, nearest
 from rff_stream.errors import NumericalWarning
 from rff_stream.systems.spectrum import Spectrum
 

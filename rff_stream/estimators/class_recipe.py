@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.answers.class_calibration import probabilities
+from rff_stream.answers.calibration import probabilities
+from rff_stream.answers.copies import worse_than_neighbours
 from rff_stream.answers.laplace import laplace_bytes
-from rff_stream.answers.neighbours import worse_than_neighbours
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes

@@ -37,7 +37,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.kernels.spectral import log_integral
+from rff_stream.kernels.base import log_integral
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import LocalEvidence, local_evidence
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
-from rff_stream.answers.class_calibration import Calibration, calibrate
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.families.maps import (
     encoding_of,

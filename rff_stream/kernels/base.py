@@ -416,6 +416,37 @@ def kernel_from_spec(spec: Mapping[str, Any]) -> Any:
     return classes[name].from_spec(spec)
 
 
+def log_integral(kernel: Kernel, d: int) -> float:
+    """log ∫κ = log(variance · (2π)ᵈ p(0)) over d inputs, in logarithms of (unit of input)ᵈ.
+
+    The Fourier transform of the density κ/∫κ is p(ω)/p(0). (2π)ᵈ overflows for some hundred inputs.
+
+    Raises
+    ------
+    ValueError
+        For a kernel without a known or finite integral: no density can be made of it.
+
+    Examples
+    --------
+    >>> from rff_stream.kernels import Gaussian
+    >>> round(math.exp(log_integral(Gaussian(2.0), 1)), 6)  # 2·√(2π)
+    5.013257
+    """
+    peak = float(kernel.log_spectral_density(np.zeros((1, d)))[0])
+    integral = d * math.log(2 * math.pi) + peak
+    if not math.isfinite(integral):
+        raise ValueError(
+            f"{kernel!r} has log ∫κ = {integral} in {d} dimensions, and only a kernel with a "
+            "finite integral makes a density. Use a Gaussian or a Matern kernel."
+        )
+    return math.log(kernel.variance) + integral
+
+
+def log_integral_squared(kernel: Kernel, d: int) -> float:
+    """log ∫κ² = log (κ∗κ)(0)."""
+    return 2 * log_integral(kernel, d) - log_integral(kernel.self_convolution(d), d)
+
+
 def length_scale_vector(kernel: ExactKernel, d: int) -> Float64:
     """ℓ of each of d inputs (d,); refuses an ARD length-scale of another length."""
     scale = kernel.length_scale
