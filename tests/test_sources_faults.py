@@ -23,8 +23,8 @@ from zarr.storage import MemoryStore, WrapperStore
 
 import rff_stream
 from rff_stream.errors import DataError
-from rff_stream.sources import open_source, zarr_chunks
-from rff_stream.sources.zarr_chunks import CheckedStore, ChunkError, Listing
+from rff_stream.sources import open_source
+from rff_stream.sources.zarr_chunks import CheckedStore, ChunkError, Listing, Patience
 from rff_stream.words import cause_words
 from test_sources import read
 
@@ -173,12 +173,11 @@ class Flaky(WrapperStore[Any]):
 
 @pytest.fixture
 def flaky(monkeypatch: pytest.MonkeyPatch) -> CheckedStore:
-    monkeypatch.setattr(zarr_chunks, "BACKOFF", 0.001)
     monkeypatch.setattr(Flaky, "failures", 0)
     monkeypatch.setattr(Flaky, "hang", 0.0)
     inner = MemoryStore()
     zarr.open_group(inner, mode="w").create_array("a", data=np.ones(4))
-    return CheckedStore(Flaky(inner), "store", timeout=0.2)
+    return CheckedStore(Flaky(inner), "store", patience=Patience(pause=0.001, chunk=0.2))
 
 
 def test_errors_that_pass_are_retried(flaky):

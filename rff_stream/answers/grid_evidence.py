@@ -10,7 +10,7 @@ import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments
@@ -185,7 +185,6 @@ def choose_grid_kernel(
     *,
     scales: Scales = "each",
     trend: Trend = "constant",
-    start: Array | None = None,
     alpha: float | None = None,
     near_alpha: float | None = None,
     evaluations: int = 30,
@@ -199,12 +198,10 @@ def choose_grid_kernel(
     kernels : sequence of Kernel
         Families to compare; their length-scales are replaced.
     scales : {"each", "one", "given"}
-        A length-scale for each input; one common factor of ``start``; or those of the kernels,
-        so that α alone is chosen.
+        A length-scale for each input; one common factor of the first ones, a twelfth of the period
+        where axes have more modes than others so much less; or those of the kernels, so that α
+        alone is chosen.
     trend : {"constant", "linear", "none"}
-    start : (d,) array, optional
-        First length-scales, in units of the inputs; by default a twelfth of the period, where
-        axes have more modes than others so much less.
     alpha : float, optional
         α, where it is given and stays.
     near_alpha : float, optional
@@ -224,7 +221,7 @@ def choose_grid_kernel(
     along one axis.
     """
     grid = moments.features
-    tried = {i: _first(moments, family, scales, start, alpha) for i, family in enumerate(kernels)}
+    tried = {i: _first(moments, family, scales, alpha) for i, family in enumerate(kernels)}
     reached: dict[int, tuple[Kernel, float]] = {}
     total = 0
     levels, values = _levels(grid), dict[int, tuple[float, float]]()
@@ -277,11 +274,7 @@ def _columns(modes: tuple[int, ...]) -> float:
 
 
 def _first(
-    moments: GridMoments,
-    family: Kernel,
-    scales: Scales,
-    start: Array | None,
-    alpha: float | None,
+    moments: GridMoments, family: Kernel, scales: Scales, alpha: float | None
 ) -> tuple[Float64, float]:
     """Length-scales (d,) and α that a search begins at."""
     grid = moments.features
@@ -289,7 +282,7 @@ def _first(
         begin = length_scale_vector(family, grid.n_inputs)
     else:
         alike = np.exp(np.log(grid.modes).mean()) / np.array(grid.modes)
-        begin = grid.period * alike / 12 if start is None else np.asarray(start, np.float64)
+        begin = grid.period * alike / 12
     return begin, 0.01 * max(moments.weight, 1.0) ** 0.5 if alpha is None else alpha
 
 

@@ -14,7 +14,10 @@ from rff_stream.systems.grid import GridSystem
 from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients, inverse_root
 
 SOLVED_ROWS = 16
-"""Rows at a time up to which a variance is solved for: more are cheaper from draws."""
+"""Rows at a time that a variance is solved for: more are cheaper from draws."""
+
+MOST_STEPS = 80
+"""Of Lanczos; they stop where the draw changes by less than 1e-4."""
 
 ROWS_AT_ONCE = 1 << 15
 """Rows that all draws are evaluated at together."""
@@ -28,7 +31,6 @@ def posterior_variance(
     *,
     block: int = BLOCK,
     tolerance: float = 1e-5,
-    together: int = 16,
 ) -> Float64:
     """Posterior variance (n,) of the function at a few rows (n, d): one solve for each.
 
@@ -40,8 +42,6 @@ def posterior_variance(
     X : (n, d) array
     block, tolerance
         Of the solves.
-    together : int
-        Rows solved at a time.
 
     Returns
     -------
@@ -50,8 +50,8 @@ def posterior_variance(
     """
     elimination = Elimination(system, alpha, block)
     found = np.empty(len(X))
-    for lo in range(0, len(X), together):
-        part = slice(lo, lo + together)
+    for lo in range(0, len(X), SOLVED_ROWS):
+        part = slice(lo, lo + SOLVED_ROWS)
         phi, trend = _functionals(system, X[part])
         solved = conjugate_gradients(elimination, phi, tolerance=tolerance).x
         found[part] = system.dot(phi, solved) + (trend * system.project(trend)).sum(axis=0)
@@ -100,7 +100,6 @@ def draw_posterior(
     draws: int,
     rng: np.random.Generator,
     block: int = BLOCK,
-    most: int = 80,
 ) -> Array:
     """Random deviations from the posterior mean, as coefficients D u (draws, half shape).
 
@@ -112,15 +111,13 @@ def draw_posterior(
     ----------
     block : int
         Real columns that are eliminated exactly.
-    most : int
-        Steps of Lanczos; they stop where the draw changes by less than 1e-4.
 
     Returns
     -------
     (draws, half shape) complex128
     """
     elimination = Elimination(system, alpha, block)
-    roots = [inverse_root(elimination, system.noise((1,), rng), most) for _ in range(draws)]
+    roots = [inverse_root(elimination, system.noise((1,), rng), MOST_STEPS) for _ in range(draws)]
     return np.asarray(np.sqrt(noise_variance) * np.concatenate(roots))
 
 

@@ -113,7 +113,6 @@ def fit_and_score(
     n_components: int,
     memory: int,
     seed: int,
-    overwrite: bool = False,
     page: Path | None = None,
 ) -> Figures:
     """Fits all but a tenth of the rows, saves the model, and scores it on that tenth.
@@ -133,8 +132,6 @@ def fit_and_score(
         Bytes that this process may use.
     seed : int
         Of the hold-out, the frequencies and the pilot.
-    overwrite : bool
-        Replace the model that stands there.
     page : path, optional
         Where a report of it all is written, in HTML.
     """
@@ -150,7 +147,7 @@ def fit_and_score(
     done = time.monotonic()
     scored = fitted.residuals(str(data), where=test)
     ended = time.monotonic()
-    fitted.save(model, overwrite=overwrite)
+    fitted.save(model)
     r2, rmse = float(scored.r2()[0]), float(scored.rmse()[0])
     found = Figures(
         n_rows=fitted.n_rows_,

@@ -92,11 +92,9 @@ class Arrays:
         return Found(name, whole.variable, picks=picks)
 
     def targets(self, y: Any) -> list[Found]:
-        """All columns of y."""
         return self.all_targets
 
     def column(self, role: str, values: Any) -> Found:
-        """A name that is looked up, or an array with a value a row."""
         return self.find(values) if isinstance(values, str) else self.on_grid(role, values)
 
     def inputs(
@@ -111,11 +109,9 @@ class Arrays:
     def sizes(
         self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
     ) -> dict[str, int]:
-        """The rows of X."""
         return {"rows": self.all_inputs.variable.shape[0]}
 
     def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
-        """An array with a value a row."""
         return one_a_row(role, values, self.missing_chunks)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,10 @@ class BlockReader:
             blocks = self.blocks(feed, partition)
             length = self.length(blocks, partition)
             arrays = [taken.of(blocks, partition) for taken in self.taken]
-            yield from self.rows(arrays, length, partition, start)
+            slabs = partial(self.slabs, arrays, length, partition)
+            words = f"partition {partition}"
+            for rows in self.rules.read(slabs, words, f"row {{}} of {words}".format):
+                yield replace(rows, start=start + rows.start)
             start += length
 
     def blocks(self, feed: Iterator[Any], partition: int) -> list[Any]:
@@ -127,18 +130,6 @@ class BlockReader:
         lengths = [len(block) for block in blocks]
         check_equal(lengths, [member.name for member in self.members], partition)
         return lengths[0]
-
-    def rows(
-        self, arrays: Sequence[Array], length: int, partition: int, start: int
-    ) -> Iterator[Rows]:
-        """Slabs of one partition."""
-        for slab in self.slabs(arrays, length, partition):
-            rows = self.rules.rows(slab)
-            if rows is None:
-                again = self.slabs(arrays, length, partition)
-                words = f"partition {partition}"
-                raise self.rules.error(again, words, f"row {{}} of {words}".format)
-            yield replace(rows, start=start + rows.start)
 
     def slabs(self, arrays: Sequence[Array], length: int, partition: int) -> Iterator[Slab]:
         """Slabs of one partition before the rules, hold-outs applied."""
@@ -239,7 +230,6 @@ class BlockSource:
         return f"partitions {box[0][0]}:{box[0][1]}"
 
     def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
-        """Values in the user's container."""
         return self._wrap(values, names, units)
 
 

@@ -55,12 +55,11 @@ class GridReader:
         """Rows of the box in slabs, in C order."""
         arrays = self.arrays(box, values)
         words = in_words(self.dims, box)
-        for slab in convert_slabs(self.slabs(box, arrays), words):
-            rows = self.rules.rows(slab)
-            if rows is None:
-                again = self.slabs(box, arrays)
-                raise self.rules.error(again, words, self.place(box))
-            yield rows
+
+        def slabs() -> Iterator[Slab]:
+            return convert_slabs(self.slabs(box, arrays), words)
+
+        yield from self.rules.read(slabs, words, self.place(box))
 
     def arrays(self, box: Box, values: Sequence[Any]) -> list[Array]:
         """The slices of all parts, one axis per sample dimension."""
@@ -209,7 +208,6 @@ class GridSource:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether anything has to be computed or read for a row."""
         return any(variable.kind != "memory" for variable in self.variables)
 
     @cached_property
@@ -275,15 +273,12 @@ class GridSource:
             return None
 
     def generation(self) -> str:
-        """Hash that changes when the data change."""
         return generation_of(self.variables, self.graph)
 
     def describe(self, box: Box) -> str:
-        """The box in words."""
         return in_words(self.dims, box)
 
     def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
-        """Values in grid shape in the user's container."""
         return self._wrap(values, names, units)
 
 

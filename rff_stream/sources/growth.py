@@ -291,24 +291,19 @@ class PartSource:
 
     @property
     def graph(self) -> Mapping[Any, Any] | None:
-        """That of the whole."""
         return self._source.graph
 
     @property
     def is_lazy(self) -> bool:
-        """As the whole."""
         return self._source.is_lazy
 
     def arguments(self, box: Box) -> tuple[Any, ...]:
-        """Those of the same box in the whole."""
         return self._source.arguments(shift_box(box, self._axis, self._start))
 
     def cost(self, box: Box) -> BoxCost:
-        """That of the same box in the whole."""
         return self._source.cost(shift_box(box, self._axis, self._start))
 
     def selection(self) -> PlacesAlong | None:
-        """That of the whole, of these places."""
         whole = self._source.selection()
         own = None if whole is None else whole[self._axis]
         if whole is None or own is None:

@@ -274,7 +274,6 @@ class Labelled:
     def sizes(
         self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
     ) -> dict[str, int]:
-        """Length of each sample dimension."""
         sizes = {str(dim): int(size) for dim, size in self.data.sizes.items()}
         for each in (*inputs, *targets):
             for dim, size in zip(each.variable.dims, each.variable.shape, strict=True):

@@ -393,6 +393,14 @@ class Rules:
     columns: Columns
     missing: str
 
+    def read(self, slabs: Callable[[], Iterator[Slab]], words: str, place: Place) -> Iterator[Rows]:
+        """The valid rows of the slabs of a box, which are made again where they are in error."""
+        for slab in slabs():
+            rows = self.rows(slab)
+            if rows is None:
+                raise self.error(slabs(), words, place)
+            yield rows
+
     def rows(self, slab: Slab) -> Rows | None:
         """The valid rows of a slab; None if it holds what is an error."""
         selected = slab.selected

@@ -178,17 +178,14 @@ class Table:
         return [targets_of(y, self.missing_chunks)]
 
     def column(self, role: str, values: Any) -> Found:
-        """A name that is looked up, or an array with a value a row."""
         return self.find(values) if isinstance(values, str) else self.on_grid(role, values)
 
     def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
-        """An array with a value a row."""
         return one_a_row(role, values, self.missing_chunks)
 
     def sizes(
         self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
     ) -> dict[str, int]:
-        """The rows of the first column."""
         return {"rows": (*targets, *inputs)[0].variable.shape[0]}
 
     def inputs(

@@ -39,17 +39,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-READ_TIMEOUT = 600.0
-"""Seconds for one read of a chunk, its retries included."""
-
-METADATA_TIMEOUT = 60.0
-"""The same for metadata, which are small and read first: a wrong address fails after this time."""
-
-RETRIES = 3
-
-BACKOFF = 0.1
-"""Seconds before the first retry; four times as long before each next one."""
-
 METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 V3_CHUNK = re.compile(r"(?:(.*)/)?c(?:[./]\d+)*")
@@ -70,6 +59,37 @@ FINAL = (
     TimeoutError,
 )
 """Errors that another attempt does not cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a read is tried, and how long it is waited for.
+
+    Parameters
+    ----------
+    retries : int
+        After errors that may pass.
+    pause : float
+        Seconds before the first retry; four times as long before each next one.
+    chunk : float
+        Seconds for one read of a chunk, its retries included.
+    metadata : float
+        The same for metadata, which are small and read first: a wrong address fails after this
+        time.
+    """
+
+    retries: int = 3
+    pause: float = 0.1
+    chunk: float = 600.0
+    metadata: float = 60.0
+
+    def limit(self, key: str) -> float:
+        """Seconds for a key."""
+        is_metadata = key.rpartition("/")[2] in METADATA
+        return min(self.chunk, self.metadata) if is_metadata else self.chunk
+
+
+PATIENCE = Patience()
 
 
 class ChunkError(DataError):
@@ -169,8 +189,7 @@ class CheckedStore(WrapperStore[Store]):
         For messages; holds no secrets.
     rules : mapping of array path to ChunkRule
         Shared by copies of the store; arrays without a rule take ``default``.
-    timeout : float
-        Seconds for one read of a chunk.
+    patience : Patience, optional
 
     Notes
     -----
@@ -184,20 +203,20 @@ class CheckedStore(WrapperStore[Store]):
         name: str = "",
         rules: MutableMapping[str, ChunkRule] | None = None,
         default: ChunkRule = ChunkRule(),
-        timeout: float = READ_TIMEOUT,
+        patience: Patience | None = None,
     ) -> None:
         super().__init__(store)
         self.name = name or store_name(store)
         self.rules = {} if rules is None else rules
         self.default = default
-        self.timeout = timeout
+        self.patience = patience or PATIENCE
         self.counts: Counter[str] = Counter()
         self.trace: set[str] | None = None
         self._reads: set[asyncio.Task[Any]] = set()
         self._failure = ""
 
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self.name, self.rules, self.default, self.timeout)
+        return type(self)(store, self.name, self.rules, self.default, self.patience)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"counts": Counter(), "trace": None, "_reads": set()}
@@ -254,7 +273,7 @@ class CheckedStore(WrapperStore[Store]):
         LOOPS.add(asyncio.get_running_loop())
         try:
             read = self._try_again(key, prototype, part)
-            return await asyncio.wait_for(read, self._limit(key))
+            return await asyncio.wait_for(read, self.patience.limit(key))
         except asyncio.CancelledError:
             if not self._failure:
                 raise
@@ -272,14 +291,14 @@ class CheckedStore(WrapperStore[Store]):
     async def _try_again(
         self, key: str, prototype: BufferPrototype, part: ByteRequest | None
     ) -> Buffer | None:
-        for attempt in range(RETRIES):
+        for attempt in range(self.patience.retries):
             try:
                 return await self._store.get(key, prototype, part)
             except FINAL:
                 raise
             except OSError:
                 self.counts["retries"] += 1
-                await asyncio.sleep(BACKOFF * 4**attempt)
+                await asyncio.sleep(self.patience.pause * 4**attempt)
         return await self._store.get(key, prototype, part)
 
     async def _stop_others(self, failure: str) -> None:
@@ -293,10 +312,6 @@ class CheckedStore(WrapperStore[Store]):
             task.cancel()
         await asyncio.wait(others, timeout=1)
         self._failure = ""
-
-    def _limit(self, key: str) -> float:
-        metadata = key.rpartition("/")[2] in METADATA
-        return min(self.timeout, METADATA_TIMEOUT) if metadata else self.timeout
 
     def check_regular(self, key: str) -> None:
         """On a local disk, what stands in a chunk's place is a file."""
@@ -342,7 +357,7 @@ class CheckedStore(WrapperStore[Store]):
     def unreadable(self, key: str, cause: Exception) -> str:
         """Why a chunk could not be read."""
         if isinstance(cause, TimeoutError):
-            return self.message(key, f"was not read within {self._limit(key):g} s", HANGS)
+            return self.message(key, f"was not read within {self.patience.limit(key):g} s", HANGS)
         remote = local_root(self._store) is None
         return self.message(
             key, f"could not be read: {cause_words(cause)}", REMOTE if remote else REWRITE

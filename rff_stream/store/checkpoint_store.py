@@ -47,8 +47,6 @@ class Checkpoint:
         Where there is nothing, or the checkpoint of the very same pass.
     facts : dict of plain values
         What the sum depends on, by names that a person understands.
-    storage_options : mapping, optional
-        For URLs, as fsspec takes them.
 
     Raises
     ------
@@ -60,9 +58,8 @@ class Checkpoint:
         self,
         path: str | os.PathLike[str],
         facts: Mapping[str, Any],
-        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._path, self._options = path, storage_options
+        self._path = path
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts)))
         self._header: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
@@ -175,10 +172,10 @@ class Checkpoint:
 
     def _find(self) -> MomentStore | None:
         """The store there, if it is of this very pass."""
-        files = open_files(self._path, self._options)
+        files = open_files(self._path)
         if files.find("zarr.json", MAX_JSON) is None:
             return None
-        store = MomentStore.open(self._path, storage_options=self._options)
+        store = MomentStore.open(self._path)
         known = store.header.get("checkpoint")
         if known is None:
             raise ModelError(
@@ -202,7 +199,6 @@ class Checkpoint:
                     order=self._order,
                     header={"checkpoint": self._facts, **self._header},
                     arrays=self._arrays,
-                    storage_options=self._options,
                 )
             except ModelError:  # another driver of the same pass may have been faster
                 self._store = self._find()
@@ -211,7 +207,7 @@ class Checkpoint:
         return self._store
 
     def _differs(self, what: str) -> OtherPass:
-        place = open_files(self._path, self._options).place
+        place = open_files(self._path).place
         return OtherPass(
             f"{place} is the checkpoint of another pass: {what}. A pass goes on only with the "
             "same data and choices. Give those of before, or another path, or remove the "
@@ -219,19 +215,19 @@ class Checkpoint:
         )
 
 
-def facts_in(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> str | None:
+def facts_in(path: str | os.PathLike[str]) -> str | None:
     """Token of the checkpoint at a path; None where there is none."""
-    if open_files(path, options).find("zarr.json", MAX_JSON) is None:
+    if open_files(path).find("zarr.json", MAX_JSON) is None:
         return None
-    known = MomentStore.open(path, storage_options=options).header.get("checkpoint")
+    known = MomentStore.open(path).header.get("checkpoint")
     return None if known is None else digest(known)
 
 
-def discard(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+def discard(path: str | os.PathLike[str]) -> None:
     """Remove a checkpoint: it is there, or it is not; refuses to remove anything else."""
-    if facts_in(path, options) is None:
+    if facts_in(path) is None:
         return
-    files = open_files(path, options)
+    files = open_files(path)
     if isinstance(files, LocalFiles):
         remove_whole(files.root)
         return
