@@ -71,7 +71,8 @@ def demo(
         )
     found.write(folder)
     places = {"folder": folder, "data": folder / CUBE, "model": folder / MODEL}
-    kept = [("kept in", f"{folder}: {CUBE}, {MODEL}, {', '.join(list_reports(folder))}")]
+    reports = sorted(path.name for path in folder.glob("report.*"))
+    kept = [("kept in", f"{folder}: {', '.join([CUBE, MODEL, *reports])}")]
     if page_of(folder) is None:
         kept.append(("page", f"for {PAGE}: pip install 'rff_stream[plot]'"))
     show({"command": "demo", **found.facts(), **places}, [*found.lines(), *kept], as_json)
@@ -82,11 +83,6 @@ def demo(
 def page_of(folder: Path) -> Path | None:
     """Where the page goes; None without matplotlib, which it draws with."""
     return folder / PAGE if importlib.util.find_spec("matplotlib") else None
-
-
-def list_reports(folder: Path) -> list[str]:
-    """The reports that were written."""
-    return sorted(path.name for path in folder.glob("report.*"))
 
 
 def prepare_folder(output: str | None, overwrite: bool) -> Path:

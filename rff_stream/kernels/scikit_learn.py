@@ -64,9 +64,8 @@ def _refusal(kernel: Any, fact: str, remedy: str) -> ValueError:
 
 
 def _matern(kernel: Any) -> Any:
-    if kernel.nu == math.inf:
-        return Gaussian(kernel.length_scale)
-    return Matern(kernel.length_scale, nu=kernel.nu)
+    scale = kernel.length_scale
+    return Gaussian(scale) if kernel.nu == math.inf else Matern(scale, nu=kernel.nu)
 
 
 def _dot_product(kernel: Any) -> Polynomial:

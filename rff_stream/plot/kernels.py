@@ -37,7 +37,9 @@ def kernel_matrix(kernel: Kernel | FeatureMap, X: Array, ax: Axes | None = None)
     values = _matrix(kernel, X)
     ax = axes(ax)
     drawn = ax.imshow(values, cmap="cividis", vmin=min(0.0, float(values.min())), aspect="equal")
-    ax.set(xlabel="row", ylabel="row", title=_title(kernel))
+    size = getattr(kernel, "n_components", None)
+    title = f"exact {type(kernel).__name__}" if size is None else f"R = {size} features"
+    ax.set(xlabel="row", ylabel="row", title=title)
     colour_bar(ax, drawn, "k(x, x′)")
     return ax
 
@@ -73,7 +75,7 @@ def approximation_error(
     exact, Z = _matrix(kernel, X), np.asarray(features(np.asarray(X, np.float64)), np.float64)
     worst, typical = [], []
     for size in shown:
-        error = np.abs((Z[:, :size] * _leading_prior(features, size)) @ Z[:, :size].T - exact)
+        error = np.abs((Z[:, :size] * features.prior(size)) @ Z[:, :size].T - exact)
         typical.append(float(np.sqrt(np.mean(error**2))))
         worst.append(float(error.max()))
     ax = axes(ax)
@@ -85,19 +87,6 @@ def approximation_error(
     ax.set(xlabel="features R", ylabel="|k̂ − k|", title="Error of the kernel matrix")
     legend(ax)
     return ax
-
-
-def _leading_prior(features: FeatureMap, size: int) -> Float64:
-    """The prior of the first R' columns, as moments have it."""
-    from rff_stream.moments import AugmentedRow
-
-    r, d = features.n_components, features.n_inputs
-    empty = np.zeros(0)
-    row = AugmentedRow(
-        features.fingerprint, features.prior(), features.nesting, np.zeros(r), empty, empty,
-        tuple(f"x{i}" for i in range(d)),
-    )  # fmt: skip
-    return row.leading(size).prior
 
 
 def _matrix(kernel: Any, X: Array) -> Float64:
@@ -112,9 +101,3 @@ def _matrix(kernel: Any, X: Array) -> Float64:
         return np.asarray(kernel(X, X), np.float64)
     Z = np.asarray(kernel(X), np.float64)
     return np.asarray((Z * kernel.prior()) @ Z.T)
-
-
-def _title(kernel: Any) -> str:
-    if hasattr(kernel, "n_components"):
-        return f"R = {kernel.n_components} features"
-    return f"exact {type(kernel).__name__}"

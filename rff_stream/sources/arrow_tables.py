@@ -78,15 +78,11 @@ def column_names(schema: Any) -> list[str]:
 
 def open_dataset(dataset: Any, y: Any, request: Request) -> GridSource:
     """A source of the rows of a pyarrow Dataset: Parquet by row groups, others through a copy."""
-    if not is_from(dataset, "pyarrow._dataset.FileSystemDataset") or not is_parquet(dataset):
+    has_files = is_from(dataset, "pyarrow._dataset.FileSystemDataset")
+    if not has_files or dataset.format.default_extname != "parquet":
         return open_query(dataset, y, request)
     groups = RowGroups.of(dataset)
     return align(stored_table(groups), y, request).source(as_it_is, request)
-
-
-def is_parquet(dataset: Any) -> bool:
-    """Whether the files of a dataset are Parquet."""
-    return bool(dataset.format.default_extname == "parquet")
 
 
 def open_query(X: Any, y: Any, request: Request) -> GridSource:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
+from math import prod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -126,11 +127,6 @@ def extra_dims(variable: Variable, dims: Sequence[str]) -> tuple[str, ...]:
     return tuple(dim for dim in variable.dims if dim not in dims)
 
 
-def all_picks(variable: Variable, dims: Sequence[str]) -> Picks:
-    """Every place of the extra dimensions, in C order."""
-    return tuple(product(*(range(variable.size(dim)) for dim in extra_dims(variable, dims))))
-
-
 def column_names(found: Found, dims: Sequence[str]) -> tuple[str, ...]:
     """Names of a variable's columns: "t", or "u[level=500]", "u[level=850]", …."""
     extra = extra_dims(found.variable, dims)
@@ -237,17 +233,6 @@ def check_units(fitted: Columns, inputs: Sequence[Found], targets: Sequence[Foun
                 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pending:
-    """A use whose columns are not yet relative to what is read."""
-
-    variable: int
-    role: Role
-    convert: Convert
-    at: tuple[int, ...]
-    picks: Picks
-
-
 class GridBuilder:
     """Collects the columns of a row over a grid.
 
@@ -260,7 +245,7 @@ class GridBuilder:
         self.dims = tuple(sizes)
         self.sizes = {dim: int(size) for dim, size in sizes.items()}
         self.variables: list[Variable] = []
-        self.pending: list[Pending] = []
+        self.uses: list[tuple[Use, Picks]] = []
         self.names: dict[str, list[str]] = {"input": [], "target": []}
         self.units: dict[str, list[str]] = {"input": [], "target": []}
         self.weight = ""
@@ -329,13 +314,13 @@ class GridBuilder:
         if not any(variable is other for other in self.variables):
             self.variables.append(variable)
         index = next(i for i, other in enumerate(self.variables) if other is variable)
-        self.pending.append(Pending(index, role, convert, at, picks))
+        self.uses.append((Use(index, role, convert, at), picks))
 
     def picks(self, found: Found) -> Picks:
         """Places of the extra dimensions, one tuple a column."""
         extra = extra_dims(found.variable, self.dims)
         if found.picks is None:
-            return all_picks(found.variable, self.dims)
+            return tuple(product(*(range(found.variable.size(dim)) for dim in extra)))
         if any(len(pick) != len(extra) for pick in found.picks):
             raise DataError(
                 f"{found.name!r} names {len(found.picks[0])} of its dimensions, but "
@@ -356,23 +341,12 @@ class GridBuilder:
 
     def window(self, index: int) -> Window:
         """The part of a variable's extra dimensions that any of its uses needs."""
-        picks = [pick for use in self.pending if use.variable == index for pick in use.picks]
+        picks = [pick for use, own in self.uses if use.part == index for pick in own]
         extra = extra_dims(self.variables[index], self.dims)
         if not picks:
             return dict.fromkeys(extra, (0, 0))
         along = zip(extra, zip(*picks, strict=True), strict=True)
         return {dim: (min(places), max(places) + 1) for dim, places in along}
-
-    def use(self, pending: Pending, window: Window) -> Use:
-        """A use whose columns count inside the window."""
-        shape = tuple(hi - lo for lo, hi in window.values())
-        origin = [lo for lo, _ in window.values()]
-        places = np.array(pending.picks, dtype=np.intp).reshape(len(pending.picks), len(shape))
-        inside = places - np.array(origin, dtype=np.intp)
-        flat = flat_places(inside, shape)
-        every = flat == tuple(range(int(np.prod(shape))))
-        pick = None if every else flat
-        return Use(pending.variable, pending.role, pending.convert, pending.at, pick)
 
     def columns(self) -> Columns:
         """Names and units of what was added."""
@@ -386,8 +360,8 @@ class GridBuilder:
     def filler(self) -> Filler:
         """How rows are filled from the variables."""
         windows = self.windows()
-        uses = tuple(self.use(each, windows[each.variable]) for each in self.pending)
-        return Filler(uses, len(self.names["input"]), len(self.names["target"]))
+        uses = [replace(use, pick=pick_in(picks, windows[use.part])) for use, picks in self.uses]
+        return Filler(tuple(uses), len(self.names["input"]), len(self.names["target"]))
 
     def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> GridSource:
         """The source of everything that was added, from plain arrays or labelled data."""
@@ -405,11 +379,13 @@ class GridBuilder:
         return GridSource(columns, reader, self.variables, wrap, request.missing_chunks)
 
 
-def flat_places(places: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """C-order places of index rows (m, k) in an array of k dimensions."""
-    if not shape:
-        return (0,) * len(places)
-    return tuple(int(i) for i in np.ravel_multi_index(tuple(places.T), shape))
+def pick_in(picks: Picks, window: Window) -> tuple[int, ...] | None:
+    """Which columns of a window these places are, in C order; None: all of them, in order."""
+    shape = tuple(hi - lo for lo, hi in window.values())
+    origin = np.array([lo for lo, _ in window.values()], np.intp)
+    inside = np.array(picks, np.intp).reshape(len(picks), len(shape)) - origin
+    flat = np.ravel_multi_index(tuple(inside.T), shape).tolist() if shape else [0] * len(picks)
+    return None if flat == list(range(prod(shape))) else tuple(flat)
 
 
 def base_of(name: str) -> tuple[str, dict[str, str]]:

@@ -84,7 +84,8 @@ class GridReader:
         if not is_dense(values):  # rows and columns, in this order
             return values
         ordered: Array = values.transpose(axes(part.dims, self.dims))
-        return ordered[spread_axes(part.dims, self.dims)]  # type: ignore[no-any-return]
+        lacking = (slice(None) if dim in part.dims else None for dim in self.dims)
+        return ordered[(*lacking, ...)]  # axes of length 1
 
     def slabs(self, box: Box, arrays: Sequence[Array]) -> Iterator[Slab]:
         """Slabs of the box, hold-outs applied."""
@@ -143,11 +144,6 @@ def axes(own: Sequence[str], dims: Sequence[str]) -> tuple[int, ...]:
     """Order of axes that puts the sample dimensions first, in their order."""
     extra = [dim for dim in own if dim not in dims]
     return tuple(own.index(dim) for dim in (*dims, *extra) if dim in own)
-
-
-def spread_axes(own: Sequence[str], dims: Sequence[str]) -> tuple[Any, ...]:
-    """Index that gives sample dimensions an array lacks an axis of length 1."""
-    return (*(slice(None) if dim in own else None for dim in dims), ...)
 
 
 def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array:

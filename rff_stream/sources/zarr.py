@@ -44,7 +44,8 @@ class Place:
 def open_container(X: Any, y: Any, request: Request) -> Source:
     """A source of the rows of a Zarr group: labelled where xarray wrote it."""
     place = place_of(X, request.storage_options)
-    store = CheckedStore(place.store, place.name, default=default_rule(request))
+    before = ChunkRule(absent=request.missing_chunks == "fill")  # a fill value is known
+    store = CheckedStore(place.store, place.name, default=before)
     group = open_node(store, place)
     if isinstance(group, zarr.Array):
         return open_one(group, y, request)
@@ -53,7 +54,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         check_array(array, place.name)
     if all(is_labelled(array) for array in members.values()):
         data = as_xarray(store, place, group)
-        set_masked_rules(store, members, data, request)
+        set_rules(store, members, request, data.variables)
         return labelled.open_container(data, y, request)
     set_rules(store, members, request)
     return open_table(members, y, request, place.name)
@@ -168,15 +169,13 @@ def is_labelled(array: Any) -> bool:
     return names is not None or "_ARRAY_DIMENSIONS" in array.attrs or array.ndim == 0
 
 
-def default_rule(request: Request) -> ChunkRule:
-    """The rule before an array's fill value is known."""
-    return ChunkRule(absent=request.missing_chunks == "fill")
-
-
-def set_rules(store: CheckedStore, arrays: Mapping[str, Any], request: Request) -> None:
-    """What absent chunks mean, for every array."""
-    for array in arrays.values():
-        store.rules[array.path] = array_rule(array, (), request.missing_chunks)
+def set_rules(
+    store: CheckedStore, arrays: Mapping[str, Any], request: Request, variables: Any = ()
+) -> None:
+    """What absent chunks mean, for every array; ``variables`` know which values are missing."""
+    for name, array in arrays.items():
+        masked = labelled.masked_values(variables[name]) if name in variables else []
+        store.rules[array.path] = array_rule(array, masked, request.missing_chunks)
 
 
 def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Dataset:
@@ -199,12 +198,3 @@ def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Da
     # By name: the order of a directory is another one in a copy on another disk.
     named = {str(name): variable.variable for name, variable in data.data_vars.items()}
     return xarray.Dataset(dict(sorted(named.items())), data.coords, data.attrs)
-
-
-def set_masked_rules(
-    store: CheckedStore, arrays: Mapping[str, Any], data: xarray.Dataset, request: Request
-) -> None:
-    """What absent chunks mean, now that the values which decode to missing are known."""
-    for name, array in arrays.items():
-        masked = labelled.masked_values(data.variables[name]) if name in data.variables else []
-        store.rules[array.path] = array_rule(array, masked, request.missing_chunks)

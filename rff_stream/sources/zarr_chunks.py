@@ -607,7 +607,8 @@ def stamps_of(store: Any, path: str) -> dict[str, str]:
     """
     root = local_root(store)
     if root is not None:
-        return dict(local_stamps(str(root / path), ""))
+        stats = ((name, entry.stat()) for name, entry in local_entries(str(root / path), ""))
+        return {name: f"{status.st_size} {status.st_mtime_ns}" for name, status in stats}
     if isinstance(store, FsspecStore):
         return sync(remote_stamps(store, path))
     return sync(sizes_of(store, path))
@@ -650,13 +651,6 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
             f"{entry.path} is a link that cannot be followed: {cause.strerror}. Every chunk must "
             f"be a file that is there. Write it again from its source."
         ) from cause
-
-
-def local_stamps(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """("c/0/1", "1024 1700000000000000000") of every file in a folder."""
-    for name, entry in local_entries(folder, prefix):
-        status = entry.stat()
-        yield name, f"{status.st_size} {status.st_mtime_ns}"
 
 
 async def remote_stamps(store: Any, path: str) -> dict[str, str]:

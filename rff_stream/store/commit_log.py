@@ -66,7 +66,9 @@ class Log:
             )
         log._start(numbers[-1] - numbers[-1] % SNAPSHOT_EVERY)
         log.refresh()
-        log._check_whole(numbers)
+        hole = next((i for i, number in enumerate(numbers) if i != number), log.last + 1)
+        if hole <= numbers[-1]:
+            raise damage(files.place, entry_name(hole), "is missing from the log")
         return log
 
     @property
@@ -234,7 +236,8 @@ class Log:
     def _start(self, snapshot: int) -> None:
         """Entry 0, and the state before the last entry that holds one."""
         self._take(0, self._read(0))
-        self._check_root()
+        if self.first.files.get("zarr.json") != [len(self.root), sha256(self.root)]:
+            raise damage(self.files.place, "zarr.json", "is not the one its first commit names")
         origin = self.head
         for number in range(snapshot, 0, -SNAPSHOT_EVERY):
             name = entry_name(number)
@@ -287,17 +290,6 @@ class Log:
         """The full state; None where it is too long to read: then opening begins before it."""
         state = self.state.to_plain(self._recent[0][1])
         return state if len(dump(state)) < MAX_STATE else None
-
-    def _check_whole(self, numbers: list[int]) -> None:
-        """Refuse a log with a hole."""
-        hole = next((i for i, number in enumerate(numbers) if i != number), self.last + 1)
-        if hole <= numbers[-1]:
-            raise damage(self.files.place, entry_name(hole), "is missing from the log")
-
-    def _check_root(self) -> None:
-        said = self.first.files.get("zarr.json")
-        if said != [len(self.root), sha256(self.root)]:
-            raise damage(self.files.place, "zarr.json", "is not the one its first commit names")
 
 
 def entry_name(number: int) -> str:

@@ -418,16 +418,12 @@ def _faults(
     if isinstance(moments, CellMoments):
         most = moments.n_trees * moments.n_cells
         cells, counts = moments.cells, moments.counts
-        yield "cells out of order or range", not _is_increasing(cells, most)
+        outside = bool(len(cells)) and not (cells[0] >= 0 and cells[-1] < most)
+        yield "cells out of order or range", outside or bool((cells[1:] <= cells[:-1]).any())
         yield f"cells of {counts.min(initial=1)} rows", bool((counts < 1).any())
         yield "rows that are not once in each tree", int(counts.sum()) % moments.n_trees != 0
     parts = moments.parts
     yield "parts that are not finite", parts is not None and not _is_finite(parts)
-
-
-def _is_increasing(cells: Array, most: int) -> bool:
-    inside = not len(cells) or (cells[0] >= 0 and cells[-1] < most)
-    return bool(inside and (cells[1:] > cells[:-1]).all())
 
 
 def _is_finite(values: Array) -> bool:
