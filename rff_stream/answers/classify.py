@@ -33,46 +33,26 @@ LEAST_LEFT = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
-    """A linear classifier of raw feature columns: log-odds ≈ intercept + Z coef.
+    """A linear classifier of raw feature columns: log-odds ≈ intercept + Z coef."""
 
-    Parameters
-    ----------
-    coef, intercept : (R, K), (K,) float64
-        K = 1 for two classes.
-    selection : Selection or None
-        Scores of every α, where it was chosen.
-    """
-
-    coef: Float64
-    intercept: Float64
+    coef: Float64  # (R, K); K = 1 for two classes
+    intercept: Float64  # (K,)
     alpha: float
     df: float
-    selection: Selection | None = None
+    selection: Selection | None = None  # scores of every α, where it was chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
-    """Feature rows of the row sample.
+    """Feature rows of the row sample."""
 
-    Parameters
-    ----------
-    Z : (m, R) float64
-    codes : (m,) int
-        Class numbers.
-    weights : (m,) float64
-        Scaled so that every class has its weight in all rows.
-    held : HeldOut
-        What is held out with a row. Where inputs are levels, a row of sample weight 3 counts as
-        three, which are held out one by one.
-    counts : (C,) float64
-        Rows of each class in the sample, by their weights.
-    """
-
-    Z: Float64
-    codes: Array
-    weights: Float64
+    Z: Float64  # (m, R)
+    codes: Array  # (m,) int, class numbers
+    weights: Float64  # (m,), scaled so that every class has its weight in all rows
     held: HeldOut
-    counts: Float64
+    """What is held out with a row. Where inputs are levels, a row of sample weight 3 counts
+    as three, which are held out one by one."""
+    counts: Float64  # (C,), rows of each class in the sample, by their weights
 
 
 def sample_classes(

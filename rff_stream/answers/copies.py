@@ -68,21 +68,12 @@ def group_copies(x: Array) -> Array | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """What is held out with each of m sampled rows.
+    """What is held out with each of m sampled rows."""
 
-    Parameters
-    ----------
-    weight : (m,) float64
-        In all data: its own, and that of its copies.
-    number : (m,) int or None
-        The same for copies of one row; None where the sample has none.
-    share : (m,) float64
-        The weight of each row, by which copies are averaged.
-    """
-
-    weight: Float64
+    weight: Float64  # (m,), in all data: its own, and that of its copies
     number: Array | None
-    share: Float64
+    """(m,) int: the same for copies of one row; None where the sample has none."""
+    share: Float64  # (m,), the weight of each row, by which copies are averaged
 
     @classmethod
     def of(cls, x: Array, weights: Float64, units: Float64, n_rows: int) -> Self:

@@ -37,55 +37,28 @@ FEWEST_BLOCKS = 8
 
 
 class DensityEstimate(NamedTuple):
-    """Densities of n rows and what they know of their own error, in 1/(unit of input)ᵈ.
+    """Densities of n rows and what they know of their own error, in 1/(unit of input)ᵈ."""
 
-    Parameters
-    ----------
-    density : (n,) float64
-        p̂, and not below the floor of the data.
-    se_features : (n,) float64
-        Standard error of R random frequencies; NaN where the map has none.
-    se_data : (n,) float64
-        Standard error of the rows, dependent ones included; NaN without two sub-sums.
-    se : (n,) float64
-        Their root sum of squares.
-    below_error : (n,) bool
-        Whether p̂ is below its own error: it may as well be 0, or ``se``.
-    """
-
-    density: Float64
-    se_features: Float64
+    density: Float64  # (n,), p̂, and not below the floor of the data
+    se_features: Float64  # (n,), standard error of R random frequencies; NaN where the map has none
     se_data: Float64
-    se: Float64
+    """(n,): Standard error of the rows, dependent ones included; NaN without two sub-sums."""
+    se: Float64  # (n,), their root sum of squares
     below_error: Array
+    """(n,) bool: Whether p̂ is below its own error: it may as well be 0, or ``se``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Density:
-    """q(x) = z(x)ᵀ coef ≈ E κ(x − X), and p̂ = q/∫κ.
+    """q(x) = z(x)ᵀ coef ≈ E κ(x − X), and p̂ = q/∫κ."""
 
-    Parameters
-    ----------
-    coef : (R,) float64
-        diag(s) z̄, times importance weights where there are some.
-    deviations : (R, K) float64
-        D, so that Σₖ (zᵀDₖ)² is the variance of q over data like these.
-    block : int
-        Columns of one independent draw; 0 where the columns are not random.
-    log_integral : float
-        log ∫κ.
-    log_lowest : float
-        log of the floor, in 1/(unit of input)ᵈ; −∞ where the data's spread is not known.
-    log_mass : float
-        log ∫p̂ where the rows are, which a score divides by.
-    """
-
-    coef: Float64
-    deviations: Float64
-    block: int
-    log_integral: float
+    coef: Float64  # (R,), diag(s) z̄, times importance weights where there are some
+    deviations: Float64  # (R, K), D, so that Σₖ (zᵀDₖ)² is the variance of q over data like these
+    block: int  # columns of one independent draw; 0 where the columns are not random
+    log_integral: float  # log ∫κ
     log_lowest: float = -math.inf
-    log_mass: float = 0.0
+    """Log of the floor, in 1/(unit of input)ᵈ; −∞ where the data's spread is not known."""
+    log_mass: float = 0.0  # log ∫p̂ where the rows are, which a score divides by
 
     def __call__(self, Z: Array) -> DensityEstimate:
         """Densities with their errors at feature rows Z (n, R)."""
@@ -288,18 +261,10 @@ def independent_columns(features: FeatureMap) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SquaredDensity:
-    """p̂(x) = z(x)ᵀ A z(x) ≥ 0, A = S (ZᵀWZ/Σw) S / ∫κ².
+    """p̂(x) = z(x)ᵀ A z(x) ≥ 0, A = S (ZᵀWZ/Σw) S / ∫κ²."""
 
-    Parameters
-    ----------
-    matrix : (R, R) float64
-        A ∫κ².
-    log_integral : float
-        log ∫κ².
-    """
-
-    matrix: Float64
-    log_integral: float
+    matrix: Float64  # (R, R), A ∫κ²
+    log_integral: float  # log ∫κ²
 
     def __call__(self, Z: Array) -> Float64:
         """Densities (n,) at feature rows Z (n, R); 2R² flops a row."""
@@ -332,18 +297,10 @@ def squared_density(moments: Moments, kernel: Kernel) -> SquaredDensity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generative:
-    """p(c | x) ∝ p(c) p̂(x | c) for C classes.
+    """p(c | x) ∝ p(c) p̂(x | c) for C classes."""
 
-    Parameters
-    ----------
-    labels : tuple
-        Of the classes.
-    log_prior : (C,) float64
-        log of each class's share of the weight.
-    """
-
-    labels: tuple[Any, ...]
-    log_prior: Float64
+    labels: tuple[Any, ...]  # of the classes
+    log_prior: Float64  # (C,), log of each class's share of the weight
     densities: tuple[Density, ...]
 
     def log_posterior(self, Z: Array) -> Float64:

@@ -48,32 +48,17 @@ way to the best kernel its error, which is of the square of this, needs fewer.""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridEvidence:
-    """log p(y) of a kernel and α, with its Monte-Carlo error and its slopes.
+    """log p(y) of a kernel and α, with its Monte-Carlo error and its slopes."""
 
-    Parameters
-    ----------
-    log_evidence : (T,) float64
-        Natural logarithm, σₙ² at its maximum.
-    error : float
-        Standard error of the estimated log-determinant, halved.
-    noise_variance : (T,) float64
-    df : float
-        Effective degrees of freedom, estimated.
-    slope_alpha : (T,) float64
-        ∂ log p/∂ log α.
-    influence : (T, half shape) float64
-        ∂ log p/∂ log D_j: slopes by any parameter of the kernel follow by the chain rule.
-    steps : int
-        Of conjugate gradients.
-    """
-
-    log_evidence: Float64
-    error: float
-    noise_variance: Float64
-    df: float
-    slope_alpha: Float64
+    log_evidence: Float64  # (T,), natural logarithm, σₙ² at its maximum
+    error: float  # standard error of the estimated log-determinant, halved
+    noise_variance: Float64  # (T,)
+    df: float  # effective degrees of freedom, estimated
+    slope_alpha: Float64  # (T,), ∂ log p/∂ log α
     influence: Float64
-    steps: int
+    """(T, half shape): ∂ log p/∂ log D_j: slopes by any parameter of the kernel follow by
+    the chain rule."""
+    steps: int  # of conjugate gradients
 
 
 def grid_evidence(
@@ -157,26 +142,15 @@ def _log_quadrature(diagonal: Float64, off: Float64) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridChoice:
-    """The kernel and α of highest evidence, found after the read.
+    """The kernel and α of highest evidence, found after the read."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With its length-scales in units of the inputs.
-    evidence : GridEvidence
-        There.
-    tried : tuple of (Kernel, float)
-        The best of each family, and its log evidence summed over targets on the finest grid that
-        it was compared on.
-    evaluations : int
-        Of the evidence, over all families.
-    """
-
-    kernel: Kernel
+    kernel: Kernel  # with its length-scales in units of the inputs
     alpha: float
-    evidence: GridEvidence
+    evidence: GridEvidence  # of this kernel and α
     tried: tuple[tuple[Kernel, float], ...]
-    evaluations: int
+    """The best of each family, and its log evidence summed over targets on the finest grid that
+    it was compared on."""
+    evaluations: int  # of the evidence, over all families
 
 
 def choose_grid_kernel(

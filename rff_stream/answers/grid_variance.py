@@ -123,17 +123,11 @@ def draw_posterior(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deviations:
-    """Functions drawn from the posterior less its mean, S for each target.
-
-    Parameters
-    ----------
-    coef : (T, S, half shape) complex128
-    trend : (T, p, S) float64
-    """
+    """Functions drawn from the posterior less its mean, S for each target."""
 
     features: GridFeatures
-    coef: Array
-    trend: Float64
+    coef: Array  # (T, S, half shape) complex128
+    trend: Float64  # (T, p, S)
 
     def __call__(self, x: Array) -> Float64:
         """Values (T, S, n) at rows (n, d)."""

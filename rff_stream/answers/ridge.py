@@ -30,27 +30,14 @@ VERY_FEW_ROWS = 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ridge:
-    """A linear model of raw feature columns: y ≈ intercept + Z coef.
+    """A linear model of raw feature columns: y ≈ intercept + Z coef."""
 
-    Parameters
-    ----------
-    coef : (R, T) float64
-        β, in units of y.
-    intercept : (T,) float64
-        μ, in units of y; zeros where none was fitted.
-    alpha : (T,) float64
-        The penalty used, in units of w; at least η.
-    df : (T,) float64
-        Effective degrees of freedom, 1 + tr G(G + αI)⁻¹; no 1 without an intercept.
-    eta : float or None
-        η, the rounding in the sums; None where a test showed η ≤ α without computing it.
-    """
-
-    coef: Float64
-    intercept: Float64
-    alpha: Float64
-    df: Float64
+    coef: Float64  # (R, T), β, in units of y
+    intercept: Float64  # (T,), μ, in units of y; zeros where none was fitted
+    alpha: Float64  # (T,), the penalty used, in units of w; at least η
+    df: Float64  # (T,), effective degrees of freedom, 1 + tr G(G + αI)⁻¹; no 1 without an intercept
     eta: float | None
+    """η, the rounding in the sums; None where a test showed η ≤ α without computing it."""
 
     def predict(self, Z: Array) -> Float64:
         """Predicted y (n, T) of feature rows Z (n, R)."""

@@ -20,18 +20,11 @@ FEWEST_READINGS = 6
 
 
 class SubSums(NamedTuple):
-    """Sub-sums of order-1 moments that hold rows.
-
-    Parameters
-    ----------
-    sums : (K, R + 1) float64
-        Σ w (z − z₀) and Σ w of each run, in the order in which runs were read.
-    reading : (K,) int64
-        Number, from 0, of the reading that each run is of; increasing.
-    """
+    """Sub-sums of order-1 moments that hold rows."""
 
     sums: Float64
-    reading: Array
+    """(K, R + 1): Σ w (z − z₀) and Σ w of each run, in the order in which runs were read."""
+    reading: Array  # (K,), number, from 0, of the reading that each run is of; increasing
 
     @property
     def n_readings(self) -> int:

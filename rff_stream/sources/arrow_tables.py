@@ -188,24 +188,13 @@ def stored_table(groups: RowGroups) -> Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowGroups:
-    """Parquet files as runs of rows: small, picklable, read where the work is done.
-
-    Parameters
-    ----------
-    fragments : tuple of pyarrow.dataset.ParquetFileFragment
-    groups : tuple of (fragment, row group)
-    edges : tuple of int
-        Rows before each row group, then all.
-    schema : pyarrow.Schema
-    folder : Folder or None
-        The temporary folder that they lie in.
-    """
+    """Parquet files as runs of rows: small, picklable, read where the work is done."""
 
     fragments: tuple[Any, ...]
-    groups: tuple[tuple[int, int], ...]
-    edges: tuple[int, ...]
+    groups: tuple[tuple[int, int], ...]  # (fragment, row group)
+    edges: tuple[int, ...]  # rows before each row group, then all
     schema: Any
-    folder: Folder | None = None
+    folder: Folder | None = None  # the temporary folder that they lie in
 
     @classmethod
     def of(cls, dataset: Any, folder: Folder | None = None) -> RowGroups:

@@ -40,25 +40,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """What a use takes from a member's block.
+    """What a use takes from a member's block."""
 
-    Parameters
-    ----------
-    name : str
-        For messages.
-    column : label or None
-        Column of a DataFrame.
-    dtype : dtype
-        Announced.
-    window : mapping
-        Columns of an array that are read.
-    """
-
-    name: str
+    name: str  # for messages
     member: int
-    column: Any
-    dtype: np.dtype[Any]
-    window: Window
+    column: Any  # column of a DataFrame
+    dtype: np.dtype[Any]  # announced
+    window: Window  # columns of an array that are read
 
     def of(self, blocks: Sequence[Any], partition: int) -> Array:
         """The values, checked against what was announced."""
@@ -81,22 +69,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockReader:
-    """Worker side of blocks of unknown length.
-
-    Parameters
-    ----------
-    packed : bool
-        Whether one value a partition holds the blocks of all members.
-    filler, rules, holdouts
-        As in a grid.
-    """
+    """Worker side of blocks of unknown length."""
 
     members: tuple[Member, ...]
-    packed: bool
+    packed: bool  # whether one value a partition holds the blocks of all members
     taken: tuple[Taken, ...]
-    filler: Filler
-    rules: Rules
-    holdouts: tuple[HoldOut, ...] = ()
+    filler: Filler  # as in a grid
+    rules: Rules  # as in a grid
+    holdouts: tuple[HoldOut, ...] = ()  # as in a grid
 
     def read(self, box: Box, *values: Any) -> Iterator[Rows]:
         """Rows of the partitions in slabs, in their order."""

@@ -45,28 +45,15 @@ Picks = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A name that was looked up.
+    """A name that was looked up."""
 
-    Parameters
-    ----------
-    name : str
-        As it was asked for: "t", "time.dayofyear", "u[level=500]".
-    field : str
-        Accessor of a virtual name, "" for none.
-    picks : Picks or None
-        Which places of the extra dimensions; None: all.
-    columns : tuple of str or None
-        Names of all columns, where they are not made from the labels of the dimensions.
-    levels : tuple of str
-        Of categories or text: each is a column of 0 and 1.
-    """
-
-    name: str
+    name: str  # as it was asked for: "t", "time.dayofyear", "u[level=500]"
     variable: Variable
-    field: str = ""
-    picks: Picks | None = None
+    field: str = ""  # accessor of a virtual name, "" for none
+    picks: Picks | None = None  # which places of the extra dimensions; None: all
     columns: tuple[str, ...] | None = None
-    levels: tuple[str, ...] = ()
+    """Names of all columns, where they are not made from the labels of the dimensions."""
+    levels: tuple[str, ...] = ()  # of categories or text: each is a column of 0 and 1
 
     @property
     def units(self) -> str:

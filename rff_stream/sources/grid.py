@@ -30,26 +30,15 @@ Wrap = Callable[[Any, tuple[str, ...], tuple[str, ...]], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReader:
-    """Worker side of a grid.
-
-    Parameters
-    ----------
-    dims, shape : the grid
-    parts : tuple of Part
-        The arrays.
-    windows : tuple of mapping
-        Per part, which of its extra dimensions' places are read.
-    holdouts : tuple of HoldOut
-        Hold-outs by the row's place in the whole grid.
-    """
+    """Worker side of a grid."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
-    parts: tuple[Part, ...]
-    windows: tuple[Window, ...]
+    parts: tuple[Part, ...]  # the arrays
+    windows: tuple[Window, ...]  # per part, which of its extra dimensions' places are read
     filler: Filler
     rules: Rules
-    holdouts: tuple[HoldOut, ...] = ()
+    holdouts: tuple[HoldOut, ...] = ()  # hold-outs by the row's place in the whole grid
 
     def read(self, box: Box, *values: Any) -> Iterator[Rows]:
         """Rows of the box in slabs, in C order."""

@@ -27,50 +27,29 @@ PlacesAlong = tuple[Array | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names and units of what a row holds.
-
-    Parameters
-    ----------
-    inputs, targets : tuple of str
-        Column names: ``"t"``, ``"u[level=500]"``, ``"time.dayofyear"``; "x0", "x1", …
-        and "y" (or "y0", "y1", …) for unnamed arrays.
-    units : tuple of str
-        Units of inputs, then targets: the ``units`` attribute, "days since 1970-01-01"
-        (with " (calendar)" for others than the standard one) for times, "" if unknown.
-    weight : str
-        Name of the weight column, "" if rows have no weights.
-    """
+    """Names and units of what a row holds."""
 
     inputs: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    """Column names: ``"t"``, ``"u[level=500]"``, ``"time.dayofyear"``; "x0", "x1", … and "y"
+    (or "y0", "y1", …) for unnamed arrays."""
     units: tuple[str, ...] = ()
-    weight: str = ""
+    """Units of inputs, then targets: the ``units`` attribute, "days since 1970-01-01" (with
+    " (calendar)" for others than the standard one) for times, "" if unknown."""
+    weight: str = ""  # name of the weight column, "" if rows have no weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A slab of rows in float64, only the valid ones, and where they stood.
+    """A slab of rows in float64, only the valid ones, and where they stood."""
 
-    Parameters
-    ----------
-    x : (m, d) float64
-    y : (m, T) float64
-    w : (m,) float64 or None
-        None: every row weighs 1.
-    keep : (slab rows,) bool or None
-        Which rows of the slab are in x; None: all of them.
-    start : int
-        Place of the slab's first row in its box (C order), dropped rows counted.
-    label : (m,) array or None
-        Group label of each row, where asked for.
-    """
-
-    x: Float64
-    y: Float64
-    w: Float64 | None
+    x: Float64  # (m, d)
+    y: Float64  # (m, T)
+    w: Float64 | None  # (m,); None: every row weighs 1
     keep: Array | None
-    start: int
-    label: Array | None = None
+    """(slab rows,) bool or None: Which rows of the slab are in x; None: all of them."""
+    start: int  # place of the slab's first row in its box (C order), dropped rows counted
+    label: Array | None = None  # (m,) array or None, group label of each row, where asked for
 
     @property
     def n_slab(self) -> int:

@@ -61,14 +61,9 @@ class Numbers:
     """The values themselves; they are cast to float64 where they are placed.
 
     Integers that float64 cannot tell from their neighbours (beyond 2⁵³) are refused.
-
-    Parameters
-    ----------
-    name : str
-        Column, for the message.
     """
 
-    name: str = "a column"
+    name: str = "a column"  # column, for the message
 
     def __call__(self, values: Array) -> Array:
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
@@ -251,26 +246,14 @@ def check_text(values: Array) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one array becomes in a row.
+    """What one array becomes in a row."""
 
-    Parameters
-    ----------
-    part : int
-        Which array.
-    role : {"input", "target", "weight", "label", "named label", "condition"}
-    convert : Convert
-        Stored values to numbers, labels or (conditions) truth values.
-    at : tuple of int
-        Columns of x or y that it fills.
-    pick : tuple of int or None
-        Which of its columns (extra dimensions flattened); None: all, in order.
-    """
-
-    part: int
-    role: Role
-    convert: Convert
-    at: tuple[int, ...] = ()
+    part: int  # which array
+    role: Role  # {"input", "target", "weight", "label", "named label", "condition"}
+    convert: Convert  # stored values to numbers, labels or (conditions) truth values
+    at: tuple[int, ...] = ()  # columns of x or y that it fills
     pick: tuple[int, ...] | None = None
+    """Which of its columns (extra dimensions flattened); None: all, in order."""
 
     def columns(self, values: Array, n_dims: int) -> Array:
         """Values with the extra dimensions flattened into one: (sample dims…, columns)."""
@@ -384,14 +367,10 @@ class Rules:
     Rows that a condition leaves out and rows of weight 0 are not looked at; ±inf and
     negative weights are errors; a NaN (in the label too) makes a missing row: an error or
     dropped.
-
-    Parameters
-    ----------
-    missing : {"error", "drop"}
     """
 
     columns: Columns
-    missing: str
+    missing: str  # {"error", "drop"}
 
     def read(self, slabs: Callable[[], Iterator[Slab]], words: str, place: Place) -> Iterator[Rows]:
         """The valid rows of the slabs of a box, which are made again where they are in error."""

@@ -63,25 +63,14 @@ FINAL = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a read is tried, and how long it is waited for.
+    """How often a read is tried, and how long it is waited for."""
 
-    Parameters
-    ----------
-    retries : int
-        After errors that may pass.
-    pause : float
-        Seconds before the first retry; four times as long before each next one.
-    chunk : float
-        Seconds for one read of a chunk, its retries included.
-    metadata : float
-        The same for metadata, which are small and read first: a wrong address fails after this
-        time.
-    """
-
-    retries: int = 3
-    pause: float = 0.1
-    chunk: float = 600.0
+    retries: int = 3  # after errors that may pass
+    pause: float = 0.1  # seconds before the first retry; four times as long before each next one
+    chunk: float = 600.0  # seconds for one read of a chunk, its retries included
     metadata: float = 60.0
+    """The same for metadata, which are small and read first: a wrong address fails after
+    this time."""
 
     def limit(self, key: str) -> float:
         """Seconds for a key."""
@@ -101,15 +90,9 @@ class Listing:
     """Which chunks (or shards) of an array were there when a run began: a bit each, compressed.
 
     10⁶ chunks are at most 125 kB, and some hundred bytes where nearly all or none are there.
-
-    Parameters
-    ----------
-    grid : tuple of int
-        Chunks along each dimension.
-    packed : bytes
     """
 
-    grid: tuple[int, ...]
+    grid: tuple[int, ...]  # chunks along each dimension
     packed: bytes
 
     @classmethod
@@ -137,25 +120,14 @@ def unpack_bits(packed: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRule:
-    """What an absent chunk of one array means.
+    """What an absent chunk of one array means."""
 
-    Parameters
-    ----------
-    absent : bool
-        Whether chunks may be absent: they read as the fill value.
-    fill : str
-        The fill value, for messages.
-    blosc : bool
-        Whether a chunk is one Blosc frame: its header says how long it must be. Blosc
-        itself does not look, and decodes a truncated chunk from whatever memory follows.
-    there : Listing or None
-        Chunks that may be absent, but were there when the run began.
-    """
-
-    absent: bool = False
-    fill: str = "the fill value"
+    absent: bool = False  # whether chunks may be absent: they read as the fill value
+    fill: str = "the fill value"  # the fill value, for messages
     blosc: bool = False
-    there: Listing | None = None
+    """Whether a chunk is one Blosc frame: its header says how long it must be. Blosc itself
+    does not look, and decodes a truncated chunk from whatever memory follows."""
+    there: Listing | None = None  # chunks that may be absent, but were there when the run began
 
 
 async def _cancel_all() -> None:
