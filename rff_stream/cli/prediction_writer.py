@@ -94,19 +94,8 @@ def write_predictions(
 ) -> None:
     """Write lazy predictions, block by block, never more than a few in memory.
 
-    Parameters
-    ----------
-    values : DataArray, Dataset or dask array
-    path : path or URL
-        From :func:`destination`.
-    output : path or URL
-        Its place in messages.
-    overwrite : bool
-        Replace what is there, at a URL.
-    storage_options : mapping, optional
-        For URLs.
-    columns : sequence of str
-        Names of the columns of an array, which become its attribute.
+    The path is that of :func:`destination`, the output its place in messages. Names of the
+    columns of an array become its attribute.
     """
     import zarr
 

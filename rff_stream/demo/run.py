@@ -115,25 +115,11 @@ def fit_and_score(
     seed: int,
     page: Path | None = None,
 ) -> Figures:
-    """Fits all but a tenth of the rows, saves the model, and scores it on that tenth.
+    """Fits all but a tenth of the rows of a cube, saves the model, and scores it on that tenth.
 
-    Everything but R, the limit and the seed is KernelRidge's default; rows are held out by
-    hash, before anything is chosen.
-
-    Parameters
-    ----------
-    data : path
-        Of a cube that :func:`write_cube` wrote.
-    model : path
-        Where the model goes.
-    n_components : int
-        R.
-    memory : int
-        Bytes that this process may use.
-    seed : int
-        Of the hold-out, the frequencies and the pilot.
-    page : path, optional
-        Where a report of it all is written, in HTML.
+    Everything but R, the memory of this process and the seed is KernelRidge's default; rows are
+    held out by hash, before anything is chosen. ``page`` is where a report of it all is written,
+    in HTML.
     """
     from rff_stream.estimators import KernelRidge
     from rff_stream.sources import HoldOut

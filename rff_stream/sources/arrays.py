@@ -59,16 +59,7 @@ def has_unknown_rows(values: Any) -> bool:
 
 
 class Arrays:
-    """X and y under the names x0, x1, … and y or y0, y1, …; a :class:`~.columns.Container`.
-
-    Parameters
-    ----------
-    inputs : Found
-        The columns of X.
-    y : array-like, optional
-    missing_chunks : str
-        What an absent chunk of a Zarr array means.
-    """
+    """X and y under the names x0, x1, … and y or y0, y1, …; a :class:`~.columns.Container`."""
 
     def __init__(self, inputs: Found, y: Any, missing_chunks: str) -> None:
         self.all_inputs = inputs

@@ -136,13 +136,7 @@ def check_equal(lengths: Sequence[int], names: Sequence[str], partition: int) ->
 class BlockSource:
     """Driver side of blocks; see :class:`rff_stream.sources.protocol.Source`.
 
-    Parameters
-    ----------
-    count : int
-        Partitions.
-    collections : sequence of dask collections
-        In the order of the members; a single one where they are packed.
-    missing_chunks : {"auto", "error", "fill"}
+    Collections are in the order of the members; a single one where they are packed.
     """
 
     dims: tuple[str, ...] = ("partitions",)

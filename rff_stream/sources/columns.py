@@ -221,12 +221,7 @@ def check_units(fitted: Columns, inputs: Sequence[Found], targets: Sequence[Foun
 
 
 class GridBuilder:
-    """Collects the columns of a row over a grid.
-
-    Parameters
-    ----------
-    sizes : mapping of sample dimension to length, in order
-    """
+    """Collects the columns of a row over a grid with these sample dimensions, in their order."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.dims = tuple(sizes)

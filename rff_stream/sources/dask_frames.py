@@ -24,12 +24,7 @@ def open_container(X: Any, y: Any, request: Request) -> BlockSource:
 
 
 class DaskFrame(Table):
-    """The columns of a Dask DataFrame, and other collections with the same partitions.
-
-    Parameters
-    ----------
-    frame : dask DataFrame
-    """
+    """The columns of a Dask DataFrame, and other collections with the same partitions."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame

@@ -151,16 +151,7 @@ SMALL_BYTES = 64 << 20
 class GridSource:
     """Driver side of a grid; see :class:`rff_stream.sources.protocol.Source`.
 
-    Parameters
-    ----------
-    reader : GridReader
-        Holds the grid's dims and shape.
-    variables : sequence of Variable
-        In the order of the reader's parts.
-    wrap : callable
-        (values, names, units) -> the container that the user gave.
-    missing_chunks : {"auto", "error", "fill"}
-        What an absent chunk of a Zarr array in a dask graph means.
+    Variables are in the order of the reader's parts.
     """
 
     def __init__(

@@ -58,15 +58,7 @@ def as_dataset(X: xarray.DataArray, request: Request) -> xarray.Dataset:
 
 
 class Labelled:
-    """A Dataset as a table of names.
-
-    Parameters
-    ----------
-    one : str or None
-        Name of the only variable where X is a DataArray.
-    missing_chunks : str
-        What an absent Zarr chunk means.
-    """
+    """A Dataset as a table of names; ``one`` is the only variable where X is a DataArray."""
 
     def __init__(self, data: xarray.Dataset, one: str | None, missing_chunks: str) -> None:
         self.data = data

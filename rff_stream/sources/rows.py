@@ -172,18 +172,10 @@ class NamedLabels:
 
 
 def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = "") -> Convert:
-    """The conversion that makes float64 of a stored dtype.
+    """The conversion that makes float64 of a stored (decoded) dtype.
 
-    Parameters
-    ----------
-    name : str
-        Column, for the message.
-    dtype : dtype
-        Stored (decoded) dtype.
-    calendar : str
-        Calendar of cftime objects, "" where there are none.
-    note : str
-        What it holds where the dtype does not say it: "categories".
+    ``calendar`` is that of cftime objects. ``note`` says what a column holds where its dtype
+    does not: "categories".
 
     Raises
     ------

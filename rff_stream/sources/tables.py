@@ -61,16 +61,8 @@ def stored_column(key: str, array: Any, request: Request, name: str) -> Variable
 class Table:
     """Columns by name; a column of two dimensions holds several, t[0], t[1], ….
 
-    A :class:`~.columns.Container`.
-
-    Parameters
-    ----------
-    make : callable
-        Name to Variable, called once a name.
-    what : str
-        The table in messages.
-    missing_chunks : str
-        What an absent chunk of a Zarr array means.
+    A :class:`~.columns.Container`. ``make`` gives the Variable of a name, and is called once for
+    each; ``what`` is the table in messages.
     """
 
     def __init__(

@@ -153,20 +153,11 @@ def _end_reads() -> None:
 
 
 class CheckedStore(WrapperStore[Store]):
-    """A read-only store whose chunks are there, or raise.
+    """A read-only store whose chunks are there, or raise; its name in messages holds no secrets.
 
-    Parameters
-    ----------
-    name : str
-        For messages; holds no secrets.
-    rules : mapping of array path to ChunkRule
-        Shared by copies of the store; arrays without a rule take ``default``.
-    patience : Patience, optional
-
-    Notes
-    -----
-    Zarr reads several keys at once, and after the first failure nobody waits for the others. They
-    are stopped, or the loop would complain about each of them when the process ends.
+    Rules, by the path of an array, are shared by copies of the store; arrays without one take
+    ``default``. Zarr reads several keys at once, and after the first failure nobody waits for
+    the others. They are stopped, or the loop would complain about each when the process ends.
     """
 
     def __init__(
@@ -456,13 +447,9 @@ def same(fill: Any, value: Any) -> bool:
 
 
 class Traced:
-    """Slices of a stored array; a slice that fails names the chunk.
+    """Slices of a zarr.Array on the checked store, or of xarray's layers around it (``data``).
 
-    Parameters
-    ----------
-    data : what is sliced: a zarr.Array or xarray's layers around it
-    array : zarr.Array
-        On the checked store.
+    A slice that fails names the chunk.
     """
 
     def __init__(self, data: Any, array: Any) -> None:

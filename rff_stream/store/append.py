@@ -133,11 +133,8 @@ def commit_batch(
 ) -> Entry | None:
     """Write the moments of a checked batch and commit them.
 
-    Parameters
-    ----------
-    build : callable
-        ``build(state, fields)`` gives the fields of the entry, from what is to be said of the
-        batch; None where there is nothing to do: then the moments are removed again.
+    ``build(state, fields)`` gives the fields of the entry, from what is to be said of the batch;
+    None where there is nothing to do: then the moments are removed again.
     """
     fields = write_batch(log.files, batch)
     try:

@@ -34,15 +34,9 @@ MOST_KNOWN = 256
 
 
 def encode(name: str, array: Array, dims: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
-    """Files of an array in one chunk, one file at a time.
+    """Files of the array at a path inside the store, in one chunk, one file at a time.
 
-    Parameters
-    ----------
-    name : str
-        Path of the array inside the store.
-    array : float64, float32, int64 or uint64
-    dims : sequence of str
-        Names of its dimensions, which xarray wants; made from ``name`` by default.
+    ``dims`` are names of its dimensions, which xarray wants; made from the path by default.
     """
     check_dtype(name, array)
     array = np.asarray(array)
@@ -67,15 +61,10 @@ def encode_rows(
 
 
 def decode(name: str, files: Mapping[str, bytes], place: str) -> Array:
-    """The array that was encoded, read-only, from files that were verified.
+    """The array that was encoded, read-only, from the verified files of a store (``place``).
 
-    Parameters
-    ----------
-    files : mapping of str to bytes
-        All verified files; those of this array begin with ``name/``. Their sha256 was
-        compared, so the weaker crc32c (for readers other than us) is not computed again.
-    place : str
-        The store in messages.
+    Their sha256 was compared, so the weaker crc32c (for readers other than us) is not computed
+    again.
     """
     shape, dtype, parts = _decoded_chunks(name, files, place)
     if len(parts) == 1:

@@ -16,13 +16,7 @@ MAX_DEPTH = 32
 
 
 def canonical(value: Any, name: str) -> bytes:
-    """The one text of a plain value: sorted keys, no spaces, ASCII.
-
-    Parameters
-    ----------
-    value : dict, list, tuple, str, int, float, bool or None
-    name : str
-        Of the value in messages, such as "header".
+    """The one text of a plain value: sorted keys, no spaces, ASCII; ``name`` is it in messages.
 
     Raises
     ------

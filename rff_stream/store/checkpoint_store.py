@@ -41,12 +41,7 @@ class OtherPass(ModelError):
 class Checkpoint:
     """Where a long fit keeps nodes of its sums and whole passes; nothing before the first.
 
-    Parameters
-    ----------
-    path : path or URL
-        Where there is nothing, or the checkpoint of the very same pass.
-    facts : dict of plain values
-        What the sum depends on, by names that a person understands.
+    Facts are what the sum depends on, by names that a person understands.
 
     Raises
     ------
@@ -131,11 +126,8 @@ class Checkpoint:
     def keep(self, question: str, value: Packed) -> None:
         """Commit what a whole pass gave; another driver may have been faster with the same.
 
-        Parameters
-        ----------
-        question : str
-            sha256 of all that the pass depends on. Who asks the same again, in the same order,
-            goes on where it was stopped without knowing that it was.
+        The question is the sha256 of all that the pass depends on. Who asks the same again, in
+        the same order, goes on where it was stopped without knowing that it was.
         """
         id = f"{PASS}{question}"
         self._commit(id, value, {}, lambda state: None if id in state.live else [])

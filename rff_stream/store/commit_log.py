@@ -34,15 +34,9 @@ class Replaced(ModelError):
 class Log:
     """Entries of a store, verified, and the state they add up to.
 
-    Parameters
-    ----------
-    root : bytes
-        ``zarr.json`` of the store, which entry 0 vouches for.
-
-    Notes
-    -----
-    ``head`` is the sha256 of the last entry, and so of the whole history. A store whose last
-    entries were taken away looks like an older, valid one: only who kept its ``head`` can tell.
+    Entry 0 vouches for ``root``, the store's ``zarr.json``. ``head`` is the sha256 of the last
+    entry, and so of the whole history. A store whose last entries were taken away looks like an
+    older, valid one: only who kept its ``head`` can tell.
     """
 
     def __init__(self, files: Files, root: bytes) -> None:
@@ -139,11 +133,8 @@ class Log:
     def commit(self, build: Callable[[LogState], dict[str, Any] | None]) -> Entry | None:
         """Commit the entry that ``build`` makes of the state; again if another writer was first.
 
-        Parameters
-        ----------
-        build : callable
-            Gives the fields of the entry, or None where there is nothing to do. Called again
-            with the new state whenever another writer was faster.
+        ``build`` gives the fields of the entry, or None where there is nothing to do. It is
+        called again with the new state whenever another writer was faster.
         """
         with self._lock:
             while True:

@@ -29,10 +29,7 @@ Visit = Callable[[str, "os.DirEntry[str]", int], None]
 class LocalFiles:
     """Files under a local folder; see :class:`~rff_stream.store.files.Files`.
 
-    Parameters
-    ----------
-    root : str
-        May itself be reached through links; nothing below it may.
+    The root may itself be reached through links; nothing below it may.
     """
 
     def __init__(self, root: str) -> None:

@@ -27,15 +27,7 @@ PARALLEL = 16
 class RemoteFiles:
     """Files under a URL; see :class:`~rff_stream.store.files.Files`.
 
-    Parameters
-    ----------
-    system : fsspec file system
-    root : str
-        Path inside it.
-    place : str
-        The URL without secrets.
-    secret : bool
-        The URL holds one: causes of errors are not shown, for they may quote it.
+    Where the URL holds a secret, causes of errors are not shown, for they may quote it.
     """
 
     def __init__(self, system: Any, root: str, place: str, secret: bool = False) -> None:
