@@ -27,12 +27,11 @@ from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot
 from rff_stream.row_functions import LinearPredictor
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.groups import codes_of, select, weigh_classes
+from rff_stream.statistics.groups import select
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
     LossStatistic,
-    descents,
     follow_corners,
     minimisers,
 )
@@ -102,21 +101,15 @@ def choose_alpha(
     α is the inverse prior variance of scores, so its best value hardly depends on n, nor on R
     once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
     """
-    step = -(-len(pilot.x) // MOST_ROWS)
-    x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
-    size, own = _size(features), np.array([1.0] * loss.n_classes)
-    for code, weight in (class_weight or {}).items():
-        own[code] = weight
-    kept = w * own[codes] > 0
-    x, codes, w = x[kept], codes[kept], (w * own[codes])[kept]
-    turns = _turns(x)
+    x, codes, w = _classes_of(pilot, class_weight)
+    size, turns = _size(features), _turns(x)
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
     if loss.cornered:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
         for losses, turn in zip(scores, turns, strict=True):
-            rows, others = (_rows(x[part], codes[part], w[part]) for part in turn)
-            losses[:], _ = _cornered_path(features, row, rows, others, loss, size)
+            parts = (_leading_rows(features, size, x[at], codes[at], w[at]) for at in turn)
+            losses[:], _ = _cornered_path(row.leading(size), loss, *parts)
         return _selection("held-out loss on pilot rows", ALPHAS, scores, size), None, None
     z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
@@ -143,6 +136,17 @@ def choose_alpha(
     whole = np.zeros((features.n_components, len(intercept)))
     whole[:size] = coef
     return found, (whole, intercept), guide
+
+
+def _classes_of(
+    pilot: Pilot, class_weight: Mapping[Any, float] | None
+) -> tuple[Array, Array, Array]:
+    """x, class numbers and weights > 0 of at most 6,000 pilot rows, each class by its weight."""
+    step = -(-len(pilot.x) // MOST_ROWS)
+    x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
+    given = class_weight or {}
+    w = w * np.array([given.get(k, 1.0) for k in range(pilot.y.shape[1])])[codes]
+    return x[w > 0], codes[w > 0], w[w > 0]
 
 
 def _own_columns(z: Array, prior: Array) -> tuple[Float64, Float64]:
@@ -189,12 +193,8 @@ def choose_regression(
     turns, size = _turns(rows.x), _size(features)
     if features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
-    if size <= MOST_COMPONENTS:
-        rows, features, row = (
-            _take_leading(features, size, rows),
-            _IdentityMap(size),
-            row.leading(size),
-        )
+    z = _leading_features(features, size, rows.x)
+    rows, features, row = replace(rows, x=z), _IdentityMap(size), row.leading(size)
     assert rows.w is not None
     constant = loss.constant(rows.y, rows.w)
     free = loss
@@ -332,9 +332,10 @@ def _leading_features(features: FeatureMap, size: int, x: Array, dtype: str | No
     return z
 
 
-def _take_leading(features: FeatureMap, size: int, rows: Rows) -> Rows:
-    """Rows whose columns are their leading features."""
-    return replace(rows, x=_leading_features(features, size, rows.x))
+def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Array) -> Rows:
+    """Labelled rows whose columns are their leading features."""
+    z = _leading_features(features, size, x)
+    return Rows(z, np.empty((len(z), 0)), w, None, 0, codes)
 
 
 def _walk(
@@ -371,13 +372,13 @@ def _walk(
 
 
 def _cornered_path(
-    features: FeatureMap, row: AugmentedRow, train: Rows, held: Rows, loss: Loss, size: int
+    row: AugmentedRow, loss: Loss, train: Rows, held: Rows
 ) -> tuple[Float64, dict[int, Linear]]:
-    """The walk of a loss with corners: a Hessian for each step."""
-    if size <= MOST_COMPONENTS:  # more are not kept but mapped in every pass
-        train, held = (_take_leading(features, size, rows) for rows in (train, held))
-        features, row = _IdentityMap(size), row.leading(size)
-    problem, statistic = _problem_of(features, row, train, loss, None, float(ALPHAS[0]))
+    """The walk of a loss with corners on rows that are features: a Hessian for each step."""
+    mapped, labels = _IdentityMap(row.n_features), tuple(range(loss.n_classes))
+    counted = ClassStatistic(mapped, row, "float64", 0, 1, labels)
+    problem = penalise(_sums_over(train)(counted), loss, float(ALPHAS[0]))
+    statistic = _bare_statistic(mapped, loss, row)
     constant = problem.linear(problem.constant())
     assert held.w is not None
     assert held.label is not None
@@ -391,7 +392,7 @@ def _cornered_path(
         return problem.linear(last.point.theta)
 
     def held_losses(linear: Linear) -> Float64:
-        return loss.value(LinearPredictor(features, *linear)(held.x), codes)
+        return loss.value(LinearPredictor(mapped, *linear)(held.x), codes)
 
     return _walk(descend, held_losses, held.w)
 
@@ -424,26 +425,10 @@ def _smooth_path(
     return _walk(descend, partial(held.losses, loss), held.w)
 
 
-def _problem_of(
-    features: FeatureMap,
-    row: AugmentedRow,
-    rows: Rows,
-    loss: Loss,
-    class_weight: Mapping[Any, float] | None,
-    alpha: float,
-) -> tuple[PenalisedClasses, LossStatistic]:
-    """The objective of rows in memory, and what sums it."""
-    labels = tuple(range(loss.n_classes))
-    sums: Any = "float64" if loss.cornered or row.n_features <= FEW_FEATURES else "float32"
-    counted = ClassStatistic(features, row, sums, 0, 1, labels)
-    sink = weigh_classes(counted.start(), class_weight)
-    sink.add(rows, np.arange(len(rows.x)))
-    nothing = np.empty((features.n_components, 0))
-    newton = row if loss.cornered else None
-    statistic = LossStatistic(
-        features, loss, labels, nothing, np.empty(0), (), class_weight, newton
-    )
-    return penalise(sink.result(), loss, alpha), statistic
+def _bare_statistic(features: FeatureMap, loss: Loss, row: AugmentedRow) -> LossStatistic:
+    """What sums a loss of numbered classes and its Hessian; its coefficients are not set."""
+    nothing, labels = np.empty((features.n_components, 0)), tuple(range(loss.n_classes))
+    return LossStatistic(features, loss, labels, nothing, np.empty(0), (), None, row)
 
 
 def choose_spread(
@@ -464,21 +449,18 @@ def choose_spread(
     -----
     Looks at leading features whose H has at most 2,048 columns, as :func:`choose_alpha` at rows.
     """
-    step = -(-len(pilot.x) // MOST_ROWS)
-    x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
-    n_scores = 1 if loss.n_classes == 2 else loss.n_classes
-    labels = tuple(range(loss.n_classes))
+    x, codes, w = _classes_of(pilot, class_weight)
     size = features.n_components
     if features.nesting != "none":
+        n_scores = 1 if loss.n_classes == 2 else loss.n_classes
         size = min(size, max(MOST_COMPONENTS // n_scores, 2))
-    mapped, leading = _IdentityMap(size), row.leading(size)
-    losses = np.zeros(len(SPREADS))
+    leading, losses = row.leading(size), np.zeros(len(SPREADS))
+    statistic = _bare_statistic(_IdentityMap(size), loss, leading)
     for turn in _turns(x):
-        train, held = (
-            _take_leading(features, size, _rows(x[part], codes[part], w[part])) for part in turn
-        )
-        problem, statistic = _problem_of(mapped, leading, train, loss, class_weight, alpha)
-        *_, last = descents(_sums_over(train), statistic, problem, tol=TOL, max_passes=PASSES)
+        train, held = (_leading_rows(features, size, x[at], codes[at], w[at]) for at in turn)
+        kept = KeptFeatures(train.x.astype(np.float64), codes[turn[0]], w[turn[0]], loss.n_classes)
+        problem = kept.penalise(leading.prior, loss, alpha)
+        *_, last = descents_of_kept(kept, problem, tol=TOL, max_passes=PASSES)
         theta = last.point.theta
         found = _sums_over(train)(with_curvatures(statistic, leading, *problem.linear(theta)))
         functions = laplace_functions(
@@ -486,10 +468,9 @@ def choose_spread(
         )
         scores = functions(held.x)
         mean = scores.mean(axis=0)
-        assert held.w is not None
         for i, spread in enumerate(SPREADS):
             odds = average_log_odds(mean + spread * (scores - mean))
-            losses[i] += float(held.w @ loss.value(odds, codes_of(held, labels)))
+            losses[i] += float(w[turn[1]] @ loss.value(odds, codes[turn[1]]))
     return float(SPREADS[np.argmin(losses)])
 
 
@@ -519,7 +500,3 @@ def _sums_over(rows: Rows) -> Any:
         return sink.result()
 
     return sums
-
-
-def _rows(x: Array, codes: Array, w: Array) -> Rows:
-    return Rows(x, np.empty((len(x), 0)), w, None, 0, codes)
