@@ -33,20 +33,15 @@ class Leaf:
 
 
 class Leaves(Sequence[Leaf]):
-    """Boxes and the places of their first rows; 16 bytes each, whatever their number.
-
-    Parameters
-    ----------
-    source : Source
-    layout : Layout
-    """
+    """Boxes and the places of their first rows; 16 bytes each, whatever their number."""
 
     def __init__(self, source: Source, layout: Layout) -> None:
         self._layout, self._known = layout, source.n_rows is not None
+        self._count = layout.n_leaves
         self._order, self._starts = layout.order(), layout.starts()
 
     def __len__(self) -> int:
-        return self._layout.n_leaves
+        return self._count
 
     @overload
     def __getitem__(self, at: int) -> Leaf: ...

@@ -14,13 +14,7 @@ from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
 from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Tally, leaves_of, places_of
 from rff_stream.execution.pilot_boxes import pilot_boxes
-from rff_stream.execution.scheduler import (
-    Pass,
-    Summation,
-    active_client,
-    thread_count,
-    worker_memory,
-)
+from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
@@ -67,8 +61,8 @@ class Reading:
         """
         if self.source.n_rows == 0:
             raise no_rows(self.source)
-        workers, threads = _processes()
-        memory = worker_memory() if memory is None else memory
+        workers, threads, limit = computing_processes()
+        memory = limit if memory is None else memory
         plan = plan_for(self.source, request, threads=threads, workers=workers)
         plan = replace(plan, held_bytes=self._held_bytes)
         while plan.threads > 1 and not fits(plan, memory) and self._pass.limit(plan.threads - 1):
@@ -209,12 +203,3 @@ def no_rows(source: Source) -> DataError:
         f"{', '.join(source.columns.inputs)}) while a minimum of 1 is required: every row is "
         "missing, filtered out or of weight 0. Look at the inputs named, or at missing_rows."
     )
-
-
-def _processes() -> tuple[int, int]:
-    """Computing processes, and threads in each."""
-    client = active_client()
-    if client is None:
-        return 1, thread_count()
-    threads = list(client.nthreads().values()) or [1]
-    return len(threads), max(threads)

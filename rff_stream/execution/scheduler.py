@@ -312,6 +312,15 @@ def worker_memory() -> int | None:
     return int(PAUSED_AT * min(limits)) if limits else None
 
 
+def computing_processes() -> tuple[int, int, int | None]:
+    """Computing processes, threads in each, and bytes as in :func:`worker_memory`."""
+    client = active_client()
+    if client is None:
+        return 1, thread_count(), None
+    threads = list(client.nthreads().values()) or [1]
+    return len(threads), max(threads), worker_memory()
+
+
 def _scheduler() -> Any:
     """Dask's own choice; asking it imports distributed, so only where that can matter."""
     if dask.config.get("scheduler", None) is None and "distributed" not in sys.modules:

@@ -69,41 +69,53 @@ def find_kernel(
     A kernel given with its own length-scale is used as it is; a numeric ``length_scale``
     is in input units; "median" is the median distance between rows of standardised inputs;
     "evidence" and "ard" are found on the pilot, where several kernels may compete.
+    """
+    known = given_kernel(kernel, length_scale, pilot.x.shape[1])
+    if known is not None:
+        return known
+    kernels = named_kernels(kernel)
+    if searches(length_scale):
+        return _search(kernels, length_scale, pilot, seed, progress)
+    pilot.warn_of_outliers()
+    median = pilot.leave_out(pilot.median_length_scale())
+    found: Kernel = kernels[0].with_length_scale(tuple(median.tolist()))
+    return found
+
+
+def given_kernel(
+    kernel: Kernel | str | Sequence[Kernel], length_scale: LengthScale, d: int
+) -> Kernel | None:
+    """The kernel of d inputs with the length-scale that was given; None where rows decide.
 
     Raises
     ------
     ValueError
         If both say a length-scale, or a name is unknown.
     """
-    if isinstance(kernel, Sequence) and not isinstance(kernel, str):
-        kernels = [as_kernel(each) for each in kernel]
-        if not searches(length_scale):
-            raise ValueError(
-                f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
-                f"not {length_scale!r}. Give one of the two, or a single kernel."
-            )
-        return _search(kernels, length_scale, pilot, seed, progress)
-    named: Kernel = as_kernel(kernel)
-    own = named.length_scale
-    if own is not None:
-        if not (isinstance(length_scale, str) and length_scale == "median"):
+    several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
+    kernels, chosen = named_kernels(kernel), searches(length_scale)
+    if several and not chosen:
+        raise ValueError(
+            f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
+            f"not {length_scale!r}. Give one of the two, or a single kernel."
+        )
+    named: Kernel = kernels[0]
+    median = isinstance(length_scale, str) and length_scale == "median"
+    if not several and named.length_scale is not None:
+        if not median:
             raise ValueError(
                 f"length_scale={length_scale!r} but the kernel {named!r} brings its own. "
                 "Give one of the two."
             )
         return named
-    if searches(length_scale):
-        return _search([named], length_scale, pilot, seed, progress)
+    if chosen or median:
+        return None
     if isinstance(length_scale, str):
-        if length_scale != "median":
-            raise ValueError(
-                f"length_scale={length_scale!r} but it is a number, one number per input, "
-                "'median', 'evidence' or 'ard'."
-            )
-        pilot.warn_of_outliers()
-        median = pilot.leave_out(pilot.median_length_scale())
-        return named.with_length_scale(tuple(median.tolist()))
-    return named.with_length_scale(_numbers(length_scale, pilot.x.shape[1]))
+        raise ValueError(
+            f"length_scale={length_scale!r} but it is a number, one number per input, "
+            "'median', 'evidence' or 'ard'."
+        )
+    return named.with_length_scale(_numbers(length_scale, d))
 
 
 def searches(length_scale: LengthScale) -> bool:
@@ -325,8 +337,7 @@ def check_kernel(
 ) -> None:
     """Refuse a kernel, or length-scales, that say no kernel of d inputs."""
     if not searches(length_scale):
-        one_row = Pilot(np.zeros((1, d)), np.zeros((1, 1)), np.ones(1))
-        find_kernel(kernel, length_scale, one_row, 0, False)
+        given_kernel(kernel, length_scale, d)
 
 
 def check_sample_rows(size: Any) -> None:

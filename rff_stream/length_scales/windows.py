@@ -89,7 +89,7 @@ class Window:
 class CellSize:
     """What a cell of the model will hold."""
 
-    n_rows: int  # rows of data,
+    n_rows: int  # rows of data
     n_components: int  # R landmarks
     in_rows: bool  # whether cells are cut from the scattered rows, else from the blocks
 

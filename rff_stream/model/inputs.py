@@ -330,8 +330,8 @@ def _target(table: Any, name: str) -> Any:
 
 def _beside(values: Any) -> Any:
     """y or weights of rows in memory: NumPy arrays, unless scikit-learn accepts them unchanged."""
-    if values is None:
-        return None
+    if values is None or isinstance(values, np.ndarray):
+        return values
     if kind_of(values) == "table" and not hasattr(values, "iloc"):
         table = table_of(values)
         return table.matrix(table.names)

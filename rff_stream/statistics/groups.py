@@ -81,10 +81,6 @@ class ByGroup(_Split):
     """Any statistic for each group of rows: :class:`Groups` by the label they carry.
 
     Rows of labelled classes carry pairs (class, group); the statistic then sees the class.
-
-    Parameters
-    ----------
-    statistic : Statistic
     """
 
     def start(self) -> Sink:
@@ -93,12 +89,7 @@ class ByGroup(_Split):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByClass(_Split):
-    """Any statistic for each class: as :class:`ByGroup`, but rows keep the label they carry.
-
-    Parameters
-    ----------
-    statistic : Statistic
-    """
+    """Any statistic for each class: as :class:`ByGroup`, but rows keep the label they carry."""
 
     def start(self) -> Sink:
         return _Parts(self.statistic, _classes)
