@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, SupportsIndex
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from rff_stream.cards import plan_card
 from rff_stream.costs import (
     MACHINE,
     SYRK_FLOPS,
-    CellCost,
     Cost,
-    GridCost,
     Precision,
     Sizes,
     WholeCost,
@@ -339,7 +337,7 @@ class PlanRequest:
 def plan(
     source: Source,
     *,
-    n_features: int,
+    n_features: int | Cost,
     order: int = 2,
     sums: Sums = "auto",
     dtype: DTypeLike = "float32",
@@ -347,10 +345,6 @@ def plan(
     threads: int = 1,
     workers: int = 1,
     seed: int = 0,
-    n_entries: int | None = None,
-    n_trees: int = 0,
-    n_cells: int = 0,
-    modes: tuple[int, ...] = (),
 ) -> Plan:
     """The layout of a pass over a source, and what it takes; reads metadata only.
 
@@ -358,8 +352,11 @@ def plan(
     ----------
     source : Source
         From :func:`rff_stream.sources.open_source`.
-    n_features : int
-        R.
+    n_features : int or Cost
+        R of a map of the whole space, or what another kind of map costs, of
+        :mod:`rff_stream.costs`: ``CellCost(R, n_trees, n_cells)``, ``GridCost(R, modes)``, or
+        ``WholeCost(R, n_grids)`` for RandomBinningFeatures, whose second moments cost n_grids² in
+        place of R².
     order, sums, dtype
         Of moments, sums and features.
     n_groups : int
@@ -368,13 +365,6 @@ def plan(
         They change bytes and time, never the layout.
     seed : int
         Of the order in which leaves are read.
-    n_entries : int, optional
-        ``n_grids`` of RandomBinningFeatures, whose second moments cost that squared in place
-        of R²; R where absent.
-    n_trees, n_cells : int
-        Of a local map, whose ``n_features`` are the columns of one cell; 0 for any other.
-    modes : tuple of int
-        Of a grid of frequencies, whose ``n_features`` are all of its columns; () for any other.
 
     Raises
     ------
@@ -391,13 +381,7 @@ def plan(
     >>> found.n_rows, found.layout.n_leaves
     (100000, 2)
     """
-    cost: Cost
-    if n_cells:
-        cost = CellCost(n_features, n_trees, n_cells)
-    elif modes:
-        cost = GridCost(n_features, modes)
-    else:
-        cost = WholeCost(n_features, n_entries)
+    cost = WholeCost(int(n_features)) if isinstance(n_features, SupportsIndex) else n_features
     request = PlanRequest(cost, order, sums, dtype, n_groups)
     return plan_for(source, request, threads=threads, workers=workers, seed=seed)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.costs import CellCost
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.moments.accumulate_cells import CellAccumulator
@@ -295,8 +296,8 @@ def test_what_cannot_fit_in_memory_is_refused_before_a_row_is_read(rng):
     with pytest.raises(PlanError, match="memory"):
         model(features=Cells(256, 8, 4096), memory=1 << 30).fit(X, y)
     source = rs.open_source(X, y)
-    small = rs.plan(source, n_features=64, n_trees=2, n_cells=8)
-    large = rs.plan(source, n_features=64, n_trees=4, n_cells=16)
+    small = rs.plan(source, n_features=CellCost(64, 2, 8))
+    large = rs.plan(source, n_features=CellCost(64, 4, 16))
     assert large.state_bytes > 3 * small.state_bytes
     assert large.flops == 2 * small.flops
     assert large.solve_bytes > small.solve_bytes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rff_stream as rs
 from rff_stream import layout as layouts
-from rff_stream.costs import leaf_row_seconds
+from rff_stream.costs import WholeCost, leaf_row_seconds
 from rff_stream.errors import PlanError
 from rff_stream.execution import leaves_of
 from rff_stream.execution.pilot_boxes import pilot_boxes
@@ -492,7 +492,7 @@ def test_seconds_in_words(seconds: float, words: str) -> None:
 def test_a_map_that_bins_is_planned_by_its_entries() -> None:
     """n·grids² in place of n·R²: work and time stay where they are as R grows."""
     source = grid((regular(1_000_000, 10_000),))
-    narrow, wide = (rs.plan(source, n_features=r, n_entries=256) for r in (4096, 16_384))
+    narrow, wide = (rs.plan(source, n_features=WholeCost(r, 256)) for r in (4096, 16_384))
     dense = rs.plan(source, n_features=4096)
     assert all(p.cost.counts_pairs(p.sizes) for p in (narrow, wide))
     assert not dense.cost.counts_pairs(dense.sizes)
@@ -508,13 +508,13 @@ def test_a_map_that_bins_is_planned_by_its_entries() -> None:
 def test_what_is_not_worth_counting_is_planned_as_any_map() -> None:
     source = grid((regular(1_000_000, 10_000),))
     dense = rs.plan(source, n_features=2048)
-    for choices in ({"n_entries": 256}, {"n_entries": 2048}):
-        found = rs.plan(source, n_features=2048, **choices)
+    for entries in (256, 2048):
+        found = rs.plan(source, n_features=WholeCost(2048, entries))
         assert not found.cost.counts_pairs(found.sizes)
         assert (found.flops, found.seconds, found.process_bytes) == (
             dense.flops, dense.seconds, dense.process_bytes,
         )  # fmt: skip
-    mean = rs.plan(source, n_features=8192, n_entries=256, order=1)
+    mean = rs.plan(source, n_features=WholeCost(8192, 256), order=1)
     assert not mean.cost.counts_pairs(mean.sizes)
 
 

@@ -230,7 +230,7 @@ class ClassRecipe(Recipe):
 
     def draw_for(self, request: PassRequest, pilot: Pilot, seed: int) -> DrawnMap:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
-        before, columns = request.before, request.columns
+        before, columns = request.before, request.opened.columns
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
@@ -276,7 +276,7 @@ class ClassRecipe(Recipe):
         if asked.laplace:
             n_groups = max(n_groups, count * (count - 1) // 2)
         if n_groups > 1:
-            plan = self.plan(request.reading, request.columns, n_groups=n_groups)
+            plan = self.plan(request.reading, request.opened.columns, n_groups=n_groups)
         if asked.laplace:
             posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
             plan = replace(plan, posterior_bytes=posterior)

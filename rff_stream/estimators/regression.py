@@ -94,8 +94,8 @@ class RegressionRecipe(Recipe):
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        asked = self.map_parameters(request.columns, seed_of(self.asked.random_state))
-        return family_of(asked.features).draw(request.reading, request.columns, asked)
+        asked = self.map_parameters(request.opened.columns, seed_of(self.asked.random_state))
+        return family_of(asked.features).draw(request.reading, request.opened.columns, asked)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"

@@ -53,7 +53,7 @@ class RowsRecipe(Recipe):
         return open_inputs(self.asked, data)
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        seed, columns = seed_of(self.asked.random_state), request.columns
+        seed, columns = seed_of(self.asked.random_state), request.opened.columns
         with single_threaded_blas():
             pilot = request.reading.pilot(seed)
             n_rows = rows_of(request.reading.source)

@@ -17,7 +17,7 @@ from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.layout import Layout, lay_out
 from rff_stream.moments.tree_sum import add_into
-from rff_stream.sources.protocol import Box, Reader, Rows, Source
+from rff_stream.sources.protocol import Box, Reader, Source
 from rff_stream.statistics.protocol import Statistic
 
 UNKNOWN_PLACES = 32
@@ -191,15 +191,15 @@ class Job:
             seen = 0
             if all(hi > lo for lo, hi in leaf.box):
                 for rows in self.reader.read(leaf.box, *values):
-                    places = self._places(leaf, rows)
+                    size = rows.n_slab
+                    places = self._places(leaf, np.arange(size) + rows.start)
                     sink.add(rows, places if rows.keep is None else places[rows.keep])
-                    seen += rows.n_slab
+                    seen += size
             kernels = {own_kernels(): socket.gethostname()} if self.versions else {}
             return Tally(sink.result(), seen, kernels)
 
-    def _places(self, leaf: Leaf, rows: Rows) -> Array:
-        """Places of a slab: in the order of the leaves, or of the grid where one is given."""
-        inside = np.arange(rows.n_slab) + rows.start
+    def _places(self, leaf: Leaf, inside: Array) -> Array:
+        """Places of rows of a leaf: in the order of the leaves, or of a grid where one is given."""
         if not self.grid:
             return inside + leaf.start
         within = np.unravel_index(inside, tuple(hi - lo for lo, hi in leaf.box))

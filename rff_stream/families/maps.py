@@ -70,22 +70,20 @@ def find_kernel(
     is in input units; "median" is the median distance between rows of standardised inputs;
     "evidence" and "ard" are found on the pilot, where several kernels may compete.
     """
-    known = given_kernel(kernel, length_scale, pilot.x.shape[1])
-    if known is not None:
-        return known
-    kernels = named_kernels(kernel)
+    given = given_kernel(kernel, length_scale, pilot.x.shape[1])
+    if not isinstance(given, list):
+        return given
     if searches(length_scale):
-        return _search(kernels, length_scale, pilot, seed, progress)
+        return _search(given, length_scale, pilot, seed, progress)
     pilot.warn_of_outliers()
     median = pilot.leave_out(pilot.median_length_scale())
-    found: Kernel = kernels[0].with_length_scale(tuple(median.tolist()))
-    return found
+    return given[0].with_length_scale(tuple(median.tolist()))
 
 
 def given_kernel(
     kernel: Kernel | str | Sequence[Kernel], length_scale: LengthScale, d: int
-) -> Kernel | None:
-    """The kernel of d inputs with the length-scale that was given; None where rows decide.
+) -> Kernel | list[Kernel]:
+    """The kernel of d inputs with the length-scale that was given; those that rows decide on.
 
     Raises
     ------
@@ -109,7 +107,7 @@ def given_kernel(
             )
         return named
     if chosen or median:
-        return None
+        return kernels
     if isinstance(length_scale, str):
         raise ValueError(
             f"length_scale={length_scale!r} but it is a number, one number per input, "

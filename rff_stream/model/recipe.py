@@ -46,11 +46,6 @@ class PassRequest:
     """Where map and finished sums are kept, or were by an earlier run."""
     before: Fitted | None = None  # the fit that a warm start goes on from
 
-    @property
-    def columns(self) -> Columns:
-        """Under the names that they were given by."""
-        return self.opened.columns
-
     def sums(self, statistic: Statistic, words: str) -> Tally:
         """Sum of another statistic over the same rows, by one more read; the bar says the words."""
         return self.reading.sums(statistic, self.plan.layout, words)
