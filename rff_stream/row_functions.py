@@ -31,17 +31,11 @@ class RowFunction(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearPredictor:
-    """x ↦ μ + z(x)ᵀ β for T targets.
-
-    Parameters
-    ----------
-    coef : (R, T) float64
-    intercept : (T,) float64
-    """
+    """x ↦ μ + z(x)ᵀ β for T targets."""
 
     features: FeatureMap
-    coef: Float64
-    intercept: Float64
+    coef: Float64  # (R, T)
+    intercept: Float64  # (T,)
 
     @property
     def width(self) -> int:
@@ -56,15 +50,9 @@ class LinearPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbabilityPredictor:
-    """x ↦ probabilities of C classes, from log-odds.
+    """x ↦ probabilities of C classes, from log-odds."""
 
-    Parameters
-    ----------
-    log_odds : RowFunction
-        One value for two classes, else one for each.
-    """
-
-    log_odds: RowFunction
+    log_odds: RowFunction  # one value for two classes, else one for each
 
     @property
     def width(self) -> int:
@@ -78,15 +66,9 @@ class ProbabilityPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassPredictor:
-    """x ↦ the number of the most probable class.
+    """x ↦ the number of the most probable class."""
 
-    Parameters
-    ----------
-    log_odds : RowFunction
-        As in :class:`ProbabilityPredictor`.
-    """
-
-    log_odds: RowFunction
+    log_odds: RowFunction  # as in :class:`ProbabilityPredictor`
 
     @property
     def width(self) -> int:
@@ -102,20 +84,13 @@ class ClassPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerPredictor:
-    """x ↦ what an answer says of the feature row z(x).
-
-    Parameters
-    ----------
-    answer : callable
-        Feature rows (m, R) in float64 -> (m,) or (m, width); picklable.
-    batch : int
-        Rows at a time: many for an answer that multiplies matrices.
-    """
+    """x ↦ what an answer says of the feature row z(x)."""
 
     features: FeatureMap
     answer: Callable[[Float64], Float64]
+    """Feature rows (m, R) in float64 -> (m,) or (m, width); picklable."""
     width: int = 1
-    batch: int = MAP_ROWS
+    batch: int = MAP_ROWS  # rows at a time: many for an answer that multiplies matrices
 
     def __call__(self, x: Array) -> Float64:
         """Values (n, width) of rows (n, d), in batches."""
@@ -129,17 +104,13 @@ class AnswerPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionPredictor:
-    """x ↦ values of S drawn functions for T targets, target by target.
-
-    Parameters
-    ----------
-    rough : (T,) float64 or None
-        Variance of a value of its own for each row and function, by a hash of the row and a seed.
-    """
+    """x ↦ values of S drawn functions for T targets, target by target."""
 
     features: FeatureMap
     functions: Functions
     rough: Float64 | None = None
+    """(T,) or None: Variance of a value of its own for each row and function, by a hash of
+    the row and a seed."""
     seed: int = 0
 
     @property
@@ -170,15 +141,9 @@ class FunctionPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectPredictor:
-    """x ↦ what an answer says of the row itself, which it maps as it likes.
+    """x ↦ what an answer says of the row itself, which it maps as it likes."""
 
-    Parameters
-    ----------
-    answer : callable
-        Rows (m, d) -> (m, width); picklable.
-    """
-
-    answer: Callable[[Array], Float64]
+    answer: Callable[[Array], Float64]  # rows (m, d) -> (m, width); picklable
     width: int
 
     def __call__(self, x: Array) -> Float64:
@@ -188,19 +153,12 @@ class DirectPredictor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedMean:
-    """x ↦ Σ v_k f_k(x) (T) of K functions.
-
-    Parameters
-    ----------
-    weights : (K, T) float64
-        v; they add to 1 for each target.
-    reaches : tuple of K maps or None
-        Of functions that do not reach every row; the others take their weight where they do not.
-    """
+    """x ↦ Σ v_k f_k(x) (T) of K functions."""
 
     functions: tuple[RowFunction, ...]
-    weights: Float64
+    weights: Float64  # (K, T), v; they add to 1 for each target
     reaches: tuple[Any, ...]
+    """Of functions that do not reach every row; the others take their weight where they do not."""
 
     @property
     def width(self) -> int:
@@ -232,24 +190,13 @@ class StackedMean:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackedStd:
-    """x ↦ √((Σ v_k s_k)² + c Σ v_k n_k) (T): as if the errors of all K functions were one.
+    """x ↦ √((Σ v_k s_k)² + c Σ v_k n_k) (T): as if the errors of all K functions were one."""
 
-    Parameters
-    ----------
-    own : tuple of K RowFunction
-        s_k, standard deviations of f.
-    with_noise : tuple of K RowFunction
-        √(s_k² + n_k); none where the noise is not asked for.
-    weights, reaches : as in :class:`StackedMean`
-    factor : (T,) float64
-        c.
-    """
-
-    own: tuple[RowFunction, ...]
-    with_noise: tuple[RowFunction, ...]
-    weights: Float64
+    own: tuple[RowFunction, ...]  # s_k, standard deviations of f
+    with_noise: tuple[RowFunction, ...]  # √(s_k² + n_k); none where the noise is not asked for
+    weights: Float64  # as in :class:`StackedMean`, with the reaches
     reaches: tuple[Any, ...]
-    factor: Float64
+    factor: Float64  # (T,), c
 
     @property
     def width(self) -> int:

@@ -32,16 +32,10 @@ STARVED = 0.8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Functions:
-    """S functions drawn from a posterior: the same ones at whatever rows they are asked.
+    """S functions drawn from a posterior: the same ones at whatever rows they are asked."""
 
-    Parameters
-    ----------
-    coef : (S, R, T) float64
-    intercept : (S, T) float64
-    """
-
-    coef: Float64
-    intercept: Float64
+    coef: Float64  # (S, R, T)
+    intercept: Float64  # (S, T)
 
     def __call__(self, Z: Array) -> Float64:
         """Values (S, n, T) at feature rows Z (n, R)."""

@@ -212,15 +212,9 @@ def encodings(cube: Cube, block_days: int) -> dict[str, dict[str, object]]:
 
 
 def write_cube(cube: Cube, path: Path, block_days: int = 24) -> Iterator[int]:
-    """Writes a cube as Zarr v3, one chunk of days after the other; yields days written.
+    """Writes a cube as Zarr v3 to a new path, chunk by chunk of days; yields days written.
 
-    Parameters
-    ----------
-    cube : Cube
-    path : path
-        Must not exist.
-    block_days : int
-        Days of a chunk; a chunk holds every latitude and longitude.
+    A chunk holds every latitude and longitude.
     """
     for first in range(0, cube.n_days, block_days):
         last = min(first + block_days, cube.n_days)

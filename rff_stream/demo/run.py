@@ -18,42 +18,23 @@ HELD_OUT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the demonstration measured.
+    """What the demonstration measured."""
 
-    Parameters
-    ----------
-    n_rows, n_rows_seen, n_rows_held_out : int
-        Fitted; looked at, land and held-out rows included; scored.
-    n_components : int
-        R.
-    df, alpha : float
-        Effective degrees of freedom; the penalty that evidence chose.
-    seconds : float
-        From call to return of fit.
-    score_seconds : float
-        Of the second pass, over the held-out rows.
-    planned_bytes, peak_bytes, memory_bytes : int
-        What the plan promised for this process; what it held at most; what was allowed.
-    r2, rmse : float
-        On held-out rows, RMSE in W m⁻².
-    ceiling : float
-        1 − noise variance / variance of the held-out targets: R² of the formula itself.
-    """
-
-    n_rows: int
-    n_rows_seen: int
-    n_rows_held_out: int
-    n_components: int
-    df: float
-    alpha: float
-    seconds: float
-    score_seconds: float
-    planned_bytes: int
-    peak_bytes: int
-    memory_bytes: int
-    r2: float
-    rmse: float
+    n_rows: int  # fitted
+    n_rows_seen: int  # looked at, land and held-out rows included
+    n_rows_held_out: int  # scored
+    n_components: int  # R
+    df: float  # effective degrees of freedom
+    alpha: float  # the penalty that evidence chose
+    seconds: float  # from call to return of fit
+    score_seconds: float  # of the second pass, over the held-out rows
+    planned_bytes: int  # what the plan promised for this process
+    peak_bytes: int  # what it held at most
+    memory_bytes: int  # what was allowed
+    r2: float  # on held-out rows
+    rmse: float  # on held-out rows, in W m⁻²
     ceiling: float
+    """1 − noise variance / variance of the held-out targets: R² of the formula itself."""
 
     @property
     def rows_per_second(self) -> float:

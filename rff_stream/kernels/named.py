@@ -12,10 +12,7 @@ from rff_stream.kernels.scikit_learn import is_scikit_learn, translate
 def kernel_names(*, stationary: bool = False) -> list[str]:
     """Names that :func:`kernel_named` knows: kernels that need no argument, and their aliases.
 
-    Parameters
-    ----------
-    stationary : bool
-        Only functions of x − x', which have a spectral measure.
+    Of ``stationary`` ones alone: functions of x − x', which have a spectral measure.
     """
     known = sorted(_default_classes().items())
     return [name for name, make in known if make().stationary or not stationary]
@@ -24,11 +21,8 @@ def kernel_names(*, stationary: bool = False) -> list[str]:
 def kernel_named(name: str) -> Any:
     """The kernel of this name, length-scale not set, variance 1.
 
-    Parameters
-    ----------
-    name : {"gaussian", "rbf", "laplacian", "cauchy", "matern", "rational_quadratic", …}
-        "rbf" is the Gaussian; "matern" has ν = 1.5. "polynomial", "arc_cosine" and "chi2" have
-        values only: they need Nyström features.
+    "rbf" is the Gaussian; "matern" has ν = 1.5. "polynomial", "arc_cosine" and "chi2" have
+    values only: they need Nyström features.
     """
     known = _default_classes()
     if name not in known:
