@@ -19,7 +19,14 @@ import numpy as np
 from rff_stream.errors import DataError
 from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
 from rff_stream.sources.kinds import KindError
-from rff_stream.sources.levels import Indicators, holds_levels, is_text, level_names, levels_of
+from rff_stream.sources.levels import (
+    Indicators,
+    holds_levels,
+    is_text,
+    level_names,
+    levels_of,
+    split_level,
+)
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
 from rff_stream.sources.rows import (
@@ -396,6 +403,18 @@ def text_of(value: Any) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def virtual_column(
+    name: str, names: Sequence[str], variable: Callable[[str], Variable]
+) -> Found | None:
+    """A field of a time, time.dayofyear, or a level of a column, sky=rain; None for neither."""
+    stem, _, field = name.rpartition(".")
+    if stem in names:
+        check_field(name, stem, field, variable(stem))
+        return Found(name, variable(stem), field)
+    level = split_level(name, names)
+    return None if level is None else Found(name, variable(level[0]), levels=(level[1],))
 
 
 def check_field(name: str, stem: str, field: str, variable: Variable) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +15,12 @@ from rff_stream.sources.columns import (
     Found,
     align,
     base_of,
-    check_field,
     labels_of,
     plain_names,
+    virtual_column,
 )
 from rff_stream.sources.grid import GridSource, Wrap
 from rff_stream.sources.kinds import is_from
-from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
 from rff_stream.sources.variable import Variable, regular_bounds, variable_of
@@ -64,7 +63,7 @@ class Labelled:
         self.data = data
         self.one = one
         self.missing_chunks = missing_chunks
-        self.known: dict[str, Variable] = {}
+        self.variable = cache(lambda name: self.make(name, data[name]))
 
     def find(self, name: str) -> Found:
         """A variable, coordinate, dimension, virtual name, column u[level=500], level sky=rain."""
@@ -73,15 +72,10 @@ class Labelled:
         base, places = base_of(name)
         if places and (base in self.data.variables):
             return self.single(name, base, places)
-        stem, _, field = name.rpartition(".")
-        if stem in self.data.variables:
-            variable = self.variable(stem)
-            check_field(name, stem, field, variable)
-            return Found(name, variable, field)
         known = [str(each) for each in (*self.data.data_vars, *self.data.coords)]
-        level = split_level(name, known)
-        if level is not None:
-            return Found(name, self.variable(level[0]), levels=(level[1],))
+        found = virtual_column(name, known, self.variable)
+        if found is not None:
+            return found
         odd = next(
             (v for v in self.data.variables if not isinstance(v, str) and str(v) == name), ""
         )
@@ -114,12 +108,6 @@ class Labelled:
                 )
             pick.append(texts.index(places[dim]))
         return Found(name, variable, picks=(tuple(pick),))
-
-    def variable(self, name: str) -> Variable:
-        """A variable or coordinate of the data set, looked at once."""
-        if name not in self.known:
-            self.known[name] = self.make(name, self.data[name])
-        return self.known[name]
 
     def make(self, name: str, array: xarray.DataArray) -> Variable:
         """A variable with the labels of the dimensions that have coordinates."""

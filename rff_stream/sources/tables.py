@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,12 @@ from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.columns import (
     Found,
     align,
-    check_field,
     gather_levels,
     plain_names,
+    virtual_column,
     with_levels,
 )
 from rff_stream.sources.grid import GridSource
-from rff_stream.sources.levels import split_level
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
 from rff_stream.sources.variable import Variable, variable_of
@@ -73,16 +73,9 @@ class Table:
         missing_chunks: str = "auto",
     ) -> None:
         self.names = list(names)
-        self.make = make
+        self.variable = functools.cache(make)
         self.what = what
         self.missing_chunks = missing_chunks
-        self.known: dict[str, Variable] = {}
-
-    def variable(self, name: str) -> Variable:
-        """A column of the table, looked at once."""
-        if name not in self.known:
-            self.known[name] = self.make(name)
-        return self.known[name]
 
     def find(self, name: str) -> Found:
         """A column, one of several t[0], a virtual name time.dayofyear, or a level sky=rain."""
@@ -91,15 +84,10 @@ class Table:
         stem, bracket, place = name.removesuffix("]").rpartition("[")
         if bracket and stem in self.names and place.isdigit():
             return self.single(name, stem, int(place))
-        stem, _, field = name.rpartition(".")
-        if stem in self.names:
-            variable = self.variable(stem)
-            check_field(name, stem, field, variable)
-            return Found(name, variable, field)
-        level = split_level(name, self.names)
-        if level is not None:
-            return Found(name, self.variable(level[0]), levels=(level[1],))
-        raise DataError(f"There is no {name!r} in {self.what}. {suggestion(name, self.names)}")
+        found = virtual_column(name, self.names, self.variable)
+        if found is None:
+            raise DataError(f"There is no {name!r} in {self.what}. {suggestion(name, self.names)}")
+        return found
 
     def has(self, name: str) -> bool:
         """Whether a name is a column, or a field of one."""
