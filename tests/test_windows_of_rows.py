@@ -196,6 +196,24 @@ def test_rows_further_apart_than_the_structure_are_told(rng):
                 warn_of_spacing(found, 1500)
 
 
+def test_rows_that_want_a_rougher_kernel_than_the_only_one_are_told(rng):
+    """At most what a full search finds; nothing where the wave is smooth, or kernels compete."""
+    x = np.sort(rng.uniform(0, 20, (900, 1)), axis=0)
+    K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-6 * np.eye(900)
+    told = {}
+    for name, y in (
+        ("rough", np.linalg.cholesky(K) @ rng.normal(size=(900, 1))),
+        ("smooth", np.sin(x)),
+    ):
+        rows = Window(x, y, np.ones(900))
+        blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=100, count=3, rng=rng)
+        for kernels in ([rs.Gaussian()], [rs.Gaussian(), rs.Matern(nu=2.5)]):
+            found = search_windows(blocks, rows, kernels, ard=False, rng=np.random.default_rng(1))
+            told[name, len(kernels)] = found.rougher
+    assert told["rough", 1] > 0.1
+    assert told["smooth", 1] == told["smooth", 2] == told["rough", 2] == 0
+
+
 def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):
     found = fit_windows(some_windows(rng), [rs.Laplacian()], scale=np.ones(2), ard=False)
     assert found.kernel.length_scale[0] == found.kernel.length_scale[1] > 0

@@ -66,6 +66,9 @@ logger = logging.getLogger("rff_stream")
 NOTHING_SEEN = 0.97
 """Error at left-out rows, over their deviation, from which length-scales are noise."""
 
+ROUGHER = 0.02
+"""log p a row by which another kernel must be better before it is named: e²⁰ for 1,000 rows."""
+
 ALPHAS = np.logspace(-6, 3, 28)
 """Penalties that cross-validation compares, times the mean eigenvalue of a cell's matrix."""
 
@@ -336,6 +339,12 @@ def _search(
         logger.info(
             "length-scales from windows: log p %.1f of %s", found.log_evidence, found.kernel
         )
+        if found.rougher > ROUGHER:
+            logger.info(
+                "a Matérn 3/2 kernel has %.2f more log p a row: with kernel=(Gaussian(), "
+                "Matern(nu=1.5), Matern(nu=2.5)) windows choose among them",
+                found.rougher,
+            )
     if of_pilot and 2 * len(rows.x) < rows_of(reading.source):
         warn_of_spacing(found, len(rows.x))
     return found.kernel

