@@ -7,8 +7,9 @@ model's spec; it is never drawn again.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from scipy.spatial.distance import pdist
@@ -62,6 +63,12 @@ class Pilot:
         for weight in (self.w.min(initial=1.0), self.w.max(initial=1.0)):
             if not SMALLEST_WEIGHT < weight < 1 / SMALLEST_WEIGHT:
                 raise _out_of_range(f"A row has weight {weight:.3g}", "weights")
+
+    def with_targets(self, y: Float64) -> Self:
+        """The same inputs with other targets: their quantiles are not looked for again."""
+        found = replace(self, y=y)
+        found.__dict__["has_outliers"] = self.has_outliers
+        return found
 
     @cached_property
     def origin(self) -> Float64:

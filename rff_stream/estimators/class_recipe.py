@@ -236,7 +236,7 @@ class ClassRecipe(Recipe):
         else:
             asked = self.map_parameters(columns, seed)
             features, scales = family_of(asked.features).classes().draw(pilot, asked, request.plan)
-        bare = replace(pilot, y=np.empty((len(pilot.x), 0)))
+        bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
         row = family_of(features).row(features, bare, unlabelled)

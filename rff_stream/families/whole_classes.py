@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,7 @@ class WholeClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map for a kernel found on the pilot; two classes are one target."""
         two = pilot.y.shape[1] == 2
-        targets = replace(pilot, y=pilot.y[:, 1:]) if two else pilot
+        targets = pilot.with_targets(pilot.y[:, 1:]) if two else pilot
         kernel = find_kernel(asked.kernel, asked.length_scale, targets, asked.seed, asked.progress)
         with single_threaded_blas():
             features = make_features(
