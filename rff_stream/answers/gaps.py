@@ -77,6 +77,9 @@ FEW_OF_GRAM = 32
 PRODUCT_ROWS = 128
 """Rows of a matrix that are turned into float64 at a time."""
 
+KNOWN_BYTES = 2**20
+"""Rows whose blocks are remembered, eight at a time."""
+
 STEP = 10**0.5
 """Ratio of the penalties that are tried."""
 
@@ -313,7 +316,8 @@ class _Target:
 
 def _held_blocks(x: Float64, y: Float64, w: Float64) -> list[_HeldBlocks]:
     """The sets of blocks whose folds are parts of the rows."""
-    cuts = _cut(x.tobytes(), x.shape[1])
+    find = _cut if x.nbytes <= KNOWN_BYTES else _cut.__wrapped__
+    cuts = find(x.tobytes(), x.shape[1])
     return [_HeldBlocks.of(block, x, y, w) for block in cuts if _are_parts(block)]
 
 
