@@ -70,10 +70,6 @@ def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
 class Keeper:
     """Restores a sum from an earlier run, and saves it from time to time.
 
-    Parameters
-    ----------
-    nodes : Nodes
-
     Notes
     -----
     Nodes are written every 30 seconds (``rff-stream.checkpoint-seconds`` of Dask's

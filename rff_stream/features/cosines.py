@@ -40,7 +40,7 @@ class CosineMap(RowwiseMap):
 
     @property
     def n_components(self) -> int:
-        return self.n_frequencies * (2 if self.paired else 1)
+        return (2 if self.paired else 1) * self.n_frequencies
 
     @property
     def nesting(self) -> Nesting:

@@ -96,11 +96,6 @@ class EntryMoments:
 
     A row costs grids²/2 adds whatever R, and each ``ROWS_A_CELL`` B² rows one sweep over the
     R²/2 sums. Without weights all sums of z are whole numbers, and exact.
-
-    Parameters
-    ----------
-    features : RandomBinningFeatures
-    row : AugmentedRow
     """
 
     def __init__(self, features: RandomBinningFeatures, row: AugmentedRow) -> None:
