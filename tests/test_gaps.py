@@ -276,3 +276,28 @@ def test_a_linear_function_that_is_met_well_is_no_swing() -> None:
     X, y = np.arange(1000.0)[:, None], np.arange(1000.0)
     model = rs.KernelRidge(n_components=32, random_state=0, progress=False).fit(X, y)
     assert model.score(X, y) > 0.999
+
+
+@pytest.mark.parametrize("features", [rs.Cells(64, 2, 8), rs.Grid(modes=(16, 16))])
+def test_cells_and_grids_are_tested_in_gaps_too(features: Any) -> None:
+    """By their kernel: where nothing is near they return to a mean, and a line is better."""
+    x, y = clustered()
+    model = rs.GaussianProcessRegressor(length_scale=0.2, features=features, **QUIET)
+    with pytest.warns(NumericalWarning, match="more than twice that in .* of the gaps"):
+        model.fit(x, 5 * x[:, 0] + y)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (2000, 2))
+    model = rs.GaussianProcessRegressor(length_scale=0.8, features=features, **QUIET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, smooth(x) + 0.1 * rng.normal(size=2000))
+
+
+def test_rows_too_sparse_for_a_kernel_say_nothing_of_gaps() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (3000, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rs.GaussianProcessRegressor(
+            length_scale=0.01, features=rs.Cells(32, 2, 64), noise=0.1, **QUIET
+        ).fit(x, 2 * x[:, 0])

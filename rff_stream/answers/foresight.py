@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -26,6 +27,9 @@ from rff_stream.systems.spectrum import largest_eigenvalue
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at
 a million, and what is rounded is felt before α reaches η."""
+
+SEEN = 0.9
+"""Error at single rows, over that of a line, from which a sample is too sparse for a kernel."""
 
 TREND_ROWS, TREND_GAIN, MOST_TREND = 1024, 0.9, 1 / 16
 """Rows that decide on nearly linear columns, the error of a line over that of the mean from which
@@ -216,7 +220,41 @@ def safe_alpha(
     return seen.safe_alpha(features, moments.row.prior, alpha, moments.weight, largest, targets)
 
 
-def _take_sample(moments: Moments) -> Foresight | None:
+def warn_of_swings(
+    moments: Any, kernel: Callable[[Float64], Float64], alpha: Float64, targets: tuple[str, ...]
+) -> None:
+    """Warn where a process of this kernel swings in blocks held out of the moments' own sample.
+
+    For cells and grids, whose columns a sample cannot fit. Nothing is said where single rows of
+    it are told no better than by a line: they lie too far apart for the kernel.
+
+    Parameters
+    ----------
+    moments : Moments, CellMoments or GridMoments
+    kernel : callable
+        Rows (m, d) → (m, m), at σ_f² = 1; free means and trends as large variances.
+    alpha : (T,) float64
+    targets : tuple of str
+        Names for warnings.
+    """
+    seen = _take_sample(moments)
+    if seen is None or not (alpha > 0).all():
+        return
+    share, root = seen.w / seen.w.sum(), np.sqrt(seen.w)
+    centred = kernel(seen.x)
+    centred -= share @ centred
+    centred -= (centred @ share)[:, None]
+    centred *= root * root[:, None]
+    x, empty = (seen.x - seen.origin) / seen.scale, np.empty((len(seen.x), 0))
+    tests = gap_test(
+        empty, x, seen.y, seen.w, np.ones(0), alpha, moments.weight, largest=0.0, kernel=centred
+    )
+    for test, name in zip(tests, targets, strict=True):
+        if test.near < SEEN and not test.is_even:
+            _warn(test, name)
+
+
+def _take_sample(moments: Any) -> Foresight | None:
     """The moments' sample of rows, where there are enough for blocks."""
     rows, d = moments.sample.rows, len(moments.row.inputs)
     if len(rows) < FEWEST_ROWS:

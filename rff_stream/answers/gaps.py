@@ -8,7 +8,7 @@ rows at random do not show this, held-out blocks do.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,17 +88,16 @@ STEP = 10**0.5
 class GapTest:
     """Errors of one target in held-out blocks, over those of the mean or a linear trend."""
 
-    alpha: float
-    """The penalty that was asked for, and the geometric mean of the ratios of errors in single
-    gaps."""
-    ratio: float  # NaN where rows cannot be parted
-    least_alpha: float  # ``alpha`` where it is safe or a larger one costs too much
-    least_ratio: float
-    """Else the smallest one whose model is no worse than the trend, or the one that is best."""
-    worst: float  # ratio of pooled errors at ``least_alpha`` in the worst of all sets of blocks
-    swings: float
-    """Share of the gaps where the error at ``least_alpha`` is more than twice the trend's."""
+    alpha: float  # the penalty that was asked for
+    ratio: float  # geometric mean of the ratios in single gaps; NaN where rows cannot be parted
+    least_alpha: float
+    """``alpha`` where it is safe or a larger one costs too much; else the smallest one whose model
+    is no worse than the trend, or the one that is best."""
+    least_ratio: float  # at ``least_alpha``, as all that follows
+    worst: float  # ratio of pooled errors in the worst of all sets of blocks
+    swings: float  # share of the gaps where the error is more than twice the trend's
     cost: float = 1.0  # error at rows that are left out one by one, over that at ``alpha``
+    near: float = np.nan  # the same over that of a trend, where no larger penalty is tried
 
     @property
     def is_safe(self) -> bool:
@@ -265,18 +264,23 @@ def _test_all(
     sets = _held_blocks(x, y, w)
     if not sets:
         return tuple(GapTest(a, np.nan, a, np.nan, np.nan, np.nan) for a in map(float, alpha))
-    targets = (_Target(blocks, sets, t, scale) for t in range(len(alpha)))
+    near = _line_errors_near(x, y, w)
+    targets = (_Target(blocks, sets, t, scale, float(near[t])) for t in range(len(alpha)))
     return tuple(each.test(float(a), largest) for each, a in zip(targets, alpha, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Target:
-    """One target with sets of blocks; ``scale`` is a penalty of all rows over that of these."""
+    """One target with sets of blocks; ``scale`` is a penalty of all rows over that of these.
+
+    ``line_near`` is the error of a linear trend at rows that are left out one by one.
+    """
 
     blocks: _Blocks
     sets: list[_HeldBlocks]
     number: int
     scale: float
+    line_near: float
 
     def fit(self, alpha: float) -> _Fit:
         return self.blocks.fit(self.number, alpha / self.scale)
@@ -286,6 +290,8 @@ class _Target:
         fit = self.fit(alpha)
         ratio, worst, swings = self.ratios(fit)
         kept = GapTest(alpha, ratio, alpha, ratio, worst, swings)
+        if not largest:
+            return replace(kept, near=fit.error_near() / self.line_near)
         if ratio <= NO_BETTER or alpha >= largest:
             return kept
         near, tried = max(fit.error_near(), float(np.finfo(float).tiny)), list[GapTest]()
@@ -509,3 +515,12 @@ def _trend_errors(columns: Array, y: Array, w: Array, fold: Array) -> Float64:
         coef, *_ = np.linalg.lstsq(root * design[~out], root * y[~out], rcond=None)
         missed[k] = w[out] @ (y[out] - design[out] @ coef) ** 2
     return missed
+
+
+def _line_errors_near(x: Array, y: Array, w: Array) -> Float64:
+    """Root mean squared error (T,) of a linear trend at rows left out one by one; above 0."""
+    root = np.sqrt(w)[:, None]
+    basis, _ = np.linalg.qr(root * np.column_stack([np.ones(len(x)), x]))
+    own = np.maximum(1 - (basis**2).sum(axis=1, keepdims=True), np.finfo(float).eps)
+    left = (root * y - basis @ (basis.T @ (root * y))) / own
+    return np.asarray(np.sqrt(np.maximum((left**2).sum(axis=0) / w.sum(), np.finfo(float).tiny)))

@@ -14,10 +14,16 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.cell_calibration import local_posterior
-from rff_stream.answers.cell_evidence import cell_gcv, cross_validate_cells, local_evidence
+from rff_stream.answers.cell_evidence import (
+    LocalEvidence,
+    cell_gcv,
+    cross_validate_cells,
+    local_evidence,
+)
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.foresight import warn_of_swings
 from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
@@ -288,7 +294,24 @@ def _solve(
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
     evidence = local_evidence(spectrum, alpha=None if isinstance(alpha, str) else alpha)
     posterior = local_posterior(evidence, moments.sample.rows)
+    _warn_of_swings(totals.features, moments, evidence, fit_intercept)
     return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
+
+
+def _warn_of_swings(
+    features: LocalFeatures, moments: CellMoments, evidence: LocalEvidence, fit_intercept: bool
+) -> None:
+    """Test blocks of sampled rows by the mean of the trees' kernels: k, and a mean of each cell."""
+    signal = np.maximum(evidence.signal_variance.mean(axis=0), np.finfo(float).tiny)
+    free = float(np.median(moments.target_squares() / moments.weight / signal)) * fit_intercept
+
+    def kernel(x: Float64) -> Float64:
+        rows = encode_rows(features.encoding, x)
+        share = np.mean([cells[:, None] == cells for cells in features.route(x)], axis=0)
+        share *= features.kernel(rows, rows) + free
+        return np.asarray(share)
+
+    warn_of_swings(moments, kernel, evidence.alpha.mean(axis=0), evidence.spectrum.targets)
 
 
 def _restore(stored: StoredAnswer) -> tuple[LocalPosterior, Float64, Float64]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
+from rff_stream.answers.foresight import warn_of_swings
 from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import (
     Scales,
@@ -373,6 +374,7 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
     posterior = solve_grid(GridSystem(moments, kernel, trend), penalty)
     _warn_of_modes(posterior, moments.features.modes)
     _warn_of_error_near(posterior, totals.scales.get("near_error"))
+    _warn_of_swings(posterior, moments, kernel, trend)
     df, logs, errors = np.empty((3, n_targets))
     for alpha in np.unique(posterior.alpha).tolist():
         at = np.flatnonzero(posterior.alpha == alpha)
@@ -391,6 +393,9 @@ TAIL_OF_NOISE = 0.001
 WORSE_THAN_NEAR = 1.25
 """Noise variance over the squared error of rows left out of windows, from which a fit is warned
 of: with enough modes it was .2 to .4 on soundings, temperatures and depths, 2.1 with too few."""
+
+FREE = 100.0
+"""Variance of a free trend over that of the kernel."""
 
 LEFT_OUT = 2.0
 """Variance of the kernel beyond the grid, over that of the noise, from which a fit is warned of.
@@ -415,6 +420,22 @@ def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
             NumericalWarning,
             stacklevel=2,
         )
+
+
+def _warn_of_swings(
+    posterior: GridPosterior, moments: GridMoments, kernel: Kernel, trend: str
+) -> None:
+    """Test blocks of sampled rows by the kernel itself, and a free trend where there is one."""
+
+    def values(x: Float64) -> Float64:
+        found = np.asarray(kernel(x, x), np.float64)
+        if trend == "linear":
+            line = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), np.finfo(float).tiny)
+            found += FREE * line @ line.T
+        return found
+
+    names = moments.row.targets or tuple(f"y{t}" for t in range(moments.row.n_targets))
+    warn_of_swings(moments, values, posterior.alpha, names)
 
 
 def _warn_of_error_near(posterior: GridPosterior, near: Array | None) -> None:
