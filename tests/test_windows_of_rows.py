@@ -7,7 +7,9 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.errors import NumericalWarning
+from rff_stream.execution import Reading
 from rff_stream.families.cells import warn_of_spacing
+from rff_stream.families.maps import neighbouring_rows
 from rff_stream.length_scales.windows import (
     CellSize,
     Window,
@@ -18,6 +20,7 @@ from rff_stream.length_scales.windows import (
     scattered_windows,
     search_windows,
 )
+from rff_stream.sources import open_source
 
 KERNELS = [
     rs.Gaussian(),
@@ -54,7 +57,7 @@ def dense_log_evidence(windows, kernel, alpha):
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{type(k).__name__}{k.spec().get('nu')}")
 def test_log_p_and_its_gradient_are_those_of_dense_formulas(rng, kernel):
     windows = some_windows(rng)
-    target = _Targets(windows, np.ones(2))
+    target = _Targets(windows, [np.ones(2)])
     point, first = np.array([0.2, -0.3, -2.0]), np.array([1.0, 1.5])
 
     def value(at):
@@ -223,3 +226,29 @@ def test_constant_targets_are_refused(rng):
     window = Window(rng.normal(size=(9, 2)), np.ones((9, 1)), np.ones(9))
     with pytest.raises(ValueError, match="constant in all windows"):
         fit_windows([window], [rs.Gaussian()], scale=np.ones(2))
+
+
+def test_weather_is_seen_beside_a_season(rng):
+    """Rows of everywhere see the season alone; cells of 100 rows need the scale of the weather."""
+    x = np.sort(rng.uniform(0, 20_000, (20_000, 1)), axis=0)
+    weather = rs.FourierFeatures.sample(rs.Gaussian(3.0), 1, 256, rng=0, dtype="float64")
+    y = 8 * np.sin(x / 1600) + weather(x) @ rng.normal(size=(256, 1)) / 12
+    y += 0.3 * rng.normal(size=y.shape)
+    rows = Window(x, y, np.ones(len(x)))
+    blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=100, count=4, rng=rng)
+    cell = CellSize(100, 40, True)
+    found = search_windows(blocks, rows, [rs.Gaussian()], ard=True, rng=rng, cell=cell)
+    assert 1.5 < found.kernel.length_scale[0] < 6
+
+
+def test_slices_of_a_cube_in_one_table_tell_nothing_across_them(rng):
+    """40 times of 1,000 places: rows that are stored side by side are of one time or two."""
+    time, place = np.meshgrid(np.arange(40.0), np.arange(1000.0), indexing="ij")
+    X = np.stack([time.ravel(), place.ravel()], axis=1)
+    y = np.sin(time.ravel() / 3) + np.sin(place.ravel() / 30)
+    reading = Reading(open_source(X, y), progress=False)
+    pilot = reading.pilot(0)
+    rows = Window(pilot.x, pilot.y, pilot.w)
+    blocks, of_pilot = neighbouring_rows(reading, rows, rng, 0)
+    assert of_pilot
+    assert np.median([len(np.unique(block.x[:, 0])) for block in blocks]) >= 4

@@ -37,6 +37,9 @@ PILOT_COMPONENTS = 1536
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Windows that length-scales are learnt from; neighbouring rows kept for each."""
 
+FEWEST_LEVELS = 4
+"""Values of an input in a window below which its length-scale is hardly seen there."""
+
 LengthScale = float | str | Array
 
 FeatureChoice = FeatureMap | str | Mapping[Any, FeatureMap]
@@ -173,7 +176,8 @@ def neighbouring_rows(
 ) -> tuple[list[Window], bool]:
     """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
 
-    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
+    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table;
+    a cube in one long table has slices side by side, which tell little of the input across them.
     """
     near = pilot_windows(rows, rng)
     if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
@@ -190,7 +194,14 @@ def neighbouring_rows(
     ]
     unit = rows.x.std(axis=0) + np.finfo(float).tiny
     closer = _log_volume(stored, unit) < _log_volume(near, unit)
-    return (stored, False) if closer else (near, True)
+    thin = (_levels(stored) < FEWEST_LEVELS) & (_levels(near) >= FEWEST_LEVELS)
+    return (stored, False) if closer and not thin.any() else (near, True)
+
+
+def _levels(blocks: list[Window]) -> Float64:
+    """How many different values (d,) each input has in some blocks, in the middle one."""
+    counts = [[len(np.unique(column)) for column in block.x.T] for block in blocks]
+    return np.asarray(np.median(counts, axis=0) if counts else 0.0)
 
 
 def _log_volume(blocks: list[Window], unit: Float64) -> float:

@@ -57,6 +57,9 @@ UNUSED = 30.0
 CELLS_COMPARED = 16
 """Cells in which candidates are compared by the errors they leave at left-out rows."""
 
+APART = 3.0
+"""Factor between length-scales of compact windows and of all rows that makes both compete."""
+
 SAME = 0.02
 """Relative difference of left-out errors below which the evidence decides."""
 
@@ -164,28 +167,34 @@ def search_windows(
     )
     scale = np.median([neighbour_scale(block.x) for block in blocks], axis=0)
     windows, unit = [*_centres(blocks, scale), *scattered], _deviation(rows.x)
-    ends = [fit_windows(windows, [kernel], scale=unit, ard=ard) for kernel in kernels]
+    ends = [
+        fit_windows(windows, [kernel], scale=unit, beside=[scale], ard=ard) for kernel in kernels
+    ]
     start = _relevant_start(rows, unit) if ard else None
     if start is not None:
         others = [fit_windows(windows, [each], scale=unit, start=start) for each in kernels]
         ends = [
             max(pair, key=lambda end: end.log_evidence) for pair in zip(ends, others, strict=True)
         ]
-    first = max(ends, key=lambda end: end.log_evidence)
-    learnt = np.asarray(first.kernel.length_scale, np.float64)
+    winner = max(range(len(ends)), key=lambda i: ends[i].log_evidence)
+    first, learnt = ends[winner], _scales(ends[winner])
     windows = [*_centres(blocks, learnt), *scattered]
     second = fit_windows(windows, [first.kernel], scale=learnt, ard=ard, start=learnt)
     second = replace(second, rougher=_gain_of_roughness(windows, second, kernels))
     if cell is None or cell.n_rows <= cell.n_components:
         return second
+    rivals = [kernel for i, kernel in enumerate(kernels) if i != winner]
+    close = _without_scattered(blocks, scale, first, rivals, ard)
     cells = _cells(blocks, rows, cell, learnt, rng)
+    if close:
+        cells += _cells(blocks, rows, cell, _scales(close[0]), rng)
     order = rng.permutation(max(len(each.x) for each in cells))
 
     def error(end: WindowFit) -> float:
         return left_out_error(end.kernel, cells, cell.n_components, order)
 
     held = error(second)
-    trials = [(error(end), end) for end in ends]
+    trials = [(error(end), end) for end in (*ends, *close)]
     least, best = min([(held, second), *trials], key=lambda trial: trial[0])
     trials += [(error(end), end) for end in (_stretch(best, factor) for factor in FACTORS)]
     least, best = min([(least, best), *trials], key=lambda trial: trial[0])
@@ -279,9 +288,36 @@ def _gain_of_roughness(
     return max(rough.log_evidence - end.log_evidence, 0.0) / n_rows
 
 
+def _scales(end: WindowFit) -> Float64:
+    return np.asarray(end.kernel.length_scale, np.float64)
+
+
+def _without_scattered(
+    blocks: Sequence[Window],
+    scale: Float64,
+    first: WindowFit,
+    others: Sequence[ExactKernel],
+    ard: bool,
+) -> list[WindowFit]:
+    """Fits to compact windows alone, the best first; none where they agree with ``first``.
+
+    Where seasons and weather act together, rows of everywhere see the former alone, and a cell
+    needs the latter.
+    """
+    near = _centres(blocks, scale)
+
+    def fit(kernel: ExactKernel) -> WindowFit:
+        return fit_windows(near, [kernel], scale=scale, ard=ard)
+
+    same = fit(first.kernel)
+    if abs(np.log(_scales(same) / _scales(first))).max() < np.log(APART):
+        return []
+    return sorted([same, *map(fit, others)], key=lambda end: -end.log_evidence)
+
+
 def _stretch(end: WindowFit, factor: float) -> WindowFit:
     """The same kernel with length-scales times a factor."""
-    scales = np.asarray(end.kernel.length_scale, np.float64) * factor
+    scales = _scales(end) * factor
     return replace(end, kernel=end.kernel.with_length_scale(tuple(scales.tolist())))
 
 
@@ -408,6 +444,7 @@ def fit_windows(
     kernels: Sequence[ExactKernel],
     *,
     scale: Float64,
+    beside: Sequence[Float64] = (),
     ard: bool = True,
     start: Float64 | None = None,
     iterations: int = 60,
@@ -421,6 +458,8 @@ def fit_windows(
         Those that compete; their own length-scales are not used.
     scale : (d,) float64
         Units in which inputs are compared at the start.
+    beside : sequence of (d,) float64
+        More such units: searches begin in those of highest evidence.
     ard : bool
         One length-scale for each input, else one multiple of ``scale``.
     start : (d,) float64, optional
@@ -437,7 +476,7 @@ def fit_windows(
     -----
     Windows × m³ flops a step, gradients included (three times a Cholesky factor).
     """
-    target = _Targets(windows, scale)
+    target = _Targets(windows, [scale, *beside])
     ends = [
         _search(target, kernel, first, ard, iterations)
         for kernel in kernels
@@ -480,7 +519,7 @@ def _search(
 class _Targets:
     """−log p of all windows, over their rows, as the minimiser asks for it."""
 
-    def __init__(self, windows: Sequence[Window], scale: Float64) -> None:
+    def __init__(self, windows: Sequence[Window], units: Sequence[Float64]) -> None:
         unit = np.sqrt(np.mean([_variance(window.y) for window in windows], axis=0))
         kept = unit > 0
         if not kept.any():
@@ -489,7 +528,7 @@ class _Targets:
                 "length-scales from. Give them as numbers."
             )
         self._windows = [Window(each.x, each.y[:, kept] / unit[kept], each.w) for each in windows]
-        self._scale = scale
+        self._units = units
         self.freedom = sum(len(each.x) - 1 for each in windows)
 
     def best_starts(self, kernel: ExactKernel, start: Float64 | None) -> list[Float64]:
@@ -505,9 +544,12 @@ class _Targets:
         ]
 
     def _starts(self) -> list[Float64]:
-        spread = [np.sqrt(_variance(each.x / self._scale).sum()) for each in self._windows]
-        typical = float(np.median(spread)) or 1.0
-        return [self._scale * typical * factor for factor in STARTS]
+        starts = []
+        for unit in self._units:
+            spread = [np.sqrt(_variance(each.x / unit).sum()) for each in self._windows]
+            typical = float(np.median(spread)) or 1.0
+            starts += [unit * typical * factor for factor in STARTS]
+        return starts
 
     def objective(
         self, point: Float64, kernel: ExactKernel, first: Float64
