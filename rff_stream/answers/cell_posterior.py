@@ -2,7 +2,7 @@
 
     v(x) = σ_f²[k(x,x) − zᵀz] + σₙ²[(z − z̄)ᵀ(G_c + αI)⁻¹(z − z̄) + 1/Σw]
 
-and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ.
+and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ, and a variance with p ≤ 1.
 """
 
 from __future__ import annotations
@@ -251,19 +251,22 @@ def far_share(variance: Float64, near: Float64) -> Float64:
 
 
 def combine_trees(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
-    """Σ ω_t f_t, Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with ω_t ∝ v_t⁻ᵖ.
+    """Σ ω_t f_t with ω_t ∝ v_t⁻ᵖ; Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with p ≤ 1.
 
-    Weights follow the distance from landmarks and rows alone, not the noise of a cell.
+    Weights follow the distance from landmarks and rows alone, not the noise of a cell. With a
+    large p the variance would be the least of J, which is too small in gaps.
     """
     variances = np.array([tree.variance for tree in trees])
     least = np.maximum(variances.min(axis=0), np.finfo(float).tiny)
-    weights = (np.maximum(variances, least) / least) ** -power
-    weights /= weights.sum(axis=0)
+    ratios = np.maximum(variances, least) / least
+    weights, shares = (
+        each / each.sum(axis=0) for each in (ratios**-power, ratios ** -min(power, 1))
+    )
     mean, variance, noise = np.zeros((3, *least.shape))
-    for tree, weight in zip(trees, weights, strict=True):
+    for tree, weight, share in zip(trees, weights, shares, strict=True):
         mean += weight * tree.mean
-        variance += weight * tree.scale * tree.variance
-        noise += weight * tree.scale * tree.noise
+        variance += share * tree.scale * tree.variance
+        noise += share * tree.scale * tree.noise
     return mean, variance, noise
 
 
