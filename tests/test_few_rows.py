@@ -211,3 +211,13 @@ def test_a_penalty_for_few_rows_is_that_of_all_columns():
         assert last.converged
         values.append(last.point.value)
     assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_squared_hinge_that_fits_its_rows_is_calibrated_by_bounded_steps(n_classes):
+    """Rows that hold their own score were moved by 1e15 of a step: signs of scores were chance."""
+    x = np.random.default_rng(0).normal(size=(300, 4))
+    label = np.digitize(x[:, 0] + x[:, 1] ** 2, [0.5, 1.5][: n_classes - 1])
+    model = rs.KernelClassifier("squared_hinge", n_components=R, **QUIET).fit(x, label)
+    assert model.score(x, label) > 0.9
+    assert np.abs(model.decision_function(x)).max() < 100

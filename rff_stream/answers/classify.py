@@ -166,7 +166,7 @@ def almost_left_out(problem: Penalised, loss: SquaredHinge, at: Point, sample: S
     rows[:, :-1] = (sample.Z - system.feature_mean) * system.root_prior
     leverage = sample.held.weight * np.einsum("mr,rm->m", rows, metric(rows.T))
     slope, bent = sample.held.mean(loss.slope(F, sample.codes)), sample.held.mean(bent)
-    left = np.maximum(1 - leverage[:, None] * bent, np.finfo(np.float64).eps)
+    left = np.maximum(1 - leverage[:, None] * bent, LEAST_LEFT)
     return np.asarray(F + leverage[:, None] * slope / left)
 
 
