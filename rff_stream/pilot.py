@@ -37,6 +37,10 @@ SMALLEST_WEIGHT = 1e-80
 ROBUST_ROWS = 50
 """Rows from which quartiles say what a scale is."""
 
+WIDE, PART = 0.75, 0.05
+"""Share of an input's range without rows from which the median distance is that of two parts,
+and the share of the rows that each of them has."""
+
 DISAGREE = 3.0
 """Standard deviations over robust scales from which the latter count: 1.2 for an exponential
 law, 2 for a log-normal one, 3 where 1 % of the rows lie 28 standard deviations away."""
@@ -153,6 +157,27 @@ class Pilot:
                 NumericalWarning,
                 stacklevel=2,
             )
+
+    def warn_of_wide_gaps(self) -> None:
+        """Name the inputs whose rows lie in two far parts: distances between those say nothing."""
+        for j in np.flatnonzero(~self.is_constant) if self.y.shape[1] else ():
+            values = np.sort(self.x[:, j])
+            steps, m = np.diff(values), len(values)
+            k = int(np.argmax(steps)) + 1
+            parts = values[:k], values[k:]
+            if (
+                steps[k - 1] > WIDE * (values[-1] - values[0])
+                and min(k, m - k) > PART * m
+                and min(len(np.unique(part)) for part in parts) >= ROBUST_ROWS
+            ):
+                warnings.warn(
+                    f"Between {parts[0][-1]:.6g} and {parts[1][0]:.6g} {self._name(int(j))} has no "
+                    f"rows: {steps[k - 1] / (values[-1] - values[0]):.0%} of its range. The median "
+                    "distance between rows measures this gap, and what varies inside of the two "
+                    "parts may be lost. Give length_scale as numbers, or 'evidence'.",
+                    NumericalWarning,
+                    stacklevel=2,
+                )
 
     def _name(self, j: int) -> str:
         return self.inputs[j] if j < len(self.inputs) else f"x{j}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import dask.array as da
@@ -227,7 +228,8 @@ def test_a_condition_that_leaves_little_is_no_error(shared_data: Any) -> None:
 
     path = shared_data("air_temperature.zarr")
     every = rs.KernelRidge(alpha=1.0, n_components=64, random_state=0, progress=False)
-    april = every.fit(path, "air", inputs=["time", "lat"], where=[("time.month", "==", 4)])
+    with pytest.warns(NumericalWarning, match="time has no rows: 85% of its range"):
+        april = every.fit(path, "air", inputs=["time", "lat"], where=[("time.month", "==", 4)])
     assert april.n_rows_ == 318_000
 
 
@@ -317,3 +319,19 @@ def test_weights_that_vanish_beside_any_penalty_are_refused(weight: float) -> No
     model = rs.KernelRidge(n_components=16, random_state=0, progress=False)
     with pytest.raises(DataError, match=r"A row has weight .* Multiply the weights"):
         model.fit(x, x[:, 0], np.full(50, weight))
+
+
+@pytest.mark.parametrize(("gap", "told"), [(10_000.0, True), (1000.0, False)])
+def test_a_median_that_measures_a_gap_is_told(gap: float, told: bool) -> None:
+    """Two years of days with thirty years between: the year was lost, in silence."""
+    rng = np.random.default_rng(0)
+    t = rng.uniform(0, 730, (600, 1)) + gap * rng.integers(2, size=(600, 1))
+    pilot = Pilot(t, np.sin(t), np.ones(600), ("day",))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pilot.warn_of_wide_gaps()
+        Pilot(np.round(t / gap), np.sin(t), np.ones(600)).warn_of_wide_gaps()  # two levels
+        Pilot(t, np.empty((600, 0)), np.ones(600)).warn_of_wide_gaps()  # nothing to predict
+    assert [f"day has no rows: {9270 / 10730:.0%}" in str(each.message) for each in caught] == (
+        [True] if told else []
+    )

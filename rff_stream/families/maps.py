@@ -79,6 +79,7 @@ def find_kernel(
     if searches(length_scale):
         return _search(given, length_scale, pilot, seed, progress)
     pilot.warn_of_outliers()
+    pilot.warn_of_wide_gaps()
     median = pilot.leave_out(pilot.median_length_scale())
     return given[0].with_length_scale(tuple(median.tolist()))
 
