@@ -90,14 +90,18 @@ class Foresight:
         -----
         One system of at most 1,024 rows: .3 CPU s.
         """
-        step = -(-len(self.x) // TREND_ROWS)
-        seen = replace(self, x=self.x[::step], y=self.y[::step], w=self.w[::step])
+        seen = self._thin()
         varies = (seen.x != seen.x[:1]).any(axis=0)
         few = 2 * varies.sum() <= MOST_TREND * features.n_components
         if len(seen.x) < FEWEST_ROWS or not few or not seen._needs_trend(features, weight):
             return features
         dtype: Any = np.dtype(features.dtype).name
         return SideBySide((features, nearly_linear(self.origin, self.scale, varies, dtype)))
+
+    def _thin(self) -> Self:
+        """Every k-th row, so that 1,024 are left: matrices of 8 MB."""
+        step = -(-len(self.x) // TREND_ROWS)
+        return replace(self, x=self.x[::step], y=self.y[::step], w=self.w[::step])
 
     def _needs_trend(self, features: FeatureMap, weight: float) -> bool:
         """Whether a line serves better in some blocks than the map at the penalty of evidence."""
@@ -240,6 +244,7 @@ def warn_of_swings(
     seen = _take_sample(moments)
     if seen is None or not (alpha > 0).all():
         return
+    seen = seen._thin()
     share, root = seen.w / seen.w.sum(), np.sqrt(seen.w)
     centred = kernel(seen.x)
     centred -= share @ centred
