@@ -21,6 +21,7 @@ from rff_stream.words import format_seconds
 Precision = Literal["float32", "float64"]
 
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
+GAP_BYTES = 192 << 20  # of the test of gaps: products of 2,000 sampled rows, six at a time
 LOCAL_BLOCK = 64  # cells that are decomposed together
 LEAF_ROWS_A_CELL = 400  # adding the sums of a leaf to others then costs 5 % of computing them
 GRID_TAPS = 11  # of a transform's spreading along an axis, at its tolerance
@@ -218,9 +219,9 @@ class CellCost(Cost):
         return waiting + self._factors(sizes) // threads + 8 * BATCH_ROWS * 8 * self.width(sizes)
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:
-        """Factors and rotations of each cell beside the sums."""
+        """Factors and rotations of each cell, and the test of gaps, beside the sums."""
         rotations = 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
-        return state_bytes + self._factors(sizes) + rotations
+        return state_bytes + self._factors(sizes) + rotations + GAP_BYTES
 
     def solve_seconds(self, sizes: Sizes) -> float:
         return SOLVE_SECONDS * (self.n_features / 1000) ** 3 * self.all_cells
