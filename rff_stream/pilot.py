@@ -160,7 +160,9 @@ class Pilot:
 
     def warn_of_wide_gaps(self) -> None:
         """Name the inputs whose rows lie in two far parts: distances between those say nothing."""
-        for j in np.flatnonzero(~self.is_constant) if self.y.shape[1] else ():
+        if len(self.x) < 2 * ROBUST_ROWS or not self.y.shape[1]:
+            return
+        for j in np.flatnonzero(~self.is_constant):
             values = np.sort(self.x[:, j])
             steps, m = np.diff(values), len(values)
             k = int(np.argmax(steps)) + 1
