@@ -16,7 +16,7 @@ import xarray as xr
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
@@ -468,6 +468,7 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
     monkeypatch.setattr(kept_features.KeptFeatures, "losses", losses)
     monkeypatch.setattr(loss_penalty, "descents_of_kept", descend)
     monkeypatch.setattr(loss_penalty, "FEW_ROWS", 0)
+    monkeypatch.setattr(loss_penalty, "FEW_OF_CLASS", 0)
     X, y = rings(rng, 100, 3)
     model = rs.KernelClassifier("logistic", max_passes=1, tol=1e3, **QUIET).fit(X, y)
     assert model.alpha_ == loss_penalty.ALPHAS[best]
@@ -592,3 +593,17 @@ def test_classes_that_change_faster_than_the_kernel_are_told(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rs.KernelClassifier("logistic", **QUIET).fit(t[:500, None], (t[:500] > 300).astype(int))
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_a_rare_class_is_held_out_in_four_turns(loss):
+    """Two of a hundred rows: ten held-out ones took penalties that ordered new rows badly."""
+    rng = np.random.default_rng(1)
+    x, x_new = rng.uniform(-2, 2, (2, 2000, 2))
+    score, truth = (np.sin(2 * each[:, 0]) + 0.5 * each[:, 1] for each in (x, x_new))
+    line = np.quantile(truth, 0.98)
+    y = score + 0.1 * rng.normal(size=2000) > line
+    model = rs.KernelClassifier(loss, n_components=256, random_state=0, progress=False)
+    scores = model.fit(x, y).decision_function(x_new)
+    assert len(model.selection_.folds) == 4
+    assert roc_auc_score(truth > line, scores) > 0.98

@@ -54,6 +54,9 @@ MOST_ROWS = 6000
 FEW_ROWS = 2000
 """Fewer rows are held out in four turns, more only once."""
 
+FEW_OF_CLASS = 100
+"""The same for the rows of a class."""
+
 TOL, PASSES = 3e-3, 6
 """Enough to compare penalties: a start from the one before is near."""
 
@@ -102,7 +105,7 @@ def choose_alpha(
     once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
     """
     x, codes, w = _classes_of(pilot, class_weight)
-    size, turns = _size(features), _turns(x)
+    size, turns = _size(features), _turns(x, codes)
     scores = np.full((len(turns), len(ALPHAS)), np.nan)
     if loss.cornered:
         if features.nesting != "none":
@@ -268,13 +271,17 @@ def _regression_path(
         yield start
 
 
-def _turns(x: Array) -> list[tuple[Array, Array]]:
-    """(fitted, held out) rows: a quarter is held out, or each quarter of few; copies together."""
+def _turns(x: Array, codes: Array | None = None) -> list[tuple[Array, Array]]:
+    """(fitted, held out) rows: a quarter is held out, or each quarter of few; copies together.
+
+    Rows are few where those of a class are, too: ten held-out rows tell little of it.
+    """
     n, number = len(x), group_copies(x)
+    few = n < FEW_ROWS or (codes is not None and np.bincount(codes).min() < FEW_OF_CLASS)
     quarter = np.arange(n) % 4 if number is None else number % 4
     return [
         (quarter != turn, quarter == turn)
-        for turn in range(4 if n < FEW_ROWS else 1)
+        for turn in range(4 if few else 1)
         if (quarter == turn).any() and (quarter != turn).any()
     ]
 
