@@ -167,15 +167,7 @@ def search_windows(
     )
     scale = np.median([neighbour_scale(block.x) for block in blocks], axis=0)
     windows, unit = [*_centres(blocks, scale), *scattered], _deviation(rows.x)
-    ends = [
-        fit_windows(windows, [kernel], scale=unit, beside=[scale], ard=ard) for kernel in kernels
-    ]
-    start = _relevant_start(rows, unit) if ard else None
-    if start is not None:
-        others = [fit_windows(windows, [each], scale=unit, start=start) for each in kernels]
-        ends = [
-            max(pair, key=lambda end: end.log_evidence) for pair in zip(ends, others, strict=True)
-        ]
+    ends = _fit_each(windows, rows, kernels, [unit, scale], ard)
     winner = max(range(len(ends)), key=lambda i: ends[i].log_evidence)
     first, learnt = ends[winner], _scales(ends[winner])
     windows = [*_centres(blocks, learnt), *scattered]
@@ -189,18 +181,52 @@ def search_windows(
     if close:
         cells += _cells(blocks, rows, cell, _scales(close[0]), rng)
     order = rng.permutation(max(len(each.x) for each in cells))
+    return _compete(second, [*ends, *close], cells, cell.n_components, order)
 
-    def error(end: WindowFit) -> float:
-        return left_out_error(end.kernel, cells, cell.n_components, order)
 
-    held = error(second)
-    trials = [(error(end), end) for end in (*ends, *close)]
-    least, best = min([(held, second), *trials], key=lambda trial: trial[0])
-    trials += [(error(end), end) for end in (_stretch(best, factor) for factor in FACTORS)]
-    least, best = min([(least, best), *trials], key=lambda trial: trial[0])
-    if least >= (1 - SAME) * held:
-        least, best = held, second
-    return replace(best, left_out_error=least, rougher=second.rougher)
+def _fit_each(
+    windows: Sequence[Window],
+    rows: Window,
+    kernels: Sequence[ExactKernel],
+    units: Sequence[Float64],
+    ard: bool,
+) -> list[WindowFit]:
+    """The fit of each kernel, from all inputs alike or from those that matter alone."""
+    unit, *beside = units
+    start = _relevant_start(rows, unit) if ard else None
+    ends = []
+    for kernel in kernels:
+        tried = [fit_windows(windows, [kernel], scale=unit, beside=beside, ard=ard)]
+        if start is not None:
+            tried.append(fit_windows(windows, [kernel], scale=unit, start=start))
+        ends.append(max(tried, key=lambda end: end.log_evidence))
+    return ends
+
+
+def _compete(
+    held: WindowFit,
+    others: Sequence[WindowFit],
+    cells: Sequence[Window],
+    n_components: int,
+    order: Array,
+) -> WindowFit:
+    """The fit of least error at left-out rows of cells; ``held`` unless another is clearly better.
+
+    The best is tried with its length-scales stretched, too.
+    """
+
+    def judge(ends: Sequence[WindowFit]) -> tuple[float, WindowFit]:
+        errors = [left_out_error(end.kernel, cells, n_components, order) for end in ends]
+        at = int(np.argmin(errors))
+        return errors[at], ends[at]
+
+    own, _ = judge([held])
+    least, best = min((own, held), judge(others), key=lambda trial: trial[0])
+    stretched = judge([_stretch(best, factor) for factor in FACTORS])
+    least, best = min((least, best), stretched, key=lambda trial: trial[0])
+    if least >= (1 - SAME) * own:
+        least, best = own, held
+    return replace(best, left_out_error=least, rougher=held.rougher)
 
 
 def fit_near_rows(
