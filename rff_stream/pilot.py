@@ -7,6 +7,7 @@ model's spec; it is never drawn again.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -40,6 +41,10 @@ ROBUST_ROWS = 50
 WIDE, PART = 0.75, 0.05
 """Share of an input's range without rows from which the median distance is that of two parts,
 and the share of the rows that each of them has."""
+
+EMPTY, BEYOND = 0.15, 4.0
+"""Share of an input's range, and length-scales, from which a gap of rows is told: its middle is
+then two length-scales from any row, where a Gaussian kernel is .14."""
 
 DISAGREE = 3.0
 """Standard deviations over robust scales from which the latter count: 1.2 for an exponential
@@ -160,6 +165,34 @@ class Pilot:
 
     def warn_of_wide_gaps(self) -> None:
         """Name the inputs whose rows lie in two far parts: distances between those say nothing."""
+        for name, low, high, share in self._gaps():
+            if share > WIDE:
+                warnings.warn(
+                    f"Between {low:.6g} and {high:.6g} {name} has no rows: {share:.0%} of its "
+                    "range. The median distance between rows measures this gap, and what varies "
+                    "inside of the two parts may be lost. Give length_scale as numbers, or "
+                    "'evidence'.",
+                    NumericalWarning,
+                    stacklevel=2,
+                )
+
+    def warn_of_far_gaps(self, length_scale: Float64) -> None:
+        """Name the inputs with a gap of many length-scales: the rows say nothing inside it."""
+        scales = dict(zip(map(self._name, range(self.x.shape[1])), length_scale, strict=True))
+        for name, low, high, share in self._gaps():
+            reach = (high - low) / scales[name]
+            if share > EMPTY and reach > BEYOND:
+                warnings.warn(
+                    f"Between {low:.6g} and {high:.6g} {name} has no rows: {reach:.0f} length-"
+                    "scales. Predictions there say little: look at their standard deviation. A "
+                    "linear trend may be better, and so may inputs that go on inside the gap, "
+                    "such as the season.",
+                    NumericalWarning,
+                    stacklevel=2,
+                )
+
+    def _gaps(self) -> Iterator[tuple[str, float, float, float]]:
+        """The widest gap of each input with rows on both sides: name, ends, share of the range."""
         if len(self.x) < 2 * ROBUST_ROWS or not self.y.shape[1]:
             return
         for j in np.flatnonzero(~self.is_constant):
@@ -168,18 +201,11 @@ class Pilot:
             k = int(np.argmax(steps)) + 1
             parts = values[:k], values[k:]
             if (
-                steps[k - 1] > WIDE * (values[-1] - values[0])
-                and min(k, m - k) > PART * m
+                min(k, m - k) > PART * m
                 and min(len(np.unique(part)) for part in parts) >= ROBUST_ROWS
             ):
-                warnings.warn(
-                    f"Between {parts[0][-1]:.6g} and {parts[1][0]:.6g} {self._name(int(j))} has no "
-                    f"rows: {steps[k - 1] / (values[-1] - values[0]):.0%} of its range. The median "
-                    "distance between rows measures this gap, and what varies inside of the two "
-                    "parts may be lost. Give length_scale as numbers, or 'evidence'.",
-                    NumericalWarning,
-                    stacklevel=2,
-                )
+                share = float(steps[k - 1] / (values[-1] - values[0]))
+                yield self._name(int(j)), float(parts[0][-1]), float(parts[1][0]), share
 
     def _name(self, j: int) -> str:
         return self.inputs[j] if j < len(self.inputs) else f"x{j}"

@@ -335,3 +335,20 @@ def test_a_median_that_measures_a_gap_is_told(gap: float, told: bool) -> None:
     assert [f"day has no rows: {9270 / 10730:.0%}" in str(each.message) for each in caught] == (
         [True] if told else []
     )
+
+
+@pytest.mark.parametrize("gap", [900.0, 20.0])
+def test_a_gap_of_many_length_scales_is_told(gap: float) -> None:
+    """Ten years with a season, a trend and a gap: the mean filled it, worse than a line."""
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.uniform(0, 3650, 800))
+    t = t[(t < 1500) | (t > 1500 + gap)]
+    y = 0.003 * t + 5 * np.sin(2 * np.pi * t / 365) + 0.5 * rng.normal(size=len(t))
+    model = rs.GaussianProcessRegressor(
+        length_scale="evidence", n_components=128, random_state=0, progress=False
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(t[:, None], y)
+    told = [each for each in caught if "x0 has no rows" in str(each.message)]
+    assert len(told) == (gap > 500)

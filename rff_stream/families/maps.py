@@ -19,7 +19,7 @@ from rff_stream.execution.progress import Progress
 from rff_stream.families.protocol import SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.features.cells import encode_rows
-from rff_stream.kernels import Kernel, as_kernel
+from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
 from rff_stream.length_scales.search import SearchSize, search_seconds
 from rff_stream.length_scales.selection import ITERATIONS, MOST_ROWS, fit_length_scales
 from rff_stream.length_scales.windows import Window, compact_windows, neighbour_scale
@@ -77,7 +77,9 @@ def find_kernel(
     if not isinstance(given, list):
         return given
     if searches(length_scale):
-        return _search(given, length_scale, pilot, seed, progress)
+        found = _search(given, length_scale, pilot, seed, progress)
+        pilot.warn_of_far_gaps(length_scale_vector(found, pilot.x.shape[1]))
+        return found
     pilot.warn_of_outliers()
     pilot.warn_of_wide_gaps()
     median = pilot.leave_out(pilot.median_length_scale())
