@@ -21,7 +21,14 @@ from rff_stream.costs import (
     WholeCost,
 )
 from rff_stream.errors import PlanError
-from rff_stream.layout import CHUNK_SECONDS, DECODE_RATE, Layout, largest_leaf, lay_out, rows_of
+from rff_stream.leaf_layout import (
+    CHUNK_SECONDS,
+    DECODE_RATE,
+    Layout,
+    largest_leaf,
+    lay_out,
+    rows_of,
+)
 from rff_stream.moments.accumulate import Sums, resolve_sums
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.protocol import SLAB_ROWS, BoxCost, Source

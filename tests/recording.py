@@ -30,7 +30,7 @@ import threadpoolctl
 import zarr
 
 import rff_stream as rs
-from rff_stream import layout
+from rff_stream import leaf_layout as layout
 from rff_stream.errors import NumericalWarning
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store import Checkpoint, MomentStore

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import rff_stream as rs
 from recording import innermost
-from rff_stream import layout
+from rff_stream import leaf_layout as layout
 from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import leaves as leaf_module

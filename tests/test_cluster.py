@@ -33,7 +33,7 @@ from processes import (
     leaves_done,
     until,
 )
-from rff_stream import layout as layouts
+from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, DataError
 from rff_stream.moments import Moments
@@ -373,7 +373,7 @@ DRIVER = """
 import sys
 import rff_stream as rs
 from distributed import Client
-from rff_stream import layout
+from rff_stream import leaf_layout as layout
 layout.LEAF_ROWS = {leaf_rows}
 with Client("{address}", timeout=60):
     model = rs.KernelRidge(n_components=1024, alpha=1.0, random_state=0, progress=False)

@@ -16,12 +16,12 @@ import zarr
 
 import rff_stream as rs
 from processes import Meanwhile, Processes, connected, done_of, kill, leaves_done
-from rff_stream import layout as layouts
+from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError
 from rff_stream.execution.leaves import leaves_of
 from rff_stream.execution.scheduler import Pass, Summation
-from rff_stream.layout import lay_out
+from rff_stream.leaf_layout import lay_out
 from rff_stream.moments import Moments
 
 pytestmark = pytest.mark.cluster

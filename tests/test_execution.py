@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 import reference
 import rff_stream as rs
 from rff_stream import execution
-from rff_stream import layout as layouts
+from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
 from rff_stream.execution import progress as bars

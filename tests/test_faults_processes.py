@@ -19,7 +19,7 @@ import zarr
 
 import rff_stream as rs
 from processes import BOUND, ROOT, Meanwhile, Processes, connected, family, kill, leaves_done, until
-from rff_stream import layout as layouts
+from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, DataError
 from rff_stream.moments import Moments
@@ -308,7 +308,7 @@ DRIVER = """
 import sys
 import dask, rff_stream as rs
 from distributed import Client
-from rff_stream import layout
+from rff_stream import leaf_layout as layout
 layout.LEAF_ROWS, layout.MOST_SEGMENTS = {leaf_rows}, 16
 dask.config.set({{"rff-stream.checkpoint-seconds": 0}})
 features = rs.FourierFeatures.sample(rs.Gaussian(1.5), {d}, {r}, rng=0)

@@ -924,7 +924,7 @@ def test_data_that_disappear_under_a_lazy_prediction_are_named(
         np.asarray(lazy)
 
 
-@pytest.mark.filterwarnings("ignore:y. where blocks of pilot rows")
+@pytest.mark.filterwarnings("ignore:y. where blocks of sampled rows")
 def test_sorted_rows_do_not_choose_the_penalty_of_extrapolation(rng):
     """Folds of whole runs lie outside of the others where rows are sorted: many runs a fold."""
     X = rng.normal(size=(3000, 2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream import layout
+from rff_stream import leaf_layout as layout
 from rff_stream.answers.early_stopping import (
     StreamState,
     has_settled,

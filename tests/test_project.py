@@ -39,7 +39,7 @@ ROOMS = [
     {"sources.protocol"},
     {"statistics"},
     {"costs"},
-    {"layout"},
+    {"leaf_layout"},
     {"planning"},
     {"sources"},
     {"store"},

@@ -173,7 +173,7 @@ def test_runs_of_rows_are_runs_of_time_whatever_the_chunks(choices: Any, monkeyp
     """Chunks of a map are no time buckets: what differs between places is not drift."""
     import xarray as xr
 
-    from rff_stream import layout
+    from rff_stream import leaf_layout as layout
 
     monkeypatch.setattr(layout, "LEAF_ROWS", 300)
     time = np.datetime64("2014-01-01", "ns") + np.arange(120) * np.timedelta64(1, "D")

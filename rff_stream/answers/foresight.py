@@ -12,7 +12,13 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
-from rff_stream.answers.gaps import FEWEST_ROWS, MOST_ROWS, GapTest, gap_test, trend_share
+from rff_stream.answers.gaps import (
+    FEWEST_ROWS,
+    MOST_ROWS,
+    gap_test,
+    trend_share,
+    warn_of_gaps,
+)
 from rff_stream.answers.row_space import RowSpace
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
@@ -185,7 +191,7 @@ class Foresight:
             kernel=kernel,
         )
         for test, name in zip(tests, targets, strict=True):
-            _warn(test, name)
+            warn_of_gaps(test, name)
         return np.array([test.least_alpha for test in tests])
 
 
@@ -256,7 +262,7 @@ def warn_of_swings(
     )
     for test, name in zip(tests, targets, strict=True):
         if test.near < SEEN and not test.is_even:
-            _warn(test, name)
+            warn_of_gaps(test, name)
 
 
 def _take_sample(moments: Any) -> Foresight | None:
@@ -266,32 +272,3 @@ def _take_sample(moments: Any) -> Foresight | None:
         return None
     pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs)
     return Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
-
-
-def _warn(test: GapTest, name: str) -> None:
-    if test.is_better and test.is_even and test.is_cheap:
-        return
-    fact = f"{name}: where blocks of pilot rows are held out, "
-    near = (
-        "use no prediction in gaps of that size, or outside of the data. Near them it may be good."
-    )
-    if test.is_safe:
-        fact += (
-            f"the error of the model is typically {test.ratio:.2g} times that of the mean or a "
-            f"linear trend, and more than twice that in {test.swings:.0%} of the gaps: {near} "
-            "Longer length-scales or a larger alpha (or noise) are safer."
-        )
-    else:
-        fact += (
-            f"alpha={test.alpha:.3g} has an error of {test.ratio:.2g} times that of the mean or a "
-            "linear trend: between the data, predictions would swing. "
-            f"alpha={test.least_alpha:.3g} was taken ({test.least_ratio:.2g} times, and "
-            f"{test.cost:.3g} times the error before it near the data). "
-        )
-        fact += (
-            "More components or longer length-scales would serve better; give alpha (or noise) to "
-            "decide yourself."
-            if test.is_better and test.is_even
-            else f"In some of them a trend is still better: {near}"
-        )
-    warnings.warn(fact, NumericalWarning, stacklevel=4)

@@ -8,6 +8,7 @@ rows at random do not show this, held-out blocks do.
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import NumericalWarning
 from rff_stream.systems.system import mirror_lower
 
 MOST_ROWS = 4096
@@ -524,3 +526,33 @@ def _line_errors_near(x: Array, y: Array, w: Array) -> Float64:
     own = np.maximum(1 - (basis**2).sum(axis=1, keepdims=True), np.finfo(float).eps)
     left = (root * y - basis @ (basis.T @ (root * y))) / own
     return np.asarray(np.sqrt(np.maximum((left**2).sum(axis=0) / w.sum(), np.finfo(float).tiny)))
+
+
+def warn_of_gaps(test: GapTest, name: str) -> None:
+    """Warn where a test says that predictions swing in gaps, and which penalty was taken."""
+    if test.is_better and test.is_even and test.is_cheap:
+        return
+    fact = f"{name}: where blocks of sampled rows are held out, "
+    near = (
+        "use no prediction in gaps of that size, or outside of the data. Near them it may be good."
+    )
+    if test.is_safe:
+        fact += (
+            f"the error of the model is typically {test.ratio:.2g} times that of the mean or a "
+            f"linear trend, and more than twice that in {test.swings:.0%} of the gaps: {near} "
+            "Longer length-scales or a larger alpha (or noise) are safer."
+        )
+    else:
+        fact += (
+            f"alpha={test.alpha:.3g} has an error of {test.ratio:.2g} times that of the mean or a "
+            "linear trend: between the data, predictions would swing. "
+            f"alpha={test.least_alpha:.3g} was taken ({test.least_ratio:.2g} times, and "
+            f"{test.cost:.3g} times the error before it near the data). "
+        )
+        fact += (
+            "More components or longer length-scales would serve better; give alpha (or noise) to "
+            "decide yourself."
+            if test.is_better and test.is_even
+            else f"In some of them a trend is still better: {near}"
+        )
+    warnings.warn(fact, NumericalWarning, stacklevel=4)

@@ -204,7 +204,7 @@ def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | Non
 
     from rff_stream.execution import Reading
     from rff_stream.families import family_of, foresee
-    from rff_stream.layout import rows_of
+    from rff_stream.leaf_layout import rows_of
     from rff_stream.planning import check_memory, plan_for
 
     features = objects.features_of(learner)

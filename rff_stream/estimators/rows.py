@@ -23,7 +23,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
-from rff_stream.layout import rows_of
+from rff_stream.leaf_layout import rows_of
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.opening import Opened, open_inputs

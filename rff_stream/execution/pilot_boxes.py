@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.layout import Layout, merge_chunks, rows_of
+from rff_stream.leaf_layout import Layout, merge_chunks, rows_of
 from rff_stream.sources.protocol import Box, PlacesAlong, Source
 
 

@@ -13,7 +13,7 @@ from dask.task_spec import Task, TaskRef
 from rff_stream._array import Float64
 from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.graph import Graph, ancestors, as_tasks
-from rff_stream.layout import lay_out
+from rff_stream.leaf_layout import lay_out
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources.protocol import Box, Reader, Source
 

@@ -15,7 +15,7 @@ from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
 from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Tally, leaves_of, places_of
 from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.execution.scheduler import Pass, Summation, computing_processes
-from rff_stream.layout import Layout
+from rff_stream.leaf_layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot

@@ -49,7 +49,7 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.cells import encode_rows
-from rff_stream.layout import rows_of
+from rff_stream.leaf_layout import rows_of
 from rff_stream.length_scales.windows import (
     CellSize,
     Window,

@@ -46,7 +46,7 @@ from rff_stream.families.whole import WholeSpace
 from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
 from rff_stream.features.grid import MOST_INPUTS
 from rff_stream.kernels import as_kernel
-from rff_stream.layout import rows_of
+from rff_stream.leaf_layout import rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot

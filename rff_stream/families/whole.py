@@ -45,7 +45,7 @@ from rff_stream.families.protocol import (
 from rff_stream.families.whole_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.layout import rows_of
+from rff_stream.leaf_layout import rows_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import resolve_sums
 from rff_stream.pilot import Pilot, augmented_row

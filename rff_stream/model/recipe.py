@@ -18,7 +18,7 @@ from rff_stream.families.maps import (
     scale_of_map,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.layout import rows_of
+from rff_stream.leaf_layout import rows_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_later
 from rff_stream.model.plain import draft_in, draft_of

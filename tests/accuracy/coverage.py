@@ -25,7 +25,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 import rff_stream as rs
-from rff_stream import layout
+from rff_stream import leaf_layout as layout
 from rff_stream.answers.grid_evidence import grid_evidence
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection import cross_validate

@@ -31,7 +31,7 @@ import numpy as np
 from bench import INPUTS, write_zarr
 
 import rff_stream as rs
-from rff_stream import layout as layouts
+from rff_stream import leaf_layout as layouts
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
 from rff_stream.families import family_of
