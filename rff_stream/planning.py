@@ -388,7 +388,12 @@ def plan(
     >>> found.n_rows, found.layout.n_leaves
     (100000, 2)
     """
-    cost = WholeCost(int(n_features)) if isinstance(n_features, SupportsIndex) else n_features
+    if not isinstance(n_features, SupportsIndex | Cost):
+        raise TypeError(
+            f"n_features={n_features!r} but it is a whole number or the cost of a map. Give R, or "
+            "rff_stream.costs.CellCost(R, n_trees, n_cells)."
+        )
+    cost = n_features if isinstance(n_features, Cost) else WholeCost(int(n_features))
     request = PlanRequest(cost, order, sums, dtype, n_groups)
     return plan_for(source, request, threads=threads, workers=workers, seed=seed)
 

@@ -570,3 +570,9 @@ def test_a_search_for_length_scales_has_memory_of_its_own(rng: np.random.Generat
     known, searched = plans
     assert set(searched.memory_parts()) - set(known.memory_parts()) == {"search"}
     assert searched.process_bytes > known.process_bytes
+
+
+def test_features_that_are_no_number_are_refused_by_name():
+    source = rs.open_source(np.zeros((10, 2)), np.zeros(10))
+    with pytest.raises(TypeError, match=r"n_features=256\.5 but it is a whole number or the cost"):
+        rs.plan(source, n_features=256.5)

@@ -75,6 +75,9 @@ NOTHING_SEEN = 0.97
 ROUGHER = 0.02
 """log p a row by which another kernel must be better before it is named: e²⁰ for 1,000 rows."""
 
+MOST_FREE = 1e6
+"""Largest variance of the means of cells, in units of σ_f², in the test of gaps."""
+
 ALPHAS = np.logspace(-6, 3, 28)
 """Penalties that cross-validation compares, times the mean eigenvalue of a cell's matrix."""
 
@@ -302,8 +305,12 @@ def _warn_of_swings(
     features: LocalFeatures, moments: CellMoments, evidence: LocalEvidence, fit_intercept: bool
 ) -> None:
     """Test blocks of sampled rows by the mean of the trees' kernels: k, and a mean of each cell."""
-    signal = np.maximum(evidence.signal_variance.mean(axis=0), np.finfo(float).tiny)
-    free = float(np.median(moments.target_squares() / moments.weight / signal)) * fit_intercept
+    signal = evidence.signal_variance.mean(axis=0)
+    varies = signal > 0  # a constant target has none
+    if not varies.any():
+        return
+    means = (moments.target_squares() / moments.weight)[varies] / signal[varies]
+    free = min(float(np.median(means)), MOST_FREE) * fit_intercept
 
     def kernel(x: Float64) -> Float64:
         rows = encode_rows(features.encoding, x)
