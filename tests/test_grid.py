@@ -55,6 +55,21 @@ def trend_of(moments: GridMoments, x: Array, p: int) -> Float64:
     return np.column_stack([np.ones(len(x)), turned])[:, :p]
 
 
+@pytest.mark.parametrize("scales", [(1e5, 1e-9), (1e-20, 1e-20), (1e-140, 1e140), (0.0, 1e-9)])
+def test_sums_of_a_target_know_nothing_of_the_scale_of_others(scales: tuple[float, float]) -> None:
+    """Two targets, and a trend, share transforms: the error of each is relative to itself."""
+    x, _, w = rows(2, 60)
+    y = np.random.default_rng(1).standard_normal((60, 2)) * scales
+    grid = GridFeatures.over(np.zeros(2), np.full(2, 3.0), modes=(6, 5), padding=2.5)
+    sink = GridAccumulator(grid, grid_row(grid, ("a", "b"), ("u", "v")))
+    sink.add(x, y, w, np.arange(60))
+    index = np.stack(np.meshgrid(*grid.indices(), indexing="ij"), axis=-1)
+    waves = np.exp(-1j * np.tensordot(grid.angles(x).T, index, ((1,), (-1,))))
+    expected = np.tensordot((y * w[:, None]).T, waves, 1)
+    for found, exact, scale in zip(sink.result().projections, expected, scales, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=0, atol=1e-7 * scale)
+
+
 @pytest.mark.parametrize(("d", "modes", "_scale"), CASES)
 def test_sums_are_what_they_say(d: int, modes: tuple[int, ...], _scale: float) -> None:
     x, y, w = rows(d, 60)

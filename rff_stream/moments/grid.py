@@ -275,14 +275,20 @@ def _transform(angles: Float64, strengths: Float64, shape: list[int]) -> Array:
     """Σ c e^{−ik·θ} (s, half shape) of strengths c (s, n), in the order of NumPy's transforms.
 
     Two real strengths share a complex transform F of c₁ + ic₂: their own are
-    (F_k + F_{−k}*)/2 and (F_k − F_{−k}*)/2i.
+    (F_k + F_{−k}*)/2 and (F_k − F_{−k}*)/2i. The error of a transform is relative to the larger
+    of the two, so each is first scaled to between ½ and 1, by a power of two: exactly.
     """
     finufft = import_finufft()
     count, n = strengths.shape
     half = shape[-1] // 2 + 1
     pairs = -(-count // 2)
+    largest = np.abs(strengths).max(axis=1, initial=0.0)
+    exponents = np.clip(np.frexp(largest)[1], -1000, 1000)  # of which both powers are finite
+    down = np.ldexp(1.0, -exponents)[:, None]
+    up = np.where(largest == 0, 0.0, np.ldexp(1.0, exponents))
     packed = np.zeros((pairs, n), np.complex128)
-    packed.real, packed.imag[: count // 2] = strengths[::2], strengths[1::2]
+    np.multiply(strengths[::2], down[::2], out=packed.real)
+    np.multiply(strengths[1::2], down[1::2], out=packed.imag[: count // 2])
     plan = finufft.Plan(
         1, tuple(shape), n_trans=pairs, eps=TOLERANCE, isign=-1, nthreads=1, modeord=1
     )
@@ -295,4 +301,5 @@ def _transform(angles: Float64, strengths: Float64, shape: list[int]) -> Array:
     found = np.empty((count, *shape[:-1], half), np.complex128)
     found[::2] = (here + there) / 2
     found[1::2] = ((here - there) / 2j)[: count // 2]
+    found *= up.reshape(-1, *(1,) * len(shape))
     return found
