@@ -15,7 +15,7 @@ from reference_grid import Kriging
 from rff_stream._array import Float64
 from rff_stream.answers.grid_selection import cross_validate_grid
 from rff_stream.costs import GridCost, SeveralCosts, WholeCost
-from rff_stream.errors import DataError, ModelError
+from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.families import family_of, foresee_solve
 from rff_stream.moments.grid import GridMoments
 
@@ -381,3 +381,44 @@ def test_a_request_says_modes_or_columns() -> None:
         rs.Grid(columns=1)
     with pytest.raises(ValueError, match=r"modes=\(3,\) and columns=9"):
         rs.Grid(modes=(3,), columns=9)
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1, 0.0])
+@pytest.mark.parametrize("features", [rs.Grid(modes=(6, 6)), "auto"])
+@pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
+def test_a_constant_target_is_answered_by_its_constant(
+    xyw: Rows, features: Any, value: float
+) -> None:
+    """Alone and beside another, which is as it would be alone; no noise, no signal."""
+    x, y, _ = xyw
+    constant = np.full(len(x), value)
+    chosen = {"features": features, "length_scale": 0.9, "kernel": "gaussian", "n_components": 32}
+    mean, std = gp(**chosen).fit(x, constant).predict(x[:20], return_std=True)
+    np.testing.assert_allclose(mean, value, rtol=1e-14)
+    assert (std == 0).all()
+    both = gp(**chosen).fit(x, np.column_stack([y, constant])).predict(x[:20])
+    np.testing.assert_allclose(both[:, 1], value, rtol=1e-14)
+    np.testing.assert_allclose(both[:, 0], gp(**chosen).fit(x, y).predict(x[:20]), atol=1e-3)
+
+
+def test_constant_targets_are_left_out_of_a_search(xyw: Rows) -> None:
+    """Kernel and noise of the other target are found, and folds choose its penalty."""
+    x, y, _ = xyw
+    constant = np.full(len(x), 0.1)
+    chosen = {"features": rs.Grid(modes=(6, 6)), "kernel": "gaussian"}
+    with pytest.warns(NumericalWarning, match="y1 is constant"):
+        both = gp(**chosen).fit(x, np.column_stack([y, constant]))
+    alone = gp(**chosen).fit(x, y)
+    np.testing.assert_allclose(both.length_scale_, alone.length_scale_, rtol=0.05)
+    assert both.noise_variance_[0] == pytest.approx(alone.noise_variance_, rel=0.02)
+    assert both.noise_variance_[1] == both.signal_variance_[1] == 0
+    plain = {"features": GRID, "random_state": 0, "progress": False, "kernel": KERNEL}
+    with pytest.warns(NumericalWarning, match="y is constant|y0 is constant"):
+        ridge = rs.KernelRidge(**plain, alpha="cv").fit(x, constant)
+    np.testing.assert_allclose(ridge.predict(x[:5]), 0.1, rtol=1e-14)
+
+
+@pytest.mark.parametrize("features", [rs.Grid(), GRID])
+def test_one_row_is_refused_with_what_is_needed(features: Any) -> None:
+    with pytest.raises(ValueError, match=r"hold 1 sample\(s\).* at least 2. Collect more rows"):
+        gp(features=features).fit(np.ones((1, 2)), np.ones(1))

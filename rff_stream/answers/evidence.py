@@ -127,7 +127,7 @@ def evidence(
     """
     found = _decompose(moments, fit_intercept)
     profile = Profile.of(found)
-    _warn_constant(found)
+    warn_of_constants(found.system.target_scatter, found.system.targets)
     largest = largest_eigenvalue(found.eigenvalues)
     alpha = best_alpha(profile, largest, found.eta, shared)
     warn_at_floor(alpha, found.eta, largest, found.system.targets)
@@ -290,10 +290,11 @@ def _decompose(moments: Moments | Decomposition, fit_intercept: bool) -> Decompo
     return tridiagonal(system)
 
 
-def _warn_constant(found: Decomposition) -> None:
-    constant = np.flatnonzero(found.system.target_scatter == 0)
+def warn_of_constants(scatter: Float64, targets: tuple[str, ...]) -> None:
+    """Name the targets of no scatter."""
+    constant = np.flatnonzero(scatter == 0)
     if len(constant):
-        names = ", ".join(found.system.targets[t] for t in constant)
+        names = ", ".join(targets[t] if targets else f"y{t}" for t in constant)
         warnings.warn(
             f"Target {names} is constant: its noise and signal variance are 0. "
             "Predictions are that constant; leave it out if that is not meant.",

@@ -92,6 +92,6 @@ def compare_kernels(
                 probes=probes // 2,
             )
             near = found.alpha
-            values[k, at] = found.evidence.log_evidence.sum()
+            values[k, at] = found.evidence.total
             errors[k, at], alphas[k, at] = found.evidence.error, found.alpha
     return KernelComparison(tuple(kernels), scales, values, errors, alphas)

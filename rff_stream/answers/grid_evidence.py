@@ -50,7 +50,8 @@ way to the best kernel its error, which is of the square of this, needs fewer.""
 class GridEvidence:
     """log p(y) of a kernel and α, with its Monte-Carlo error and its slopes."""
 
-    log_evidence: Float64  # (T,), natural logarithm, σₙ² at its maximum
+    log_evidence: Float64
+    """(T,), natural logarithm, σₙ² at its maximum; +∞, and slopes 0, where a target is constant."""
     error: float  # standard error of the estimated log-determinant, halved
     noise_variance: Float64  # (T,)
     df: float  # effective degrees of freedom, estimated
@@ -59,6 +60,11 @@ class GridEvidence:
     """(T, half shape): ∂ log p/∂ log D_j: slopes by any parameter of the kernel follow by
     the chain rule."""
     steps: int  # of conjugate gradients
+
+    @property
+    def total(self) -> float:
+        """log p(y) of all targets that are not constant."""
+        return float(self.log_evidence[np.isfinite(self.log_evidence)].sum())
 
 
 def grid_evidence(
@@ -104,8 +110,10 @@ def grid_evidence(
     logs = norms * np.array([_log_quadrature(*t) for t in found.tridiagonals[targets:]])
     log_det = elimination.log_determinant + float(logs.mean()) - grid.n_components * np.log(alpha)
     border = np.linalg.slogdet(system.border)[1] if system.n_trend else 0.0
+    varies = system.scatter > 0
+    positive = np.where(varies, objective, 1.0)
     value = -0.5 * (
-        freedom * (np.log(2 * np.pi * objective / freedom) + 1)
+        freedom * (np.log(2 * np.pi * positive / freedom) + 1)
         + log_det
         + border
         - moments.log_weight
@@ -118,16 +126,16 @@ def grid_evidence(
     share = 1 - alpha * (elimination.inverse_diagonal + change)
     df = float((grid.multiplicity * share).sum())
     power = np.abs(u) ** 2
-    gain = freedom * alpha / objective
+    gain = freedom * alpha / positive
     square = system.dot(u, u)
-    bent = gain.reshape(-1, *(1,) * grid.n_inputs)
+    bent, counted = (each.reshape(-1, *(1,) * grid.n_inputs) for each in (gain, varies))
     return GridEvidence(
-        log_evidence=value,
+        log_evidence=np.where(varies, value, np.inf),
         error=0.5 * float(logs.std(ddof=1) / np.sqrt(probes)) if probes > 1 else np.inf,
         noise_variance=objective / freedom,
         df=df + system.n_trend,
-        slope_alpha=0.5 * (df - gain * square),
-        influence=grid.multiplicity * (bent * power - share),
+        slope_alpha=0.5 * varies * (df - gain * square),
+        influence=counted * grid.multiplicity * (bent * power - share),
         steps=found.steps,
     )
 
@@ -193,9 +201,15 @@ def choose_grid_kernel(
     best by more than the errors of both are left before. A length-scale is at least that of the
     finest mode of its grid, and at most three times the period: a rough process may be smooth
     along one axis.
+
+    Constant targets are left out; where all are, the first kernel is answered as it begins.
     """
     grid = moments.features
     tried = {i: _first(moments, family, scales, alpha) for i, family in enumerate(kernels)}
+    if not (GridSystem(moments, kernels[0], trend).scatter > 0).any():
+        search = _Search(moments, kernels[0], scales, alpha, trend, probes, block)
+        kernel, chosen = search.at(tried[0])
+        return GridChoice(kernel, chosen, search.evidence(tried[0]), (), 1)
     reached: dict[int, tuple[Kernel, float]] = {}
     total = 0
     levels, values = _levels(grid), dict[int, tuple[float, float]]()
@@ -213,7 +227,7 @@ def choose_grid_kernel(
             search = _Search(part, family, scales, alpha, trend, probes, block)
             tried[i], used = search.best(tried[i], most)
             there = search.evidence(tried[i])
-            values[i] = float(there.log_evidence.sum()), there.error
+            values[i] = there.total, there.error
             total += used + 1
             reached[i] = search.at(tried[i])[0], values[i][0]
         best = max(tried, key=lambda i: values[i][0])
@@ -359,7 +373,7 @@ class _Search:
             step[axis] = STEP
             ends = (self._log_weights(theta + sign * step, about) for sign in (1, -1))
             slopes[axis] = (influence * (next(ends) - next(ends)) / (2 * STEP)).sum()
-        return -float(found.log_evidence.sum()), -slopes
+        return -found.total, -slopes
 
     def _log_weights(self, theta: Float64, about: Float64) -> Float64:
         """log D but for a constant."""

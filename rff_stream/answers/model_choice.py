@@ -110,6 +110,8 @@ def _weights(e: Float64, share: Float64) -> Float64:
     squared = e**2 @ share
     best = int(squared.argmin())
     alone: Float64 = np.eye(count)[best]
+    if squared[best] == 0:  # a constant target: nothing is left to gain
+        return alone
     finite = np.flatnonzero(np.isfinite(squared))
     sets = chain.from_iterable(combinations(finite.tolist(), k) for k in range(2, count + 1))
     tried = [(alone, squared[best])]

@@ -13,6 +13,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
+from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.foresight import warn_of_swings
 from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import (
@@ -189,7 +190,9 @@ class GridProcess(GridAnswer):
         rough = (drawn(x) ** 2).mean(axis=1).T  # (n, T)
         variance = steady_variance(rough, LEVERAGE_DRAWS)
         variance = variance + self.posterior.unresolved * self.posterior.signal_variance
-        leverage = np.minimum(w * variance / self.posterior.noise_variance, 0.95)
+        noise = self.posterior.noise_variance
+        ratio = np.where(noise > 0, variance / np.where(noise > 0, noise, 1.0), 0.0)
+        leverage = np.minimum(w * ratio, 0.95)
         residual = y - self.posterior.mean(x)
         return np.asarray(residual / (1 - leverage))
 
@@ -350,6 +353,12 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
     if asked is None:
         raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
     trend: Any = _trend(asked.features) if fit_intercept else "none"
+    least = 1 + {"none": 0, "constant": 1, "linear": 1 + moments.features.n_inputs}[trend]
+    if moments.n < least:
+        raise ValueError(
+            f"These moments hold {moments.n} sample(s). Variances about trend={trend!r} need at "
+            f"least {least}. Collect more rows."
+        )
     kernel, rule = (
         known_kernel(asked.kernel, asked.length_scale),
         penalty if isinstance(penalty, str) else "",
@@ -371,7 +380,9 @@ def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
         penalty = np.array(
             [choose_grid_kernel(p, [kernel], scales="given", trend=trend).alpha for p in parts]
         )
-    posterior = solve_grid(GridSystem(moments, kernel, trend), penalty)
+    system = GridSystem(moments, kernel, trend)
+    warn_of_constants(system.scatter, moments.row.targets)
+    posterior = solve_grid(system, penalty)
     _warn_of_modes(posterior, moments.features.modes)
     _warn_of_error_near(posterior, totals.scales.get("near_error"))
     _warn_of_swings(posterior, moments, kernel, trend)
@@ -409,7 +420,7 @@ def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
     What is left out is the same error at neighbouring rows, and a fit that takes it for signal
     swings in gaps.
     """
-    share = posterior.unresolved * posterior.signal_variance / posterior.noise_variance
+    share = np.where(posterior.noise_variance > 0, posterior.unresolved / posterior.alpha, 0.0)
     worst = float(np.max(share))
     if worst > LEFT_OUT:
         warnings.warn(

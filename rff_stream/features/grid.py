@@ -160,7 +160,9 @@ def share_modes(
     """
     d = len(period)
     each = np.asarray(period) / (2 * np.pi * length_scale_vector(kernel, d))  # m at ρ = 1
-    finest = np.full(d, np.inf) if spacing is None else np.ceil(period / (2 * spacing))
+    finest = (
+        np.full(d, np.inf) if spacing is None else np.maximum(np.ceil(period / (2 * spacing)), 1)
+    )
 
     def modes_at(cutoff: float, fewest: int) -> tuple[int, ...]:
         wanted = np.clip(np.ceil(np.minimum(cutoff * each, 1e6)), fewest, finest)

@@ -24,6 +24,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
+from rff_stream.systems.system import CONSTANT
 
 Trend = Literal["none", "constant", "linear"]
 
@@ -80,20 +81,24 @@ class GridSystem:
 
     @cached_property
     def right_sides(self) -> Array:
-        """D (b − Cᴴ B⁻¹ tᵀWy) of each target (T, half shape)."""
+        """D (b − Cᴴ B⁻¹ tᵀWy) of each target (T, half shape); 0 where it is constant."""
         found = self.weights * self.moments.projections
         if self.n_trend:
             found = found - np.tensordot(self.project(self._trend_y()).T, self.coupling, 1)
-        return np.asarray(found)
+        varies = (self.scatter > 0).reshape(-1, *(1,) * self.features.n_inputs)
+        return np.asarray(np.where(varies, found, 0.0))
 
     @cached_property
     def scatter(self) -> Float64:
-        """ỹᵀWỹ (T,) about the trend."""
+        """ỹᵀWỹ (T,) about the trend; exactly 0 where that, or the mean, leaves rounding only."""
         p, first = self.n_trend, 1 + self.features.n_inputs
         total = np.diag(self.moments.border)[first:]
         if not p:
             return total
-        return np.asarray(total - (self._trend_y() * self.project(self._trend_y())).sum(axis=0))
+        found = total - (self._trend_y() * self.project(self._trend_y())).sum(axis=0)
+        about_mean = total - self._trend_y()[0] ** 2 / self.moments.weight
+        varies = np.minimum(found, about_mean) > CONSTANT * total
+        return np.asarray(np.where(varies, found, 0.0))
 
     @cached_property
     def spectrum(self) -> Float64:
