@@ -134,6 +134,19 @@ def test_weight_zero_leaves_a_class_out(rng):
     assert model.classes_.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("left_out", ["a", "b"])
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_weight_zero_leaves_a_class_out_of_a_loss(loss, left_out, rng):
+    X, y = rings(rng, 300, 3)
+    names = np.array(["a", "b", "c"])[y]
+    keep = names != left_out
+    choices = {**QUIET, "length_scale": 1.0}
+    model = rs.KernelClassifier(loss, class_weight={left_out: 0}, **choices).fit(X, names)
+    without = rs.KernelClassifier(loss, **choices).fit(X[keep], names[keep])
+    assert model.classes_.tolist() == without.classes_.tolist()
+    assert model.score(X[keep], names[keep]) > without.score(X[keep], names[keep]) - 0.03
+
+
 def class_moments(model):
     return ClassMoments(tuple(model.classes_.tolist()), model.moments_)
 

@@ -83,7 +83,8 @@ class ClassPass(PassResult):
     Parameters
     ----------
     pilot : Pilot
-        The penalty of a loss is chosen on its rows.
+        The penalty of a loss is chosen on its rows: those of the classes of the sums, y one-hot
+        over all of them.
     class_weight : dict of label to float
         As it was given, or found for "balanced".
     """
@@ -256,6 +257,7 @@ class ClassRecipe(Recipe):
             drawn = replace(drawn, row=class_row(drawn.row, ()))
             seed = int(checkpoint.store.header[SEED])
         pilot, labels = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
+        met = tuple(as_label(request.opened, label) for label in labels)
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
             drawn = self.draw_for(request, pilot, seed)
@@ -266,7 +268,7 @@ class ClassRecipe(Recipe):
         every = {label for part in parts.values() for label in part.labels}
         labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
         parts = {fold: part.over(labels) for fold, part in parts.items()}
-        return ClassPass(request, drawn, parts, seen, pilot, weights)
+        return ClassPass(request, drawn, parts, seen, over_classes(pilot, met, labels), weights)
 
     def plan_of_classes(self, request: PassRequest, count: int) -> Plan:
         """The plan with the sums of so many classes, and those of the pairs of a posterior."""
@@ -438,6 +440,21 @@ def classes_of(fitted: Fitted) -> ClassMoments:
             "two. Give rows of another class."
         )
     return whole
+
+
+def over_classes(pilot: Pilot, met: tuple[Any, ...], labels: tuple[Any, ...]) -> Pilot:
+    """Pilot rows of these labels, y one-hot over them; its own y is over those that it met.
+
+    Rows of other labels, whose class has weight 0, are left out.
+    """
+    if met == labels:
+        return pilot
+    y = np.zeros((len(pilot.x), len(labels)))
+    for i, label in enumerate(labels):
+        if label in met:
+            y[:, i] = pilot.y[:, met.index(label)]
+    rows = y.any(axis=1)
+    return Pilot(pilot.x[rows], y[rows], pilot.w[rows], pilot.inputs)
 
 
 def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
