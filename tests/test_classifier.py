@@ -620,3 +620,15 @@ def test_a_rare_class_is_held_out_in_four_turns(loss):
     scores = model.fit(x, y).decision_function(x_new)
     assert len(model.selection_.folds) == 4
     assert roc_auc_score(truth > line, scores) > 0.98
+
+
+def test_two_rows_beyond_their_margins_are_fitted():
+    """A turn that holds one of them out has a single class, whose loss does not curve at all."""
+    X = np.array([[-1.0], [1]])
+    model = rs.KernelClassifier("squared_hinge", n_components=64, random_state=0, progress=False)
+    assert model.fit(X, [0, 1]).predict(X).tolist() == [0, 1]
+
+
+def test_class_numbers_that_no_row_has_do_not_make_rows_few(rng):
+    codes = 2 * rng.integers(0, 2, loss_penalty.FEW_ROWS)
+    assert len(loss_penalty._turns(rng.normal(size=(len(codes), 2)), codes)) == 1

@@ -138,9 +138,10 @@ class PenalisedClasses(Penalised):
         return self.bound(self.loss.bound)
 
     def curvature_at_start(self) -> float:
-        """Mean of ∂²ℓ/∂f² over rows and scores at :meth:`at_constant`."""
+        """Mean of ∂²ℓ/∂f² over rows and scores at :meth:`at_constant`; always > 0."""
         here = self.loss.curvatures(*scores_at_constant(self.loss, self.class_weights))
-        return float(self.class_weights @ here.mean(axis=1) / self.class_weights.sum())
+        mean = float(self.class_weights @ here.mean(axis=1) / self.class_weights.sum())
+        return max(mean, 1e-6 * self.loss.bound)
 
     def at_start(self) -> Metric:
         """The inverse Hessian at :meth:`at_constant` where all rows curve alike, or above it."""

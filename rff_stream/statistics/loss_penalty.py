@@ -277,7 +277,8 @@ def _turns(x: Array, codes: Array | None = None) -> list[tuple[Array, Array]]:
     Rows are few where those of a class are, too: ten held-out rows tell little of it.
     """
     n, number = len(x), group_copies(x)
-    few = n < FEW_ROWS or (codes is not None and np.bincount(codes).min() < FEW_OF_CLASS)
+    counts = np.array([n]) if codes is None else np.bincount(codes)
+    few = n < FEW_ROWS or counts[counts > 0].min() < FEW_OF_CLASS
     quarter = np.arange(n) % 4 if number is None else number % 4
     return [
         (quarter != turn, quarter == turn)
