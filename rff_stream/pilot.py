@@ -62,6 +62,7 @@ class Pilot:
     y: Float64  # (m, T)
     w: Float64  # (m,): positive
     inputs: tuple[str, ...] = ()  # names for messages; x0, x1, … where absent
+    valid: float = 1.0  # share of the rows looked at that are neither missing nor of weight 0
 
     def __post_init__(self) -> None:
         for what, values in (("input", self.x), ("target", self.y)):

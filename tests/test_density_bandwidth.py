@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import reference
+import rff_stream as rs
 from rff_stream.answers.bandwidth import (
     MultiScale,
     best_factor,
@@ -115,3 +116,16 @@ def test_rows_that_repeat_do_not_draw_the_bandwidth_to_zero() -> None:
     features = several.features(np.ones(1), 2048, np.zeros(1), 0, "float32")
     scores = several.scores(features, accumulate(features, x, order=1))
     assert best_factor(FACTORS, scores)[0] > 0.1
+
+
+@pytest.mark.parametrize("bandwidth", ["scott", "silverman", "cv"])
+def test_rows_that_are_missing_do_not_narrow_the_bandwidth(bandwidth: str) -> None:
+    rng = np.random.default_rng(0)
+    X, keep = rng.normal(size=(20_000, 2)), np.arange(20_000) % 10 == 0
+    gaps = np.where(keep[:, None], X, np.nan)
+    choices: dict[str, Any] = {"bandwidth": bandwidth, "n_components": 512, "random_state": 0}
+    alone = rs.KernelDensity(**choices, progress=False).fit(X[keep]).bandwidth_
+    density = rs.KernelDensity(**choices, missing_rows="drop", progress=False)
+    np.testing.assert_allclose(density.fit(gaps).bandwidth_, alone, rtol=0.05)
+    weighted = rs.KernelDensity(**choices, progress=False).fit(X, sample_weight=1.0 * keep)
+    np.testing.assert_allclose(weighted.bandwidth_, alone, rtol=0.05)

@@ -56,7 +56,7 @@ class RowsRecipe(Recipe):
         seed, columns = seed_of(self.asked.random_state), request.opened.columns
         with single_threaded_blas():
             pilot = request.reading.pilot(seed)
-            n_rows = rows_of(request.reading.source)
+            n_rows = round(rows_of(request.reading.source) * pilot.valid)
             features, scales = self.new_map(pilot, columns, n_rows, seed)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return DrawnMap(features, row, scales)

@@ -102,18 +102,20 @@ class Reading:
         leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
         total, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
         fewest = PILOT_ROWS if self.source.selection() is None else SELECTED_ROWS
+        seen = 0
         for turn in count():
             some = list(islice(leaves, PILOT_BLOCKS))
             if not some or (turn >= PILOT_TURNS and len(total.rows) >= PILOT_ROWS):
                 break
-            total = total + self.add_up(statistic, some, words="pilot").value
+            tally = self.add_up(statistic, some, words="pilot")
+            total, seen = total + tally.value, seen + tally.seen
             if len(total.rows) >= fewest:
                 break
         if not len(total.rows):
             raise no_rows(self.source)
         inputs = self.source.columns.inputs
         x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
-        return Pilot(x, y, w[:, 0], inputs), total.labels
+        return Pilot(x, y, w[:, 0], inputs, total.n_valid / seen), total.labels
 
     def moments(
         self,

@@ -35,11 +35,13 @@ class PilotRows:
 
     rows: Float64  # (m, d + T + 1)
     labels: tuple[Any, ...] = ()  # of rows that carry one, whose y is a place among them
+    n_valid: int = 0  # rows that these were drawn from
 
     def __add__(self, other: Self) -> Self:
         labels = (*dict.fromkeys((*self.labels, *other.labels)),)
         parts = [p._over(labels) for p in (self, other) if p.rows.size]
-        return type(self)(np.concatenate(parts), labels) if parts else self
+        n_valid = self.n_valid + other.n_valid
+        return type(self)(np.concatenate(parts), labels, n_valid) if parts else self
 
     def _over(self, labels: tuple[Any, ...]) -> Float64:
         """The rows with their labels' places among these."""
@@ -59,8 +61,10 @@ class _PilotSink:
         self._statistic = statistic
         self._sample: RowSample | None = None
         self._labels: dict[Any, int] = {}
+        self._n = 0
 
     def add(self, rows: Rows, places: Array) -> None:
+        self._n += len(rows.x)
         w = np.ones(len(rows.x)) if rows.w is None else rows.w
         y = self._codes(rows.label) if self._statistic.labelled else rows.y
         table = np.column_stack([rows.x, y, w]).astype(np.float64)
@@ -77,7 +81,7 @@ class _PilotSink:
 
     def result(self) -> PilotRows:
         rows = np.empty((0, 0)) if self._sample is None else self._sample.rows
-        return PilotRows(rows, tuple(self._labels))
+        return PilotRows(rows, tuple(self._labels), self._n)
 
 
 MOST_ROWS = 131_072
