@@ -21,7 +21,7 @@ from rff_stream.words import format_seconds
 Precision = Literal["float32", "float64"]
 
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
-GAP_BYTES = 64 << 20  # of the test of gaps: products of 1,024 sampled rows, six at a time
+GAP_BYTES = 192 << 20  # of the test of gaps: six products of 1,024 rows, and freed pages
 LOCAL_BLOCK = 64  # cells that are decomposed together
 LEAF_ROWS_A_CELL = 400  # adding the sums of a leaf to others then costs 5 % of computing them
 GRID_TAPS = 11  # of a transform's spreading along an axis, at its tolerance
