@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.classify import (
-    Linear,
+from rff_stream.answers.class_selection import (
+    LinearClassifier,
     Sampled,
     almost_left_out,
     calibrate_linear,
@@ -89,7 +89,7 @@ class LinearLogOdds:
     """Log-odds that are linear in feature columns."""
 
     features: FeatureMap
-    linear: Linear
+    linear: LinearClassifier
     support: Float64 | None = None
     """(3, K), for the hinge: the share of the sampled rows on or short of their margin, and the
     log-odds of its margins −1 and 1."""
@@ -188,7 +188,7 @@ class WholeClasses:
         start = near if request.start is None else request.start
         problem, state = _descent(request, alpha, start, guide)
         coef, intercept = problem.linear(state.point.theta)
-        linear, supports = Linear(coef, intercept, alpha, np.nan, selection), None
+        linear, supports = LinearClassifier(coef, intercept, alpha, np.nan, selection), None
         laplace = _laplace(request, problem, state.point.theta)
         if isinstance(request.loss, SquaredHinge | Hinge):
             sample = sample_classes(request.classes, request.features, request.class_weight)
@@ -213,7 +213,7 @@ class WholeClasses:
 
     def restore(self, features: Any, arrays: Mapping[str, Array]) -> LinearLogOdds:
         alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
-        linear = Linear(arrays["coef"], arrays["intercept"], alpha, df)
+        linear = LinearClassifier(arrays["coef"], arrays["intercept"], alpha, df)
         laplace = None
         if "draws" in arrays:
             draws = Functions(arrays["draws"], arrays["draw_intercepts"])
@@ -343,7 +343,9 @@ def _unit(request: LossRequest) -> float:
     return loss_at_constant(request.loss, request.classes.weights)
 
 
-def _supports(request: LossRequest, sample: Sampled, raw: Linear, linear: Linear) -> Float64 | None:
+def _supports(
+    request: LossRequest, sample: Sampled, raw: LinearClassifier, linear: LinearClassifier
+) -> Float64 | None:
     """Share (K,) of the sample's weight that holds the hinge's fit, and its margins as log-odds."""
     loss = request.loss
     if not isinstance(loss, Hinge):

@@ -38,7 +38,7 @@ from rff_stream.statistics.loss import (
 from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.systems.system import System, ridge_system
 
-Linear = tuple[Float64, Float64]
+Coefficients = tuple[Float64, Float64]
 """Raw coefficients (R, K) and intercepts (K,)."""
 
 ALPHAS = np.geomspace(10.0, 1e-5, 13)
@@ -83,7 +83,7 @@ def choose_alpha(
     pilot: Pilot,
     loss: Loss,
     class_weight: Mapping[Any, float] | None,
-) -> tuple[Selection, Linear | None, System | None]:
+) -> tuple[Selection, Coefficients | None, System | None]:
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
 
     Also the raw coefficients of a fit of pilot rows near it, where a descent may start, and the
@@ -121,7 +121,7 @@ def choose_alpha(
         z, basis = _own_columns(z, prior)
     every = KeptFeatures(z, codes, w, loss.n_classes)
     root = np.ones(z.shape[1]) if basis is not None else prior
-    fits: dict[int, Linear] = {}
+    fits: dict[int, Coefficients] = {}
     guide: System | None = None
     for losses, (train, held) in zip(scores, turns, strict=True):
         fitted = every.take(train)
@@ -347,20 +347,20 @@ def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Ar
 
 
 def _walk(
-    descend: Callable[[float, Linear | None], Linear],
-    held_losses: Callable[[Linear], Float64],
+    descend: Callable[[float, Coefficients | None], Coefficients],
+    held_losses: Callable[[Coefficients], Float64],
     w: Float64,
-) -> tuple[Float64, dict[int, Linear]]:
+) -> tuple[Float64, dict[int, Coefficients]]:
     """Mean held-out loss for each α from the middle one on, NaN where none was looked at.
 
     Smaller penalties first, larger ones only where no smaller one is better; each way ends where
     the loss has risen twice, or once by more than chance. Beside them the fits by the number of
     their α.
     """
-    means, fits = np.full(len(ALPHAS), np.nan), dict[int, Linear]()
+    means, fits = np.full(len(ALPHAS), np.nan), dict[int, Coefficients]()
     share = w / w.sum()
 
-    def walk(numbers: range, start: Linear | None, before: Float64 | None) -> None:
+    def walk(numbers: range, start: Coefficients | None, before: Float64 | None) -> None:
         rises = 0
         for i in numbers:
             start = fits[i] = descend(float(ALPHAS[i]), start)
@@ -381,7 +381,7 @@ def _walk(
 
 def _cornered_path(
     row: AugmentedRow, loss: Loss, train: Rows, held: Rows
-) -> tuple[Float64, dict[int, Linear]]:
+) -> tuple[Float64, dict[int, Coefficients]]:
     """The walk of a loss with corners on rows that are features: a Hessian for each step."""
     mapped, labels = _IdentityMap(row.n_features), tuple(range(loss.n_classes))
     counted = ClassStatistic(mapped, row, "float64", 0, 1, labels)
@@ -392,14 +392,14 @@ def _cornered_path(
     assert held.label is not None
     codes = held.label
 
-    def descend(alpha: float, start: Linear | None) -> Linear:
+    def descend(alpha: float, start: Coefficients | None) -> Coefficients:
         at = replace(problem, alpha=alpha)
         *_, last = follow_corners(
             _sums_over(train), statistic, at, start or constant, unit=1.0, tol=0.03, max_passes=40
         )
         return problem.linear(last.point.theta)
 
-    def held_losses(linear: Linear) -> Float64:
+    def held_losses(linear: Coefficients) -> Float64:
         return loss.value(LinearPredictor(mapped, *linear)(held.x), codes)
 
     return _walk(descend, held_losses, held.w)
@@ -407,7 +407,7 @@ def _cornered_path(
 
 def _smooth_path(
     problem: PenalisedClasses, train: KeptFeatures, held: KeptFeatures
-) -> tuple[Float64, dict[int, Linear]]:
+) -> tuple[Float64, dict[int, Coefficients]]:
     """The walk of a smooth loss: each fit is near the least loss.
 
     One factor of κG + α serves until α/κ has changed by more than :data:`FACTOR`.
@@ -415,7 +415,7 @@ def _smooth_path(
     loss, curvature = problem.loss, problem.curvature_at_start()
     factor: tuple[float, float, Metric] | None = None
 
-    def descend(alpha: float, start: Linear | None) -> Linear:
+    def descend(alpha: float, start: Coefficients | None) -> Coefficients:
         nonlocal curvature, factor
         at = replace(problem, alpha=alpha)
         if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:

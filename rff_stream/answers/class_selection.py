@@ -1,4 +1,4 @@
-"""Least squares on one-hot classes: α by Brier score; calibration on leave-one-out scores.
+"""The penalty of least squares on one-hot classes, by leave-one-out Brier score; calibration.
 
 One decomposition gives the fit at every α and, for any sampled row, its score under the fit
 without that row: nothing is read or fitted again.
@@ -32,7 +32,7 @@ LEAST_LEFT = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Linear:
+class LinearClassifier:
     """A linear classifier of raw feature columns: log-odds ≈ intercept + Z coef."""
 
     coef: Float64  # (R, K); K = 1 for two classes
@@ -80,7 +80,7 @@ def sample_classes(
     )
 
 
-def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -> Linear:
+def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -> LinearClassifier:
     """Least squares at α, or at that of least leave-one-out Brier score on the sample.
 
     Parameters
@@ -90,7 +90,7 @@ def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -
 
     Returns
     -------
-    Linear
+    LinearClassifier
         Calibrated on the same leave-one-out scores.
 
     Notes
@@ -109,7 +109,7 @@ def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -
 
 def squared_by_folds(
     classes: ClassMoments, folds: Mapping[Any, ClassMoments], samples: Mapping[Any, Sampled]
-) -> Linear:
+) -> LinearClassifier:
     """Least squares at the α of least Brier score on held-out runs of rows.
 
     Parameters
@@ -144,7 +144,9 @@ def _concatenate(parts: Sequence[Sampled]) -> Sampled:
     )
 
 
-def calibrate_linear(linear: Linear, held_out: Float64, sample: Sampled) -> Linear:
+def calibrate_linear(
+    linear: LinearClassifier, held_out: Float64, sample: Sampled
+) -> LinearClassifier:
     """The classifier with log-odds for scores, by scores (m, K) of rows it did not see."""
     found: Calibration = calibrate(held_out, sample.codes, sample.weights, sample.counts)
     return replace(linear, coef=found.slope * linear.coef, intercept=found(linear.intercept))
@@ -192,13 +194,15 @@ def left_out_by_sample(problem: Penalised, loss: Loss, at: Point, sample: Sample
 
 def _linear(
     answer: Ridge, held_out: Float64, sample: Sampled, selection: Selection | None
-) -> Linear:
+) -> LinearClassifier:
     """Scores of one-hot targets as one score ±1 for two classes, calibrated."""
     coef, intercept = answer.coef, answer.intercept
     if coef.shape[1] == 2:
         coef, intercept = coef @ _SIDES, intercept @ _SIDES
         held_out = held_out @ _SIDES
-    plain = Linear(coef, intercept, float(answer.alpha[0]), float(answer.df[0]), selection)
+    plain = LinearClassifier(
+        coef, intercept, float(answer.alpha[0]), float(answer.df[0]), selection
+    )
     return calibrate_linear(plain, held_out, sample)
 
 
