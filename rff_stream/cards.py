@@ -15,7 +15,7 @@ import numpy as np
 
 from rff_stream.words import format_bytes, printable
 
-MOST_ROWS = 8
+MOST_LISTED = 8
 """Batches or groups that are listed; the rest are counted."""
 
 FRAME = "border-collapse:collapse;margin:.3em 0;font-size:90%"
@@ -120,7 +120,7 @@ def store_card(store: Any, place: str) -> Card:
         ("map", row.map_fingerprint[:16]),
         ("head", store.head[:16]),
     )
-    listed = [(b.id, f"{b.rows:,}", b.time[:19], b.content[:8]) for b in batches[-MOST_ROWS:]]
+    listed = [(b.id, f"{b.rows:,}", b.time[:19], b.content[:8]) for b in batches[-MOST_LISTED:]]
     if not listed:
         return Card("MomentStore", rows)
     caption = f"{len(listed)} of {len(batches)} batches"
@@ -144,7 +144,7 @@ def names_with_units(names: Sequence[str], units: Sequence[str]) -> list[str]:
     return [f"{name} [{unit}]" if unit else name for name, unit in zip(names, padded, strict=False)]
 
 
-def some(names: Sequence[str], most: int = MOST_ROWS) -> str:
+def some(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """Names with commas, the first of many."""
     shown = ", ".join(map(str, names[:most]))
     return shown + (f", … ({len(names)})" if len(names) > most else "")

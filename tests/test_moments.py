@@ -23,7 +23,7 @@ from rff_stream.kernels import Gaussian
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, packed_size, total, unpack
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.row_sample import RowSample, hash_places
-from rff_stream.store.contents import RunningSum
+from rff_stream.store.contents import SumInPlace
 
 R, T, D = 4, 3, 3
 
@@ -128,7 +128,7 @@ def test_addition_changes_neither_summand() -> None:
     a, b = (collected(rng.normal(size=(50, D)), rng.normal(size=(50, T))) for _ in range(2))
     before = copy.deepcopy((a, b))
     _ = a + b, a - b, a.scale(3.0), -a, a.leading(2), a.with_targets([1])
-    running = RunningSum()
+    running = SumInPlace()
     for each in (a, b, a):
         running.add(each)
     assert running.value is not None and same(running.value, a + b + a)

@@ -32,7 +32,7 @@ def dense(features: Any, x: Any, y: Any, w: Any, row: Any) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few thousand rows fill the buffer more than once."""
-    monkeypatch.setattr(entrysums, "FEWEST_ROWS", 1024)
+    monkeypatch.setattr(entrysums, "FEWEST_COUNTED", 1024)
     monkeypatch.setattr(entrysums, "COUNTED", 5000)
 
 

@@ -34,7 +34,7 @@ from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, ClassWeighted, Groups
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moments import ClassStatistic, MomentStatistic
-from rff_stream.statistics.normal import NormalStatistic
+from rff_stream.statistics.normal_equations import NormalEquationStatistic
 from rff_stream.statistics.protocol import PackingStatistic
 from rff_stream.statistics.scores import ClassScoreStatistic, HistogramStatistic, ResidualStatistic
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
@@ -156,9 +156,9 @@ def test_a_statistic_from_outside_goes_on_from_a_checkpoint(path, wrap, tmp_path
 
 def test_a_checkpoint_asks_for_pack(path, tmp_path):
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 3, 2, rng=0)
-    statistic = NormalStatistic(features, np.zeros((2, 1)), np.zeros(1), residuals=True)
+    statistic = NormalEquationStatistic(features, np.zeros((2, 1)), np.zeros(1), residuals=True)
     kept = Checkpoint(tmp_path / "c", {"a": 1})
-    with pytest.raises(TypeError, match="NormalStatistic has no pack and unpack"):
+    with pytest.raises(TypeError, match="NormalEquationStatistic has no pack and unpack"):
         nodes_of(kept, statistic)
 
 
@@ -208,7 +208,9 @@ def statistics() -> dict[str, Any]:
         "loss": loss,
         "residuals": ResidualStatistic(lambda x: x[:, :1], np.zeros(1)),
         "scores": ClassScoreStatistic(lambda x: np.repeat(p, len(x), axis=0), (0, 1)),
-        "normal equations": NormalStatistic(features, np.ones((8, 1)), np.ones(1), residuals=True),
+        "normal equations": NormalEquationStatistic(
+            features, np.ones((8, 1)), np.ones(1), residuals=True
+        ),
         "quantile": HistogramStatistic(lambda x: x[:, :1], -1.0, 1.0, 16),
         "content": ContentStatistic(),
     }

@@ -10,9 +10,9 @@ from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.families.cells import warn_of_spacing
 from rff_stream.families.maps import neighbouring_rows
-from rff_stream.length_scales.windows import (
+from rff_stream.length_scales.cell_windows import (
     CellSize,
-    Window,
+    RowWindow,
     _Targets,
     compact_windows,
     fit_windows,
@@ -83,7 +83,7 @@ def test_targets_share_the_kernel_and_keep_their_units(rng):
     windows = some_windows(rng, targets=2)
     joint = _Targets(windows, np.ones(2)).objective(np.zeros(3), rs.Gaussian(), np.ones(2))[0]
     single = [
-        _Targets([Window(e.x, e.y[:, t : t + 1], e.w) for e in windows], np.ones(2)).objective(
+        _Targets([RowWindow(e.x, e.y[:, t : t + 1], e.w) for e in windows], np.ones(2)).objective(
             np.zeros(3), rs.Gaussian(), np.ones(2)
         )[0]
         for t in range(2)
@@ -119,7 +119,7 @@ def test_the_smoothness_that_made_the_data_wins(rng):
     for nu in (0.5, 2.5):
         K = rs.Matern(1.0, nu=nu)(x, x) + 1e-6 * np.eye(160)
         y = np.linalg.cholesky(K) @ rng.normal(size=(160, 2))
-        windows = [Window(x, y, np.ones(160))]
+        windows = [RowWindow(x, y, np.ones(160))]
         kernels = [rs.Matern(nu=0.5), rs.Matern(nu=2.5)]
         found = fit_windows(windows, kernels, scale=np.ones(1), ard=False)
         assert found.kernel.spec()["nu"] == nu
@@ -131,7 +131,7 @@ def test_left_out_errors_are_those_of_fits_without_the_row(rng):
     x, w = rng.normal(size=(30, 2)), rng.uniform(0.5, 2, 30)
     y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(30, 1))
     kernel, order = rs.Matern((1.0, 2.0), nu=1.5), rng.permutation(64)
-    found = left_out_error(kernel, [Window(x, y, w)], 12, order)
+    found = left_out_error(kernel, [RowWindow(x, y, w)], 12, order)
     U = x[order[order < 30][:12]]
     K = kernel(x, U) @ np.linalg.inv(kernel(U, U) + 1e-8 * np.eye(12)) @ kernel(U, x)
 
@@ -161,7 +161,7 @@ def test_the_inputs_that_matter_are_looked_for_first():
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (300, 16))
     y = np.sin(4 * x[:, 3:4]) * x[:, 11:12] + 0.05 * rng.normal(size=(300, 1))
-    rows = Window(x, y, np.ones(300))
+    rows = RowWindow(x, y, np.ones(300))
     found = search_windows([rows], rows, [rs.Gaussian()], ard=True, rng=rng)
     scales = np.array(found.kernel.length_scale)
     assert scales[[3, 11]].max() < 5 < np.delete(scales, [3, 11]).min()
@@ -172,7 +172,7 @@ def test_few_landmarks_ask_for_a_longer_length_scale(rng):
     x = rng.uniform(size=(800, 1)) * 8
     K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-8 * np.eye(800)
     y = np.linalg.cholesky(K) @ rng.normal(size=(800, 1))
-    rows = Window(x, y, np.ones(800))
+    rows = RowWindow(x, y, np.ones(800))
     blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=150, count=3, rng=rng)
     plain, many, few = (
         search_windows(
@@ -187,7 +187,7 @@ def test_rows_further_apart_than_the_structure_are_told(rng):
     """A wave 1/20 of the distance between rows: the search cannot see it, and says so."""
     x = np.arange(1500.0)[:, None] + rng.uniform(-0.3, 0.3, (1500, 1))
     for turns, seen in ((125.0, False), (0.3, True)):
-        rows = Window(x, np.sin(turns * x), np.ones(1500))
+        rows = RowWindow(x, np.sin(turns * x), np.ones(1500))
         blocks = compact_windows(x, rows.y, rows.w, scale=np.ones(1), size=100, count=3, rng=rng)
         cell = CellSize(100, 50, in_rows=True)
         found = search_windows(blocks, rows, [rs.Gaussian()], ard=False, rng=rng, cell=cell)
@@ -208,7 +208,7 @@ def test_rows_that_want_a_rougher_kernel_than_the_only_one_are_told(rng):
         ("rough", np.linalg.cholesky(K) @ rng.normal(size=(900, 1))),
         ("smooth", np.sin(x)),
     ):
-        rows = Window(x, y, np.ones(900))
+        rows = RowWindow(x, y, np.ones(900))
         blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=100, count=3, rng=rng)
         for kernels in ([rs.Gaussian()], [rs.Gaussian(), rs.Matern(nu=2.5)]):
             found = search_windows(blocks, rows, kernels, ard=False, rng=np.random.default_rng(1))
@@ -223,7 +223,7 @@ def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):
 
 
 def test_constant_targets_are_refused(rng):
-    window = Window(rng.normal(size=(9, 2)), np.ones((9, 1)), np.ones(9))
+    window = RowWindow(rng.normal(size=(9, 2)), np.ones((9, 1)), np.ones(9))
     with pytest.raises(ValueError, match="constant in all windows"):
         fit_windows([window], [rs.Gaussian()], scale=np.ones(2))
 
@@ -234,7 +234,7 @@ def test_weather_is_seen_beside_a_season(rng):
     weather = rs.FourierFeatures.sample(rs.Gaussian(3.0), 1, 256, rng=0, dtype="float64")
     y = 8 * np.sin(x / 1600) + weather(x) @ rng.normal(size=(256, 1)) / 12
     y += 0.3 * rng.normal(size=y.shape)
-    rows = Window(x, y, np.ones(len(x)))
+    rows = RowWindow(x, y, np.ones(len(x)))
     blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=100, count=4, rng=rng)
     cell = CellSize(100, 40, True)
     found = search_windows(blocks, rows, [rs.Gaussian()], ard=True, rng=rng, cell=cell)
@@ -248,7 +248,7 @@ def test_slices_of_a_cube_in_one_table_tell_nothing_across_them(rng):
     y = np.sin(time.ravel() / 3) + np.sin(place.ravel() / 30)
     reading = Reading(open_source(X, y), progress=False)
     pilot = reading.pilot(0)
-    rows = Window(pilot.x, pilot.y, pilot.w)
+    rows = RowWindow(pilot.x, pilot.y, pilot.w)
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, 0)
     assert of_pilot
     assert np.median([len(np.unique(block.x[:, 0])) for block in blocks]) >= 4

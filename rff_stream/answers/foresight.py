@@ -13,8 +13,8 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
 from rff_stream.answers.gaps import (
-    FEWEST_ROWS,
-    MOST_ROWS,
+    FEWEST_TESTED,
+    MOST_TESTED,
     gap_test,
     trend_share,
     warn_of_gaps,
@@ -55,7 +55,7 @@ class Foresight:
     @classmethod
     def of(cls, x: Float64, y: Float64, w: Float64, origin: Float64, scale: Float64) -> Self:
         """Every k-th row, so that 4,096 are left."""
-        step = -(-len(x) // MOST_ROWS)
+        step = -(-len(x) // MOST_TESTED)
         return cls(x[::step], y[::step], w[::step], origin, scale)
 
     def needs_float64(
@@ -99,7 +99,7 @@ class Foresight:
         seen = self._thin()
         varies = (seen.x != seen.x[:1]).any(axis=0)
         few = 2 * varies.sum() <= MOST_TREND * features.n_components
-        if len(seen.x) < FEWEST_ROWS or not few or not seen._needs_trend(features, weight):
+        if len(seen.x) < FEWEST_TESTED or not few or not seen._needs_trend(features, weight):
             return features
         dtype: Any = np.dtype(features.dtype).name
         return SideBySide((features, nearly_linear(self.origin, self.scale, varies, dtype)))
@@ -177,7 +177,7 @@ class Foresight:
         kernel : (m, m) float64, optional
             K of these rows, centred, where it is known.
         """
-        if len(self.x) < FEWEST_ROWS:
+        if len(self.x) < FEWEST_TESTED:
             return alpha
         tests = gap_test(
             features(self.x) if kernel is None else np.empty((len(self.x), 0)),
@@ -268,7 +268,7 @@ def warn_of_swings(
 def _take_sample(moments: Any) -> Foresight | None:
     """The moments' sample of rows, where there are enough for blocks."""
     rows, d = moments.sample.rows, len(moments.row.inputs)
-    if len(rows) < FEWEST_ROWS:
+    if len(rows) < FEWEST_TESTED:
         return None
     pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs)
     return Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)

@@ -20,10 +20,10 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import NumericalWarning
 from rff_stream.systems.system import mirror_lower
 
-MOST_ROWS = 4096
+MOST_TESTED = 4096
 """Pilot rows that are looked at: Cholesky factors of at most this size."""
 
-FEWEST_ROWS = 256
+FEWEST_TESTED = 256
 """Rows from which blocks have neighbours."""
 
 

@@ -21,7 +21,7 @@ from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments.accumulate import Sums
-from rff_stream.statistics.normal import NormalStatistic, NormalSums
+from rff_stream.statistics.normal_equations import NormalEquationStatistic, NormalEquationSums
 from rff_stream.systems.spectrum import alpha_of_targets
 
 CRITERIA = ("evidence", "cv", "gcv")
@@ -224,10 +224,10 @@ class RidgeRecipe(RegressionRecipe):
 
 def normal_sums(
     done: PassResult, coef: Float64, intercept: Float64, *, residuals: bool = False
-) -> NormalSums:
+) -> NormalEquationSums:
     """Σ w z̃ (y − ŷ) and what else refinement needs, by one more pass."""
-    statistic = NormalStatistic(done.drawn.features, coef, intercept, residuals)
-    sums: NormalSums = done.request.sums(statistic, "refining").value
+    statistic = NormalEquationStatistic(done.drawn.features, coef, intercept, residuals)
+    sums: NormalEquationSums = done.request.sums(statistic, "refining").value
     return sums
 
 

@@ -167,7 +167,7 @@ def facts_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]:
     }
 
 
-def checkpoint_at(
+def checkpoint_of_pass(
     path: str | os.PathLike[str] | None,
     source: Source,
     plan: Plan,

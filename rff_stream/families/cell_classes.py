@@ -31,9 +31,9 @@ from rff_stream.families.maps import (
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows
-from rff_stream.length_scales.windows import (
+from rff_stream.length_scales.cell_windows import (
     CellSize,
-    Window,
+    RowWindow,
     search_windows,
 )
 from rff_stream.moments.class_moments import ClassMoments, one_hot
@@ -118,7 +118,7 @@ class CellClasses:
             kernel = known_kernel(asked.kernel, asked.length_scale)
             with single_threaded_blas():
                 if kernel is None:
-                    kernel = _search(pilot, asked, plan, encoding)
+                    kernel = _search_class_windows(pilot, asked, plan, encoding)
                 features = LocalFeatures.sample(
                     kernel,
                     pilot.x,
@@ -197,7 +197,7 @@ def _sides(scores: Float64) -> Float64:
     return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
 
 
-def _search(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> Any:
+def _search_class_windows(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> Any:
     """The kernel that explains windows of pilot rows best."""
     rng = np.random.default_rng(asked.seed)
     y = pilot.y
@@ -205,7 +205,7 @@ def _search(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> An
         y = y[:, 1:]
     elif y.shape[1] > MOST_WINDOW_TARGETS:
         y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
-    rows = Window(encode_rows(encoding, pilot.x), y, pilot.w)
+    rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     cost: Any = plan.cost
     found = search_windows(
         pilot_windows(rows, rng),

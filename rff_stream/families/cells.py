@@ -50,9 +50,9 @@ from rff_stream.families.protocol import (
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.cells import encode_rows
 from rff_stream.leaf_layout import rows_of
-from rff_stream.length_scales.windows import (
+from rff_stream.length_scales.cell_windows import (
     CellSize,
-    Window,
+    RowWindow,
     WindowFit,
     search_windows,
 )
@@ -202,7 +202,7 @@ class CellSpace:
             encoding = chosen_map(encoding_of(features), columns.inputs)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
-                known = _search(
+                known = _search_windows(
                     reading, pilot, asked, n_rows // sizes.n_cells, sizes.n_features, encoding
                 )
             with single_threaded_blas():
@@ -344,7 +344,7 @@ def penalties(features: LocalFeatures, weight: float) -> Float64:
     return np.asarray(ALPHAS * share)
 
 
-def _search(
+def _search_windows(
     reading: Reading,
     pilot: Pilot,
     asked: MapParameters,
@@ -354,7 +354,7 @@ def _search(
 ) -> Any:
     """The kernel that explains windows of rows best."""
     rng = np.random.default_rng(asked.seed)
-    rows = Window(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
+    rows = RowWindow(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
     with single_threaded_blas():
         blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
         found = search_windows(

@@ -53,7 +53,7 @@ from rff_stream.families.protocol import (
 from rff_stream.features import Grid, GridFeatures
 from rff_stream.features.grid import PADDING, TAIL, Trend, check_n_inputs, share_modes
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
-from rff_stream.length_scales.windows import Window, WindowFit, fit_near_rows
+from rff_stream.length_scales.cell_windows import RowWindow, WindowFit, fit_near_rows
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
@@ -515,7 +515,7 @@ def _look_near(
 ) -> tuple[WindowFit, Float64] | None:
     """What small windows of neighbouring rows say of the kernel; None where they are too few."""
     rng = np.random.default_rng(asked.seed)
-    rows = Window(pilot.x, pilot.y, pilot.w)
+    rows = RowWindow(pilot.x, pilot.y, pilot.w)
     with single_threaded_blas():
         blocks, _ = neighbouring_rows(reading, rows, rng, asked.seed)
         return fit_near_rows(blocks, rows, named_kernels(asked.kernel), rng=rng)

@@ -20,9 +20,9 @@ from rff_stream.families.protocol import SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
-from rff_stream.length_scales.search import SearchSize, search_seconds
-from rff_stream.length_scales.selection import ITERATIONS, MOST_ROWS, fit_length_scales
-from rff_stream.length_scales.windows import Window, compact_windows, neighbour_scale
+from rff_stream.length_scales.cell_windows import RowWindow, compact_windows, neighbour_scale
+from rff_stream.length_scales.whole import ITERATIONS, MOST_SEARCHED, fit_length_scales
+from rff_stream.length_scales.whole_search import SearchSize, search_seconds
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
 from rff_stream.pilot import PILOT_ROWS, Pilot
@@ -77,7 +77,7 @@ def find_kernel(
     if not isinstance(given, list):
         return given
     if searches(length_scale):
-        found = _search(given, length_scale, pilot, seed, progress)
+        found = _search_map(given, length_scale, pilot, seed, progress)
         pilot.warn_of_far_gaps(length_scale_vector(found, pilot.x.shape[1]))
         return found
     pilot.warn_of_outliers()
@@ -132,11 +132,11 @@ def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
     if not searches(length_scale):
         return 0.0
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-    size = SearchSize(min(n_rows, MOST_ROWS), PILOT_COMPONENTS, ITERATIONS)
+    size = SearchSize(min(n_rows, MOST_SEARCHED), PILOT_COMPONENTS, ITERATIONS)
     return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
 
 
-def _search(
+def _search_map(
     kernels: list[Kernel], length_scale: LengthScale, pilot: Pilot, seed: int, progress: bool
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
@@ -161,7 +161,7 @@ def _search(
     return found.kernel.with_length_scale(tuple(pilot.leave_out(found.length_scale).tolist()))
 
 
-def pilot_windows(rows: Window, rng: np.random.Generator) -> list[Window]:
+def pilot_windows(rows: RowWindow, rng: np.random.Generator) -> list[RowWindow]:
     """Compact windows of pilot rows."""
     return compact_windows(
         rows.x,
@@ -175,8 +175,8 @@ def pilot_windows(rows: Window, rng: np.random.Generator) -> list[Window]:
 
 
 def neighbouring_rows(
-    reading: Reading, rows: Window, rng: np.random.Generator, seed: int, encoding: Any = None
-) -> tuple[list[Window], bool]:
+    reading: Reading, rows: RowWindow, rng: np.random.Generator, seed: int, encoding: Any = None
+) -> tuple[list[RowWindow], bool]:
     """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
 
     Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table;
@@ -192,7 +192,7 @@ def neighbouring_rows(
     ).value
     d = len(reading.source.columns.inputs)
     stored = [
-        Window(encode_rows(encoding, each[:, :d]), each[:, d:-1], each[:, -1])
+        RowWindow(encode_rows(encoding, each[:, :d]), each[:, d:-1], each[:, -1])
         for each in found.windows
     ]
     unit = rows.x.std(axis=0) + np.finfo(float).tiny
@@ -201,13 +201,13 @@ def neighbouring_rows(
     return (stored, False) if closer and not thin.any() else (near, True)
 
 
-def _levels(blocks: list[Window]) -> Float64:
+def _levels(blocks: list[RowWindow]) -> Float64:
     """How many different values (d,) each input has in some blocks, in the middle one."""
     counts = [[len(np.unique(column)) for column in block.x.T] for block in blocks]
     return np.asarray(np.median(counts, axis=0) if counts else 0.0)
 
 
-def _log_volume(blocks: list[Window], unit: Float64) -> float:
+def _log_volume(blocks: list[RowWindow], unit: Float64) -> float:
     """Mean log extent of some blocks along the inputs, for as many rows; ∞ where there are none."""
     sizes = [
         np.log(np.ptp(block.x, axis=0) / unit + 1e-12).mean() - np.log(len(block.x)) / len(unit)

@@ -59,7 +59,7 @@ from rff_stream.row_functions import (
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moments import MomentStatistic
-from rff_stream.statistics.normal import NormalSums
+from rff_stream.statistics.normal_equations import NormalEquationSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.refine import refine
 from rff_stream.systems.spectrum import Floor, alpha_of_targets, spectrum, warn_at_floor
@@ -321,7 +321,7 @@ def refine_answer(
     *,
     fit_intercept: bool,
     steps: int,
-    normal_sums: Callable[..., NormalSums],
+    normal_sums: Callable[..., NormalEquationSums],
 ) -> LinearAnswer:
     """The answer after conjugate-gradient steps on the exact system.
 

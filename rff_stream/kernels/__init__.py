@@ -31,9 +31,9 @@ from rff_stream.kernels.composed import Product, Sum
 from rff_stream.kernels.constant import Constant
 from rff_stream.kernels.from_functions import UserKernel
 from rff_stream.kernels.gaussian import Gaussian
+from rff_stream.kernels.kernel_argument import as_kernel, kernel_named, kernel_names
 from rff_stream.kernels.laplacian import Laplacian
 from rff_stream.kernels.matern import Matern
-from rff_stream.kernels.named import as_kernel, kernel_named, kernel_names
 from rff_stream.kernels.polynomial import Polynomial
 from rff_stream.kernels.rational_quadratic import RationalQuadratic
 

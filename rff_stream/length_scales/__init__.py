@@ -1,1 +1,6 @@
-"""Length-scales that are found: by the evidence of a map, of windows, of each input."""
+"""Length-scales that are found on rows in memory, each file named by the family of maps it serves.
+
+``whole`` and ``whole_*``: one map of the whole space, by the evidence of a small Fourier map.
+``cell_windows``: cells, by windows of neighbouring rows; grids take their first look from it.
+``relevance``: which inputs matter, for both.
+"""

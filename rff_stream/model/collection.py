@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rff_stream.errors import ModelError, PlanError
-from rff_stream.execution.checkpoints import checkpoint_at, kept_row
+from rff_stream.execution.checkpoints import checkpoint_of_pass, kept_row
 from rff_stream.execution.reading import Reading, no_rows
 from rff_stream.families import SumRequest, family_of
 from rff_stream.features.base import FeatureMap
@@ -110,7 +110,7 @@ def collect(
     )  # fmt: skip
     plan = plan or reading.plan(request, memory=memory)
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
-    kept = checkpoint_at(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
+    kept = checkpoint_of_pass(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
     row = row or kept_row(kept) or family.row(features, reading.pilot(), source.columns)
     if kept is not None:
         kept.begin(row, plan.order)

@@ -54,7 +54,7 @@ def fit(
     reading = Reading(opened.source, progress=recipe.asked.progress)
     counted = ledger_of(opened.source)
     plan = recipe.plan(reading, opened.columns)
-    kept = checkpoint_at(recipe, opened, data, plan, checkpoint)
+    kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
     grouped = data.by is not None
     done = recipe.read(PassRequest(opened, reading, plan, grouped, kept, before))
     fitted = Fitted(
@@ -87,7 +87,7 @@ def open_rows(recipe: Recipe, data: Data) -> Opened:
     return opened
 
 
-def checkpoint_at(
+def checkpoint_of_fit(
     recipe: Recipe, opened: Opened, data: Data, plan: Plan, path: Place | None
 ) -> Checkpoint | None:
     """The checkpoint of this fit, which may exist already; refuses that of another fit."""

@@ -15,7 +15,7 @@ from rff_stream.moments.moments import AugmentedRow, pack_bordered
 WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
 """R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
 
-FEWEST_ROWS, MOST_ROWS, ROWS_A_CELL = 4096, 65_536, 16
+FEWEST_COUNTED, MOST_COUNTED, ROWS_A_CELL = 4096, 65_536, 16
 """Rows counted at a time: so many for each cell of a pair of grids, within these bounds."""
 
 COUNTED = 262_144
@@ -71,7 +71,7 @@ def counts(n_components: int, n_entries: int, sums: str) -> bool:
 
 def portion_rows(n_buckets: int) -> int:
     """Rows counted at a time."""
-    return min(max(FEWEST_ROWS, ROWS_A_CELL * n_buckets**2), MOST_ROWS)
+    return min(max(FEWEST_COUNTED, ROWS_A_CELL * n_buckets**2), MOST_COUNTED)
 
 
 def counting_bytes(n_components: int, n_entries: int, n_targets: int) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rff_stream.features import FeatureMap
     from rff_stream.kernels import Kernel
 
-MOST_ROWS = 4000
+MOST_SHOWN = 4000
 """Rows of a kernel matrix: 128 MB of values."""
 
 
@@ -92,9 +92,9 @@ def approximation_error(
 def _matrix(kernel: Any, X: Array) -> Float64:
     """Values of all pairs (n, n)."""
     X = np.asarray(X, np.float64)
-    if len(X) > MOST_ROWS:
+    if len(X) > MOST_SHOWN:
         raise ValueError(
-            f"X has {len(X):,} rows, and a matrix of all pairs shows at most {MOST_ROWS:,}. "
+            f"X has {len(X):,} rows, and a matrix of all pairs shows at most {MOST_SHOWN:,}. "
             "Give some of the rows."
         )
     if not hasattr(kernel, "n_components"):

@@ -43,11 +43,11 @@ OPENERS = (
     Opener(".dask_frames", "lazy", ("dask.dataframe", "dask_expr")),
     Opener(".pandas_frames", "table", ("pandas", "modin")),
     Opener(
-        ".arrow_tables",
+        ".arrow_and_parquet",
         "table",
         ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch"),
     ),
-    Opener(".arrow_tables", "lazy", ("polars.lazyframe", "pyarrow._dataset", "duckdb")),
+    Opener(".arrow_and_parquet", "lazy", ("polars.lazyframe", "pyarrow._dataset", "duckdb")),
     Opener(".arrays", "lazy", ("dask.array",)),
     Opener(".arrays", "array", ("numpy", "builtins.list", "builtins.tuple", "builtins.range")),
     Opener(".arrays", "array", ("builtins.memoryview", "array.array", "scipy.sparse")),
@@ -57,7 +57,7 @@ OPENERS = (
 """The first that knows a type opens it; what none knows is refused by its name."""
 
 
-STREAM = Opener(".arrow_tables", "lazy", ())
+STREAM = Opener(".arrow_and_parquet", "lazy", ())
 """Opens what gives Arrow batches by the PyCapsule protocol: relations, queries, readers."""
 
 

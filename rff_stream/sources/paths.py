@@ -63,7 +63,7 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         return zarr.open_container(store, y, request)
     if kind == "zarr":
         return zarr.open_container(path, y, request)
-    from rff_stream.sources import arrow_tables as arrow
+    from rff_stream.sources import arrow_and_parquet as arrow
 
     return arrow.open_dataset(dataset(path, kind, request.storage_options), y, request)
 

@@ -50,7 +50,7 @@ START = 4
 SPREADS = np.array([0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
 """Of the Laplace posterior, from the fit alone to the whole posterior."""
 
-MOST_ROWS = 6000
+MOST_HELD_OUT = 6000
 FEW_ROWS = 2000
 """Fewer rows are held out in four turns, more only once."""
 
@@ -145,7 +145,7 @@ def _classes_of(
     pilot: Pilot, class_weight: Mapping[Any, float] | None
 ) -> tuple[Array, Array, Array]:
     """x, class numbers and weights > 0 of at most 6,000 pilot rows, each class by its weight."""
-    step = -(-len(pilot.x) // MOST_ROWS)
+    step = -(-len(pilot.x) // MOST_HELD_OUT)
     x, codes, w = pilot.x[::step], pilot.y[::step].argmax(axis=1), pilot.w[::step]
     given = class_weight or {}
     w = w * np.array([given.get(k, 1.0) for k in range(pilot.y.shape[1])])[codes]

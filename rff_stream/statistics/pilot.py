@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.length_scales.windows import neighbour_scale
+from rff_stream.length_scales.cell_windows import neighbour_scale
 from rff_stream.moments.row_sample import RowSample, hash_places
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
@@ -84,7 +84,7 @@ class _PilotSink:
         return PilotRows(rows, tuple(self._labels), self._n)
 
 
-MOST_ROWS = 131_072
+MOST_OF_LEAF = 131_072
 """Rows of a leaf that are looked at: the first ones."""
 
 
@@ -123,7 +123,7 @@ class _WindowSink:
         self._d = self._n = 0
 
     def add(self, rows: Rows, places: Array) -> None:
-        room = max(MOST_ROWS - self._n, 0)
+        room = max(MOST_OF_LEAF - self._n, 0)
         w = np.ones(len(rows.x)) if rows.w is None else rows.w
         kept = np.column_stack([rows.x, rows.y, w])[:room].astype(np.float64)
         self._rows.append(kept)

@@ -149,7 +149,7 @@ def read_weighted(
         }
 
 
-class RunningSum:
+class SumInPlace:
     """Moments added from left to right, into the one array that the first addition made."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class RunningSum:
 
 def sum_by_group(parts: Iterable[Groups]) -> Groups:
     """Sum of each group, from left to right; groups in the order they are stored."""
-    found: collections.defaultdict[Label, RunningSum] = collections.defaultdict(RunningSum)
+    found: collections.defaultdict[Label, SumInPlace] = collections.defaultdict(SumInPlace)
     for groups in parts:
         for label, moments in groups.items():
             found[label].add(moments)

@@ -27,7 +27,7 @@ from rff_stream.store.audit import Verified, collect_garbage, verify_store
 from rff_stream.store.commit_log import Log, Replaced
 from rff_stream.store.contents import (
     Root,
-    RunningSum,
+    SumInPlace,
     bytes_of,
     read_batches,
     read_root,
@@ -258,7 +258,7 @@ class MomentStore:
             The weight of each batch: ``lambda batch: 0.5 ** (age(batch) / 30)`` forgets by and
             by. 0 leaves a batch out.
         """
-        total = RunningSum()
+        total = SumInPlace()
         for found in self._read(where, groups, weights):
             for moments in found.values():
                 total.add(moments)

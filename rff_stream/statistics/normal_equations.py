@@ -14,7 +14,7 @@ from rff_stream.statistics.protocol import Sink
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NormalSums:
+class NormalEquationSums:
     """Σ w z eᵀ (R, T), Σ w e (T,), Σ w z (R,) and Σ w: they add."""
 
     cross: Float64  # (R + 1, T + 1): [z, 1]ᵀ W [e, 1]
@@ -50,7 +50,7 @@ class NormalSums:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NormalStatistic:
+class NormalEquationStatistic:
     """e = y − μ − zβ (residuals), or e = zβ + μ where ``residuals`` is False."""
 
     features: FeatureMap
@@ -59,11 +59,11 @@ class NormalStatistic:
     residuals: bool
 
     def start(self) -> Sink:
-        return _NormalSink(self)
+        return _NormalEquationSink(self)
 
 
-class _NormalSink:
-    def __init__(self, statistic: NormalStatistic) -> None:
+class _NormalEquationSink:
+    def __init__(self, statistic: NormalEquationStatistic) -> None:
         self._of = statistic
         r, t = statistic.coef.shape
         self._cross = np.zeros((r + 1, t + 1))
@@ -83,5 +83,5 @@ class _NormalSink:
         e[:, :-1] = y - fitted if self._of.residuals else fitted
         self._cross += z.T @ (e if w is None else e * w[:, None])
 
-    def result(self) -> NormalSums:
-        return NormalSums(self._cross)
+    def result(self) -> NormalEquationSums:
+        return NormalEquationSums(self._cross)

@@ -84,7 +84,7 @@ ROUGH_START = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class RowWindow:
     """Rows looked at together."""
 
     x: Float64  # (m, d)
@@ -129,8 +129,8 @@ def neighbour_scale(x: Float64) -> Float64:
 
 
 def search_windows(
-    blocks: Sequence[Window],
-    rows: Window,
+    blocks: Sequence[RowWindow],
+    rows: RowWindow,
     kernels: Sequence[ExactKernel],
     *,
     ard: bool,
@@ -144,9 +144,9 @@ def search_windows(
 
     Parameters
     ----------
-    blocks : sequence of Window
+    blocks : sequence of RowWindow
         Neighbouring rows at the full density of the data, more than a window needs.
-    rows : Window
+    rows : RowWindow
         Scattered over the data.
     kernels : sequence of ExactKernel
         Those that compete.
@@ -185,8 +185,8 @@ def search_windows(
 
 
 def _fit_each(
-    windows: Sequence[Window],
-    rows: Window,
+    windows: Sequence[RowWindow],
+    rows: RowWindow,
     kernels: Sequence[ExactKernel],
     units: Sequence[Float64],
     ard: bool,
@@ -206,7 +206,7 @@ def _fit_each(
 def _compete(
     held: WindowFit,
     others: Sequence[WindowFit],
-    cells: Sequence[Window],
+    cells: Sequence[RowWindow],
     n_components: int,
     order: Array,
 ) -> WindowFit:
@@ -230,15 +230,15 @@ def _compete(
 
 
 def fit_near_rows(
-    blocks: Sequence[Window], rows: Window, kernels: Sequence[ExactKernel], *, rng: Generator
+    blocks: Sequence[RowWindow], rows: RowWindow, kernels: Sequence[ExactKernel], *, rng: Generator
 ) -> tuple[WindowFit, Float64] | None:
     """A first look at the kernel, and the error that it leaves at rows among their neighbours.
 
     Parameters
     ----------
-    blocks : sequence of Window
+    blocks : sequence of RowWindow
         Neighbouring rows at the full density of the data, more than a window needs.
-    rows : Window
+    rows : RowWindow
         Scattered over the data.
     kernels : sequence of ExactKernel
         Those that compete.
@@ -273,7 +273,7 @@ def fit_near_rows(
     return found, leave_one_out(near, found.kernel, found.alpha)
 
 
-def leave_one_out(windows: Sequence[Window], kernel: ExactKernel, alpha: float) -> Float64:
+def leave_one_out(windows: Sequence[RowWindow], kernel: ExactKernel, alpha: float) -> Float64:
     """Mean squared error (T,) of rows of windows, each under the exact fit without it.
 
     (Py)_i / P_ii with P of the head of this file.
@@ -287,7 +287,7 @@ def leave_one_out(windows: Sequence[Window], kernel: ExactKernel, alpha: float) 
     return np.asarray(errors / n if n else np.full(len(errors), np.nan))
 
 
-def _relevant_start(rows: Window, unit: Float64) -> Float64 | None:
+def _relevant_start(rows: RowWindow, unit: Float64) -> Float64 | None:
     """Length-scales (d,) from the inputs that matter alone; None where all do, or none is seen.
 
     Among many inputs one length-scale for all sees noise, and a search from there goes nowhere.
@@ -303,7 +303,7 @@ def _relevant_start(rows: Window, unit: Float64) -> Float64 | None:
 
 
 def _gain_of_roughness(
-    windows: Sequence[Window], end: WindowFit, kernels: Sequence[ExactKernel]
+    windows: Sequence[RowWindow], end: WindowFit, kernels: Sequence[ExactKernel]
 ) -> float:
     """log p a row of a Matérn 3/2 over that of the only kernel, a Gaussian; a short search."""
     if len(kernels) > 1 or not isinstance(kernels[0], Gaussian):
@@ -319,7 +319,7 @@ def _scales(end: WindowFit) -> Float64:
 
 
 def _without_scattered(
-    blocks: Sequence[Window],
+    blocks: Sequence[RowWindow],
     scale: Float64,
     first: WindowFit,
     others: Sequence[ExactKernel],
@@ -348,8 +348,8 @@ def _stretch(end: WindowFit, factor: float) -> WindowFit:
 
 
 def _cells(
-    blocks: Sequence[Window], rows: Window, cell: CellSize, scale: Float64, rng: Generator
-) -> list[Window]:
+    blocks: Sequence[RowWindow], rows: RowWindow, cell: CellSize, scale: Float64, rng: Generator
+) -> list[RowWindow]:
     """Rows that one cell could hold: of random trees over ``rows``, or of blocks of the data.
 
     A cell of a tree reaches into thin regions, which the nearest rows of a row do not; but only
@@ -359,11 +359,11 @@ def _cells(
         return _centres(blocks, scale, cell.n_rows)
     depth = max(round(np.log2(len(rows.x) / cell.n_rows)), 0)
     places = [random_cell(rows.x, depth, scale, rng) for _ in range(CELLS_COMPARED)]
-    return [Window(rows.x[own], rows.y[own], rows.w[own]) for own in places if len(own) > 1]
+    return [RowWindow(rows.x[own], rows.y[own], rows.w[own]) for own in places if len(own) > 1]
 
 
 def left_out_error(
-    kernel: ExactKernel, cells: Sequence[Window], n_components: int, order: Array
+    kernel: ExactKernel, cells: Sequence[RowWindow], n_components: int, order: Array
 ) -> float:
     """Mean absolute error of left-out rows over y's mean deviation, with few landmarks a cell.
 
@@ -375,7 +375,7 @@ def left_out_error(
     Parameters
     ----------
     kernel : ExactKernel
-    cells : sequence of Window
+    cells : sequence of RowWindow
         Rows of a cell each.
     n_components : int
         R, landmarks of each.
@@ -424,14 +424,16 @@ def left_out_error(
     return float((errors[kept] / deviations[kept]).mean())
 
 
-def _centres(blocks: Sequence[Window], scale: Float64, size: int = WINDOW_ROWS) -> list[Window]:
+def _centres(
+    blocks: Sequence[RowWindow], scale: Float64, size: int = WINDOW_ROWS
+) -> list[RowWindow]:
     """The rows of each block that are nearest to its median row, over ``scale``."""
     windows = []
     for block in blocks:
         centre = np.median(block.x, axis=0)
         distance = (((block.x - centre) / scale) ** 2).sum(axis=1)
         near = np.sort(np.argsort(distance, kind="stable")[:size])
-        windows.append(Window(block.x[near], block.y[near], block.w[near]))
+        windows.append(RowWindow(block.x[near], block.y[near], block.w[near]))
     return [window for window in windows if len(window.x) > 1]
 
 
@@ -444,7 +446,7 @@ def compact_windows(
     size: int,
     count: int,
     rng: Generator,
-) -> list[Window]:
+) -> list[RowWindow]:
     """``count`` windows: a row drawn at random with its ``size`` − 1 nearest, over ``scale``."""
     centres = rng.permutation(len(x))[:count]
     scaled = x / scale
@@ -452,21 +454,21 @@ def compact_windows(
     for centre in centres:
         distance = cdist(scaled[centre : centre + 1], scaled, "sqeuclidean")[0]
         near = np.sort(np.argsort(distance, kind="stable")[:size])
-        windows.append(Window(x[near], y[near], w[near]))
+        windows.append(RowWindow(x[near], y[near], w[near]))
     return windows
 
 
 def scattered_windows(
     x: Float64, y: Float64, w: Float64, *, size: int, count: int, rng: Generator
-) -> list[Window]:
+) -> list[RowWindow]:
     """``count`` disjoint sets of ``size`` random rows; fewer where there are not so many."""
     order = rng.permutation(len(x))
     sets = [order[i * size : (i + 1) * size] for i in range(count)]
-    return [Window(x[rows], y[rows], w[rows]) for rows in sets if len(rows) > 1]
+    return [RowWindow(x[rows], y[rows], w[rows]) for rows in sets if len(rows) > 1]
 
 
 def fit_windows(
-    windows: Sequence[Window],
+    windows: Sequence[RowWindow],
     kernels: Sequence[ExactKernel],
     *,
     scale: Float64,
@@ -479,7 +481,7 @@ def fit_windows(
 
     Parameters
     ----------
-    windows : sequence of Window
+    windows : sequence of RowWindow
     kernels : sequence of ExactKernel
         Those that compete; their own length-scales are not used.
     scale : (d,) float64
@@ -504,14 +506,14 @@ def fit_windows(
     """
     target = _Targets(windows, [scale, *beside])
     ends = [
-        _search(target, kernel, first, ard, iterations)
+        _climb_from(target, kernel, first, ard, iterations)
         for kernel in kernels
         for first in target.best_starts(kernel, start)
     ]
     return max(ends, key=lambda end: end.log_evidence)
 
 
-def _search(
+def _climb_from(
     target: _Targets, kernel: ExactKernel, first: Float64, ard: bool, iterations: int
 ) -> WindowFit:
     """L-BFGS from one start: all inputs alike first, then each for itself."""
@@ -545,7 +547,7 @@ def _search(
 class _Targets:
     """−log p of all windows, over their rows, as the minimiser asks for it."""
 
-    def __init__(self, windows: Sequence[Window], units: Sequence[Float64]) -> None:
+    def __init__(self, windows: Sequence[RowWindow], units: Sequence[Float64]) -> None:
         unit = np.sqrt(np.mean([_variance(window.y) for window in windows], axis=0))
         kept = unit > 0
         if not kept.any():
@@ -553,7 +555,9 @@ class _Targets:
                 "Every target is constant in all windows: there is nothing to learn "
                 "length-scales from. Give them as numbers."
             )
-        self._windows = [Window(each.x, each.y[:, kept] / unit[kept], each.w) for each in windows]
+        self._windows = [
+            RowWindow(each.x, each.y[:, kept] / unit[kept], each.w) for each in windows
+        ]
         self._units = units
         self.freedom = sum(len(each.x) - 1 for each in windows)
 
@@ -612,7 +616,7 @@ class _SolvedWindow:
     log_det: float  # log|K| + log 1ᵀK⁻¹1
 
 
-def _solve(kernel: ExactKernel, window: Window, alpha: float) -> _SolvedWindow | None:
+def _solve(kernel: ExactKernel, window: RowWindow, alpha: float) -> _SolvedWindow | None:
     matrix = np.array(kernel(window.x, window.x))
     matrix[np.diag_indices_from(matrix)] += alpha / window.w
     factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
@@ -631,7 +635,7 @@ def _solve(kernel: ExactKernel, window: Window, alpha: float) -> _SolvedWindow |
 
 def _gradient(
     kernel: ExactKernel,
-    window: Window,
+    window: RowWindow,
     solved: _SolvedWindow,
     noise: Float64,
     scales: Float64,

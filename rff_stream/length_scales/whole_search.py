@@ -14,8 +14,8 @@ from scipy.spatial.distance import pdist
 from rff_stream._array import Array, Float64
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.length_scales.map_evidence import MapEvidence
 from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.length_scales.whole_evidence import MapEvidence
 
 ProgressCallback = Callable[[str], None]
 """Takes a line of text after each search."""
@@ -137,7 +137,7 @@ class End:
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class KernelSearch:
     """Searches on one pilot; ``trials`` grows."""
 
     rows: SearchRows

@@ -13,19 +13,19 @@ from numpy.random import Generator
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Kernel
-from rff_stream.length_scales.search import (
+from rff_stream.length_scales.whole_search import (
     Advance,
     Clock,
     End,
+    KernelSearch,
     ProgressCallback,
-    Search,
     SearchRows,
     SearchSize,
     Trial,
 )
 from rff_stream.pilot import Pilot
 
-MOST_ROWS, ITERATIONS = 6000, 60
+MOST_SEARCHED, ITERATIONS = 6000, 60
 """Rows and L-BFGS iterations of the last search, at most."""
 
 
@@ -56,7 +56,7 @@ def fit_length_scales(
     *,
     ard: bool = False,
     n_components: int = 1024,
-    max_rows: int = MOST_ROWS,
+    max_rows: int = MOST_SEARCHED,
     max_iterations: int = ITERATIONS,
     max_seconds: float = 600.0,
     rng: Generator | int | None = None,
@@ -129,7 +129,7 @@ def fit_length_scales(
     if not max_seconds > 0:
         raise ValueError(f"max_seconds={max_seconds} but a limit is > 0. Give e.g. 60.")
     rows, varies = _rows(X, y, weights, max_rows, generator)
-    search = Search(
+    search = KernelSearch(
         rows,
         int(generator.integers(2**63)),
         ard,
@@ -184,7 +184,7 @@ def _rows(
     return SearchRows(x, y, pilot.w, pilot.scale, unit[varies], median), varies
 
 
-def _result(end: End, search: Search, varies: Array) -> LengthScales:
+def _result(end: End, search: KernelSearch, varies: Array) -> LengthScales:
     alpha, noise = float(np.exp(end.log_alpha)), np.zeros(len(varies))
     noise[varies] = search.rows.unit**2 * end.target.noise(end.log_scale, end.log_alpha)
     return LengthScales(
