@@ -282,6 +282,19 @@ def warn_where_left_out_vary(x: Array, length_scale: Array, names: tuple[str, ..
         )
 
 
+def neighbour_scale(x: Float64) -> Float64:
+    """Typical step from row to row along each input (d,), 1 for a constant one.
+
+    range/Lᵃ with L different values and a such that ΠLᵃ = m: the spacing of a grid (a = 1), an
+    equal share of the range for scattered rows (a = 1/d), and between them what is between.
+    """
+    levels = np.array([len(np.unique(column)) for column in x.T], np.float64)
+    spread = np.ptp(x, axis=0)
+    logs = np.log(levels)
+    share = np.log(len(x)) / logs.sum() if logs.sum() > 0 else 1.0
+    return np.where(spread > 0, spread / levels ** min(share, 1.0), 1.0)
+
+
 def weighted_median(values: Array, weights: Array | None) -> float:
     """The smallest value with at least half of the weight at or below it."""
     if weights is None:  # a selection, ten times cheaper than a sort

@@ -20,6 +20,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
+from rff_stream.answers import loss_selection
 from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.class_selection import (
     almost_left_out,
@@ -34,7 +35,7 @@ from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
-from rff_stream.statistics import kept_features, loss_penalty
+from rff_stream.statistics import kept_features
 
 D, R = 3, 32
 QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}
@@ -395,9 +396,9 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
 
     def choose(features, row, pilot, *choices):
         pilots.append(pilot)  # rows in the order in which they are held out
-        return loss_penalty.choose_alpha(features, row, pilot, *choices)
+        return loss_selection.choose_alpha(features, row, pilot, *choices)
 
-    monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", R // 2)
     monkeypatch.setattr(whole_classes, "choose_alpha", choose)
     model = rs.KernelClassifier("logistic", **QUIET).fit(*rings(rng, 2500, 3))
     found, (pilot,) = model.selection_, pilots
@@ -414,7 +415,7 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
             exact.fit(z[~held], y[~held])
             # The training loss is within TOL²/2 of its least; scores move by about TOL.
             expected = log_loss(y[held], exact.predict_proba(z[held]))
-            assert score == pytest.approx(expected, abs=loss_penalty.TOL)
+            assert score == pytest.approx(expected, abs=loss_selection.TOL)
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
@@ -474,27 +475,27 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
         return np.full(len(kept.w), float(abs(asked[-1] - best)))  # a rise is no chance
 
     def descend(kept, problem, start, **limits):
-        asked.append(int(np.flatnonzero(problem.alpha == loss_penalty.ALPHAS)[0]))
+        asked.append(int(np.flatnonzero(problem.alpha == loss_selection.ALPHAS)[0]))
         theta = np.zeros((problem.system.n_features + 1, 3))
         yield Descent(Point(theta, 0.0, theta), 0.0, 0, True)
 
     monkeypatch.setattr(kept_features.KeptFeatures, "losses", losses)
-    monkeypatch.setattr(loss_penalty, "descents_of_kept", descend)
-    monkeypatch.setattr(loss_penalty, "FEW_ROWS", 0)
-    monkeypatch.setattr(loss_penalty, "FEW_OF_CLASS", 0)
+    monkeypatch.setattr(loss_selection, "descents_of_kept", descend)
+    monkeypatch.setattr(loss_selection, "FEW_ROWS", 0)
+    monkeypatch.setattr(loss_selection, "FEW_OF_CLASS", 0)
     X, y = rings(rng, 100, 3)
     model = rs.KernelClassifier("logistic", max_passes=1, tol=1e3, **QUIET).fit(X, y)
-    assert model.alpha_ == loss_penalty.ALPHAS[best]
+    assert model.alpha_ == loss_selection.ALPHAS[best]
     assert len(asked) == len(set(asked)) <= 4 + abs(best - 4)
 
 
 def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
-    monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", R // 2)
     X, y = rings(rng, 2500, 2)
     both = [rs.FourierFeatures.sample(rs.Gaussian(), D, R, rng=seed) for seed in (0, 1)]
     capped = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
     assert both[0].nesting != "none" and capped.features_.nesting == "none"
-    monkeypatch.setattr(loss_penalty, "MOST_COMPONENTS", 2 * R)
+    monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", 2 * R)
     whole = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
     assert capped.selection_.sizes == whole.selection_.sizes == (2 * R,)
     np.testing.assert_allclose(capped.selection_.scores, whole.selection_.scores, rtol=1e-6)
@@ -630,5 +631,5 @@ def test_two_rows_beyond_their_margins_are_fitted():
 
 
 def test_class_numbers_that_no_row_has_do_not_make_rows_few(rng):
-    codes = 2 * rng.integers(0, 2, loss_penalty.FEW_ROWS)
-    assert len(loss_penalty._turns(rng.normal(size=(len(codes), 2)), codes)) == 1
+    codes = 2 * rng.integers(0, 2, loss_selection.FEW_ROWS)
+    assert len(loss_selection._turns(rng.normal(size=(len(codes), 2)), codes)) == 1

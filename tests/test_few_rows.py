@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.answers import loss_selection
 from rff_stream.answers.components import components
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge, ridge_at
@@ -20,7 +21,6 @@ from rff_stream.losses.classification import Logistic
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.few_rows import FewRows, FewRowsSink, kept_rows
-from rff_stream.statistics import loss_penalty
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 
 R, D = 400, 3
@@ -197,7 +197,7 @@ def test_a_penalty_for_few_rows_is_that_of_all_columns():
     """Columns of their own, as many as rows, hold the same functions at the same size."""
     x, y, w = rows_of(90, True)
     z = FEATURES(x)
-    own, basis = loss_penalty._own_columns(z, FEATURES.prior())
+    own, basis = loss_selection._own_columns(z, FEATURES.prior())
     kernel = (z * FEATURES.prior()).astype(float) @ z.T
     np.testing.assert_allclose(own @ own.T, kernel, atol=1e-6)
     unit = np.random.default_rng(0).normal(size=(90, 2))

@@ -12,6 +12,7 @@ from sklearn.linear_model import HuberRegressor, PoissonRegressor, QuantileRegre
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
+from rff_stream.answers.loss_selection import choose_regression, regression_start, unit_of
 from rff_stream.answers.ridge import ridge
 from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Hinge
@@ -29,7 +30,6 @@ from rff_stream.losses.regression import (
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
-from rff_stream.statistics.loss_penalty import choose_regression, regression_start, unit_of
 from rff_stream.systems.system import ridge_system
 
 R = 24

@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.loss_selection import choose_regression, regression_start, unit_of
 from rff_stream.errors import ModelError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -41,7 +42,6 @@ from rff_stream.row_functions import AnswerPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
-from rff_stream.statistics.loss_penalty import choose_regression, regression_start, unit_of
 from rff_stream.systems.system import ridge_system
 
 

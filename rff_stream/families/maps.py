@@ -20,12 +20,12 @@ from rff_stream.families.protocol import SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
-from rff_stream.length_scales.cell_windows import RowWindow, compact_windows, neighbour_scale
+from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
 from rff_stream.length_scales.whole import ITERATIONS, MOST_SEARCHED, fit_length_scales
 from rff_stream.length_scales.whole_search import SearchSize, search_seconds
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
-from rff_stream.pilot import PILOT_ROWS, Pilot
+from rff_stream.pilot import PILOT_ROWS, Pilot, neighbour_scale
 from rff_stream.statistics.pilot import WindowRows, WindowStatistic
 from rff_stream.systems.spectrum import FEW_ROWS
 

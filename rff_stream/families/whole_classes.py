@@ -24,6 +24,7 @@ from rff_stream.answers.class_selection import (
     squared_by_folds,
 )
 from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
+from rff_stream.answers.loss_selection import choose_alpha, choose_spread, with_curvatures
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
@@ -52,7 +53,6 @@ from rff_stream.statistics.loss import (
     descents,
     follow_corners,
 )
-from rff_stream.statistics.loss_penalty import choose_alpha, choose_spread, with_curvatures
 from rff_stream.statistics.moments import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.system import System

@@ -27,6 +27,7 @@ from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
 from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.pilot import neighbour_scale
 from rff_stream.systems.system import mirror_lower
 
 RANGE = 1e3
@@ -113,19 +114,6 @@ class WindowFit:
     """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
     rougher: float = 0.0
     """log p a row that a Matérn 3/2 has more, at least; 0 where other kernels competed."""
-
-
-def neighbour_scale(x: Float64) -> Float64:
-    """Typical step from row to row along each input (d,), 1 for a constant one.
-
-    range/Lᵃ with L different values and a such that ΠLᵃ = m: the spacing of a grid (a = 1), an
-    equal share of the range for scattered rows (a = 1/d), and between them what is between.
-    """
-    levels = np.array([len(np.unique(column)) for column in x.T], np.float64)
-    spread = np.ptp(x, axis=0)
-    logs = np.log(levels)
-    share = np.log(len(x)) / logs.sum() if logs.sum() > 0 else 1.0
-    return np.where(spread > 0, spread / levels ** min(share, 1.0), 1.0)
 
 
 def search_windows(

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.length_scales.cell_windows import neighbour_scale
 from rff_stream.moments.row_sample import RowSample, hash_places
+from rff_stream.pilot import neighbour_scale
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Sink
 

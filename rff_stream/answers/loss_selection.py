@@ -17,6 +17,7 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.rowwise import RowwiseMap
+from rff_stream.features.sums import linear_form, sweep_of
 from rff_stream.losses.classification import Loss, MultinomialPairs
 from rff_stream.losses.descent import Metric
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
@@ -25,7 +26,6 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot
-from rff_stream.row_functions import LinearPredictor
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
@@ -212,7 +212,7 @@ def choose_regression(
         for losses, (train, held) in zip(scores, turns, strict=True):
             path = _regression_path(features, row, select(rows, train), loss, grid, unit)
             for i, linear in enumerate(path):
-                F = LinearPredictor(features, *linear)(rows.x[held])
+                F = _predict(features, linear, rows.x[held])
                 fits[i, held] = F
                 w = rows.w[held]
                 losses[i] = w @ loss.with_width(0.0).value(F, rows.y[held]) / w.sum()
@@ -331,6 +331,12 @@ class _IdentityMap(RowwiseMap):
         return Z
 
 
+def _predict(features: FeatureMap, linear: Coefficients, x: Array) -> Float64:
+    """μ + z(x)ᵀβ (m, T)."""
+    coef, intercept = linear
+    return linear_form(sweep_of(features, np.dtype(np.float64)), x, coef) + intercept
+
+
 def _leading_features(features: FeatureMap, size: int, x: Array, dtype: str | None = None) -> Array:
     """The leading features (m, size) of rows, all R of few rows at a time."""
     z = np.empty((len(x), size), dtype or features.dtype)
@@ -400,7 +406,7 @@ def _cornered_path(
         return problem.linear(last.point.theta)
 
     def held_losses(linear: Coefficients) -> Float64:
-        return loss.value(LinearPredictor(mapped, *linear)(held.x), codes)
+        return loss.value(_predict(mapped, linear, held.x), codes)
 
     return _walk(descend, held_losses, held.w)
 
