@@ -6,6 +6,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from rff_stream.families.maps import FeatureChoice
 from rff_stream.features import FeatureMap
 from rff_stream.model.facts import model_card
 from rff_stream.model.fit import fit_moments
@@ -32,31 +34,38 @@ LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictiona
 ALL_LOCKS = threading.Lock()
 
 
+@dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Parameters, and at most one fit: all methods that change it do so at their end, at once.
 
     So a call that is refused or interrupted changes nothing. Several threads may change one
-    estimator: each waits for the one before. A subclass gives its :meth:`_recipe`.
+    estimator: each waits for the one before. A subclass is a dataclass of its own parameters,
+    beside those that all share, and gives its :meth:`_recipe`.
     """
 
-    missing_rows: Literal["error", "drop"]
-    missing_chunks: Literal["auto", "error", "fill"]
-    memory: int | None
-    progress: bool
+    _: KW_ONLY
+    features: FeatureChoice = "whole"
+    missing_rows: Literal["error", "drop"] = "error"
+    missing_chunks: Literal["auto", "error", "fill"] = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+    sample_rows: int = 2000
+    memory: int | None = None
+    progress: bool = True
+    random_state: Any = None
 
-    features_: FeatureMap
-    moments_: Moments
-    columns_: Columns
-    n_features_in_: int
-    n_rows_: int
-    n_missing_: int
-    fraction_seen_: float
-    plan_: Plan
+    features_: FeatureMap = field(init=False)
+    moments_: Moments = field(init=False)
+    columns_: Columns = field(init=False)
+    n_features_in_: int = field(init=False)
+    n_rows_: int = field(init=False)
+    n_missing_: int = field(init=False)
+    fraction_seen_: float = field(init=False)
+    plan_: Plan = field(init=False)
 
     tells_outside: ClassVar[bool] = False
     """Whether a prediction warns of rows outside the range that the fit has seen."""
 
-    _fitted: Fitted | None = None
+    _fitted: ClassVar[Fitted | None] = None
 
     @abstractmethod
     def _recipe(self) -> Recipe:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -17,7 +17,6 @@ from rff_stream.errors import ModelError
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
 from rff_stream.families.maps import (
-    FeatureChoice,
     LengthScale,
 )
 from rff_stream.kernels import Kernel
@@ -40,6 +39,7 @@ def _takes_batches(estimator: Any) -> bool:
     )
 
 
+@dataclass(eq=False, repr=False)
 class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """Kernel classifier on random features: least squares in one read, or a loss in a few passes.
 
@@ -130,50 +130,19 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     tells_outside = True
 
-    def __init__(
-        self,
-        loss: Literal["squared", "logistic", "squared_hinge", "hinge"] = "squared",
-        kernel: Kernel | str | Sequence[Kernel] = "gaussian",
-        length_scale: LengthScale = "median",
-        n_components: int = 2048,
-        alpha: float | str = "sample",
-        *,
-        class_weight: Mapping[Any, float] | str | None = None,
-        features: FeatureChoice = "whole",
-        cv: int = 5,
-        max_passes: int = 100,
-        tol: float = 1e-2,
-        warm_start: bool = False,
-        laplace: float | str | None = None,
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sums: Sums = "auto",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.n_components = n_components
-        self.alpha = alpha
-        self.class_weight = class_weight
-        self.features = features
-        self.cv = cv
-        self.max_passes = max_passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.laplace = laplace
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sums = sums
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    loss: Literal["squared", "logistic", "squared_hinge", "hinge"] = "squared"
+    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
+    length_scale: LengthScale = "median"
+    n_components: int = 2048
+    alpha: float | str = "sample"
+    _: KW_ONLY
+    class_weight: Mapping[Any, float] | str | None = None
+    cv: int = 5
+    max_passes: int = 100
+    tol: float = 1e-2
+    warm_start: bool = False
+    laplace: float | str | None = None
+    sums: Sums = "auto"
 
     def fit(
         self,

@@ -29,7 +29,6 @@ from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families.maps import (
-    FeatureChoice,
     check_choices,
     check_n_components,
     length_scale_of,
@@ -52,6 +51,7 @@ EXACT_ROWS, EXACT_CANDIDATES = 1000, np.geomspace(0.2, 2.0, 24)
 """The same for many inputs, where every candidate costs a million kernel values."""
 
 
+@dataclass(eq=False, repr=False)
 class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     """Kernel density on random features: rows are read once, and never kept.
 
@@ -114,32 +114,9 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     (True, False)
     """
 
-    def __init__(
-        self,
-        bandwidth: str | ArrayLike = "scott",
-        kernel: Kernel | str = "gaussian",
-        n_components: int = 4096,
-        *,
-        features: FeatureChoice = "whole",
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.bandwidth = bandwidth
-        self.kernel = kernel
-        self.n_components = n_components
-        self.features = features
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    bandwidth: str | ArrayLike = "scott"
+    kernel: Kernel | str = "gaussian"
+    n_components: int = 4096
 
     fit = rows.fit
 

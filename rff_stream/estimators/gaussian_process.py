@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -21,7 +21,7 @@ from rff_stream.estimators.regression import (
     warn_of_far_targets,
 )
 from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
+from rff_stream.families.maps import LengthScale, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -32,6 +32,7 @@ from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.words import format_bytes
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Gaussian process in the space of random features: rows are read once, in any amount.
 
@@ -93,38 +94,13 @@ n_missing_, plan_
 
     tells_outside = True
 
-    def __init__(
-        self,
-        kernel: Kernel | str | Sequence[Kernel] = "gaussian",
-        length_scale: LengthScale = "median",
-        n_components: int = 2048,
-        noise: float | str | Array = "evidence",
-        *,
-        features: FeatureChoice = "whole",
-        fit_intercept: bool = True,
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sums: Sums = "auto",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.n_components = n_components
-        self.noise = noise
-        self.features = features
-        self.fit_intercept = fit_intercept
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sums = sums
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
+    length_scale: LengthScale = "median"
+    n_components: int = 2048
+    noise: float | str | Array = "evidence"
+    _: KW_ONLY
+    fit_intercept: bool = True
+    sums: Sums = "auto"
 
     fit = regression.fit
     stream = regression.stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -33,6 +33,7 @@ from rff_stream.sources import open_source
 from rff_stream.sources.kinds import is_sparse
 
 
+@dataclass(eq=False, repr=False)
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Rows -> columns whose products are the kernel: z(x)ᵀz(x') ≈ k(x, x').
 
@@ -93,22 +94,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        n_components: int = 512,
-        length_scale: str | ArrayLike = "median",
-        *,
-        features: FeatureChoice = "whole",
-        dtype: Literal["float32", "float64"] = "float32",
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.n_components = n_components
-        self.length_scale = length_scale
-        self.features = features
-        self.dtype = dtype
-        self.random_state = random_state
+    kernel: Any = "gaussian"
+    n_components: int = 512
+    length_scale: str | ArrayLike = "median"
+    _: KW_ONLY
+    features: FeatureChoice = "whole"
+    dtype: Literal["float32", "float64"] = "float32"
+    random_state: Any = None
 
     def fit(
         self,

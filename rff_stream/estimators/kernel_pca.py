@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,6 @@ from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families.maps import (
-    FeatureChoice,
     check_n_components,
     find_kernel,
     n_columns,
@@ -33,6 +32,7 @@ from rff_stream.row_functions import AnswerPredictor
 from rff_stream.sources import Columns
 
 
+@dataclass(eq=False, repr=False)
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """Principal components in feature space: rows are read once, in any amount.
 
@@ -82,34 +82,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     (300, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        kernel: Kernel | str = "gaussian",
-        length_scale: str | ArrayLike = "median",
-        n_map_components: int = 2048,
-        *,
-        features: FeatureChoice = "whole",
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.n_map_components = n_map_components
-        self.features = features
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    n_components: int = 2
+    kernel: Kernel | str = "gaussian"
+    length_scale: str | ArrayLike = "median"
+    n_map_components: int = 2048
 
     fit = rows.fit
 

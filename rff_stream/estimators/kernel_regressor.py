@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -22,7 +22,7 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import passes_of
 from rff_stream.estimators.regression import RegressionRecipe
 from rff_stream.families import check_whole_space
-from rff_stream.families.maps import FeatureChoice, LengthScale
+from rff_stream.families.maps import LengthScale
 from rff_stream.families.whole import LinearAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.losses.descent import Descent
@@ -45,6 +45,7 @@ from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.systems.system import ridge_system
 
 
+@dataclass(eq=False, repr=False)
 class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Kernel regression by a loss of choice, in a few reads of data of any size.
 
@@ -111,42 +112,15 @@ n_missing_, plan_
 
     tells_outside = True
 
-    def __init__(
-        self,
-        loss: RegressionLoss | str = "huber",
-        kernel: Kernel | str | Sequence[Kernel] = "gaussian",
-        length_scale: LengthScale = "median",
-        n_components: int = 2048,
-        alpha: float | str = "sample",
-        *,
-        features: FeatureChoice = "whole",
-        max_passes: int = 100,
-        tol: float = 1e-2,
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sums: Sums = "auto",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.n_components = n_components
-        self.alpha = alpha
-        self.features = features
-        self.max_passes = max_passes
-        self.tol = tol
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sums = sums
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    loss: RegressionLoss | str = "huber"
+    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
+    length_scale: LengthScale = "median"
+    n_components: int = 2048
+    alpha: float | str = "sample"
+    _: KW_ONLY
+    max_passes: int = 100
+    tol: float = 1e-2
+    sums: Sums = "auto"
 
     def fit(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
@@ -14,7 +14,7 @@ from rff_stream.answers.copies import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_far_targets
-from rff_stream.families.maps import FeatureChoice, LengthScale
+from rff_stream.families.maps import LengthScale
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.families.whole import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
@@ -27,6 +27,7 @@ from rff_stream.systems.spectrum import alpha_of_targets
 CRITERIA = ("evidence", "cv", "gcv")
 
 
+@dataclass(eq=False, repr=False)
 class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Kernel ridge regression on random features: rows are read once, in any amount.
 
@@ -125,42 +126,15 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
 
     tells_outside = True
 
-    def __init__(
-        self,
-        kernel: Kernel | str | Sequence[Kernel] = "gaussian",
-        length_scale: LengthScale = "median",
-        n_components: int = 2048,
-        alpha: float | str | Array = "evidence",
-        *,
-        features: FeatureChoice = "whole",
-        cv: int = 5,
-        refine: int = 0,
-        fit_intercept: bool = True,
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sums: Sums = "auto",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.n_components = n_components
-        self.alpha = alpha
-        self.features = features
-        self.cv = cv
-        self.refine = refine
-        self.fit_intercept = fit_intercept
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sums = sums
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
+    length_scale: LengthScale = "median"
+    n_components: int = 2048
+    alpha: float | str | Array = "evidence"
+    _: KW_ONLY
+    cv: int = 5
+    refine: int = 0
+    fit_intercept: bool = True
+    sums: Sums = "auto"
 
     fit = regression.fit
     stream = regression.stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,7 +22,6 @@ from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families.maps import (
-    FeatureChoice,
     check_choices,
     check_n_components,
 )
@@ -43,6 +42,7 @@ MOST_OF_ALL = 0.5
 SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}
 
 
+@dataclass(eq=False, repr=False)
 class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     """Novelty by the mean kernel value: how much of the data is near a row.
 
@@ -105,40 +105,14 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     array([ 1, -1])
     """
 
-    def __init__(
-        self,
-        contamination: float = 0.1,
-        kernel: Kernel | str = "rational_quadratic",
-        length_scale: str | ArrayLike = "half-median",
-        n_components: int = 512,
-        *,
-        features: FeatureChoice = "whole",
-        whitened: bool = False,
-        ridge: float = 0.1,
-        threshold: Literal["left_out", "sample", "exact"] = "left_out",
-        missing_rows: Literal["error", "drop"] = "error",
-        missing_chunks: Literal["auto", "error", "fill"] = "auto",
-        dtype: Literal["float32", "float64"] = "float32",
-        sample_rows: int = 2000,
-        memory: int | None = None,
-        progress: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.contamination = contamination
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.n_components = n_components
-        self.features = features
-        self.whitened = whitened
-        self.ridge = ridge
-        self.threshold = threshold
-        self.missing_rows = missing_rows
-        self.missing_chunks = missing_chunks
-        self.dtype = dtype
-        self.sample_rows = sample_rows
-        self.memory = memory
-        self.progress = progress
-        self.random_state = random_state
+    contamination: float = 0.1
+    kernel: Kernel | str = "rational_quadratic"
+    length_scale: str | ArrayLike = "half-median"
+    n_components: int = 512
+    _: KW_ONLY
+    whitened: bool = False
+    ridge: float = 0.1
+    threshold: Literal["left_out", "sample", "exact"] = "left_out"
 
     fit = rows.fit
 
