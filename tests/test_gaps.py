@@ -11,16 +11,18 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
-from rff_stream.answers.foresight import Foresight
+from rff_stream.answers.gap_safety import CheckRows
 from rff_stream.answers.gaps import (
     FOLDS,
     HALVINGS,
     PARTITIONS,
+    GapRows,
     _Blocks,
     block_of_rows,
     gap_test,
 )
 from rff_stream.errors import NumericalWarning
+from rff_stream.families.whole import rounding_is_felt
 from rff_stream.features.fourier import LINEAR, STEEP, nearly_linear
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot, augmented_row
@@ -67,7 +69,7 @@ def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> No
     y = smooth(x)[:, None] + 0.1 * rng.normal(size=(300, 1))
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, n_components, rng=0, dtype="float64")
     z, prior = features(x), features.prior()
-    (found,) = gap_test(z, x, y, w, prior, np.array([0.02]), 300.0, largest=300.0)
+    (found,) = gap_test(GapRows(x, y, w, z, prior), np.array([0.02]), 300.0, largest=300.0)
     penalty, logs, worst = 0.02 * w.sum() * (1 - 1 / FOLDS) / 300, [], 0.0
     for seed, gaps in PARTITIONS:
         fold, missed = block_of_rows(x, HALVINGS, seed, at_gaps=gaps) % FOLDS, []
@@ -123,7 +125,7 @@ def test_short_length_scales_return_to_a_trend_in_gaps() -> None:
     x = rng.uniform(-2, 2, (2500, 2))
     y, kept = rough(x), x[:, 0] < 0.8
     pilot = Pilot(x[kept], y[kept, None], np.ones(kept.sum()))
-    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    seen = CheckRows.of(pilot)
     plain = rs.FourierFeatures.sample(rs.Matern(1.5, 0.15), 2, 1024, rng=0)
     both = seen.with_trend(plain, float(kept.sum()))
     assert both.n_components == 1024 + 4
@@ -141,7 +143,7 @@ def test_a_map_that_serves_in_gaps_stays_as_it_is() -> None:
     x = rng.uniform(-2, 2, (1000, 2))
     for y in (smooth(x), smooth(x) + x[:, 0], rng.normal(size=1000)):
         pilot = Pilot(x, y[:, None], np.ones(1000))
-        seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+        seen = CheckRows.of(pilot)
         features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 256, rng=0)
         assert seen.with_trend(features, 1000.0) is features
 
@@ -176,18 +178,17 @@ def test_sums_are_as_precise_as_the_answer_needs(noise: float, expected: bool) -
     y = smooth(x) + noise * rng.normal(size=2000)
     features = rs.FourierFeatures.sample(rs.Gaussian(0.8), 2, 128, rng=0)
     pilot = Pilot(x, y[:, None], np.ones(2000))
-    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
     row = augmented_row(features, pilot, ("a", "b"), ("y",))
-    assert seen.needs_float64(features, row, 3e5, None) is expected
-    assert seen.needs_float64(features, row, 3e5, 1e-6)
-    assert not seen.needs_float64(features, row, 3e5, 1.0)
+    assert rounding_is_felt(pilot, features, row, 3e5, None) is expected
+    assert rounding_is_felt(pilot, features, row, 3e5, 1e-6)
+    assert not rounding_is_felt(pilot, features, row, 3e5, 1.0)
 
 
 def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     """Evidence buys interpolation: the error was 20 times that of a linear trend, in silence."""
     x, y = clustered()
     pilot = Pilot(x, y[:, None], np.ones(len(x)))
-    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    seen = CheckRows.of(pilot)
     features = rs.FourierFeatures.sample(rs.Matern(1.5, 1.2), 2, 128, rng=0)
     row = augmented_row(features, pilot, ("a", "b"), ("y",))
     found = evidence(accumulate(features, x, y, row=row))
@@ -230,7 +231,7 @@ def test_kind_data_keep_the_very_answer() -> None:
     x = rng.uniform(-2, 2, (1000, 2))
     y = smooth(x) + 0.05 * rng.normal(size=1000)
     pilot = Pilot(x, y[:, None], np.ones(1000))
-    seen = Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    seen = CheckRows.of(pilot)
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0)
     found = evidence(accumulate(features, x, y))
     assert seen.safe(features, found) is found

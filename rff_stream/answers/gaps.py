@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import linalg
@@ -181,29 +181,43 @@ def trend_share(x: Float64, y: Float64, w: Float64) -> Float64:
     return np.asarray(np.sqrt(np.median(shares, axis=0)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GapRows:
+    """Rows that blocks are cut from, with the columns of their model or its kernel."""
+
+    x: Array  # (m, d): inputs, scaled so that a distance means the same along each
+    y: Array  # (m, T)
+    w: Array  # (m,)
+    Z: Array | None = None  # (m, R): feature rows
+    prior: Array | None = None  # (R,): s
+    kernel: Float64 | None = None
+    """(m, m): BBᵀ of the centred rows B = √(w s)(z − z̄), where it is known, in place of Z."""
+
+    def every_second(self) -> Self:
+        """Half of the rows."""
+        k = slice(None, None, 2)
+        Z = None if self.Z is None else self.Z[k]
+        kernel = None if self.kernel is None else self.kernel[k, k]
+        return replace(self, x=self.x[k], y=self.y[k], w=self.w[k], Z=Z, kernel=kernel)
+
+    def blocks(self, y: Float64, w: Float64, alpha: float) -> _Blocks:
+        """What fits without some blocks are computed from, for penalties of ``alpha`` and more."""
+        if self.kernel is not None:
+            return _Blocks.of_kernel(self.kernel, y, w, alpha)
+        assert self.Z is not None
+        assert self.prior is not None
+        return _Blocks.of(self.Z, y, w, self.prior, alpha)
+
+
 def gap_test(
-    Z: Array,
-    x: Array,
-    y: Array,
-    w: Array,
-    prior: Array,
-    alpha: Float64,
-    weight: float,
-    *,
-    largest: float,
-    kernel: Float64 | None = None,
+    rows: GapRows, alpha: Float64, weight: float, *, largest: float = 0.0
 ) -> tuple[GapTest, ...]:
     """Test a penalty of each target on blocks of rows that are held out of the fit.
 
     Parameters
     ----------
-    Z : (m, R) array
-        Feature rows.
-    x : (m, d) array
-        Their inputs, scaled so that a distance means the same along each.
-    y, w : (m, T), (m,) arrays
-    prior : (R,) array
-        s.
+    rows : GapRows
+        Some rows of the fit.
     alpha : (T,) float64
         Penalties, in units of w.
     weight : float
@@ -211,8 +225,6 @@ def gap_test(
         cannot represent, and that adds up.
     largest : float
         No larger penalty is tried, such as the largest eigenvalue of the fit; 0 for none.
-    kernel : (m, m) float64, optional
-        BBᵀ of the centred rows B = √(w s)(z − z̄), where it is known; Z is then not looked at.
 
     Returns
     -------
@@ -233,36 +245,18 @@ def gap_test(
     Dubrule 1983 (cross-validation of kriging without fitting again); Ginsbourger & Schärer 2021
     (blocks).
     """
-    if len(x) > MANY_ROWS:
-        some = slice(None, None, 2)
-        first = _test_all(
-            Z[some], x[some], y[some], w[some], prior, alpha, weight, 0.0,
-            None if kernel is None else kernel[some, some],
-        )  # fmt: skip
+    if len(rows.x) > MANY_ROWS:
+        first = _test_all(rows.every_second(), alpha, weight, 0.0)
         if all(test.has_room for test in first):
             return first
-    return _test_all(Z, x, y, w, prior, alpha, weight, largest, kernel)
+    return _test_all(rows, alpha, weight, largest)
 
 
-def _test_all(
-    Z: Array,
-    x: Array,
-    y: Array,
-    w: Array,
-    prior: Array,
-    alpha: Float64,
-    weight: float,
-    largest: float,
-    kernel: Float64 | None,
-) -> tuple[GapTest, ...]:
+def _test_all(rows: GapRows, alpha: Float64, weight: float, largest: float) -> tuple[GapTest, ...]:
     """:func:`gap_test` of exactly these rows."""
-    x, y, w = (np.asarray(each, np.float64) for each in (x, y, w))
+    x, y, w = (np.asarray(each, np.float64) for each in (rows.x, rows.y, rows.w))
     scale = weight / (float(w.sum()) * (1 - 1 / FOLDS))
-    least = float(np.min(alpha)) / scale
-    if kernel is None:
-        blocks = _Blocks.of(Z, y, w, prior, least)
-    else:
-        blocks = _Blocks.of_kernel(kernel, y, w, least)
+    blocks = rows.blocks(y, w, float(np.min(alpha)) / scale)
     sets = _held_blocks(x, y, w)
     if not sets:
         return tuple(GapTest(a, np.nan, a, np.nan, np.nan, np.nan) for a in map(float, alpha))

@@ -23,7 +23,7 @@ from rff_stream.answers.cell_evidence import (
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.foresight import warn_of_swings
+from rff_stream.answers.gap_safety import warn_of_swings
 from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading

@@ -1,4 +1,4 @@
-"""What the pilot's rows say of an answer: the precision that its sums need, and its gaps."""
+"""Answers that are safe in gaps: by a larger penalty, by columns of a trend, or with a warning."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rff_stream.answers.evidence import Evidence, evidence, evidence_at
 from rff_stream.answers.gaps import (
     FEWEST_TESTED,
     MOST_TESTED,
+    GapRows,
     gap_test,
     trend_share,
     warn_of_gaps,
@@ -24,15 +25,11 @@ from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.composed import SideBySide
 from rff_stream.features.fourier import nearly_linear
-from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.few_rows import FewRowsSink, kept_rows
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.systems.spectrum import largest_eigenvalue
-
-FLOOR_A_ROW = 4e-9
-"""A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at
-a million, and what is rounded is felt before α reaches η."""
 
 SEEN = 0.9
 """Error at single rows, over that of a line, from which a sample is too sparse for a kernel."""
@@ -43,8 +40,8 @@ they are taken, and the largest share of the columns that they may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Foresight:
-    """Pilot rows that are kept until the answer is known."""
+class CheckRows:
+    """Rows of the pilot or of the sample, kept until there is an answer to be tested."""
 
     x: Float64  # (m, d): at most 4,096 rows
     y: Float64  # (m, T)
@@ -53,32 +50,10 @@ class Foresight:
     scale: Float64  # (d,)
 
     @classmethod
-    def of(cls, x: Float64, y: Float64, w: Float64, origin: Float64, scale: Float64) -> Self:
+    def of(cls, pilot: Pilot) -> Self:
         """Every k-th row, so that 4,096 are left."""
-        step = -(-len(x) // MOST_TESTED)
-        return cls(x[::step], y[::step], w[::step], origin, scale)
-
-    def needs_float64(
-        self, features: FeatureMap, row: AugmentedRow, weight: float, alpha: Array | float | None
-    ) -> bool:
-        """Whether float32 sums would leave an η near the penalty of the answer.
-
-        Parameters
-        ----------
-        features, row : of the fit
-        weight : float
-            Σw of all rows, such as n.
-        alpha : float or (T,) array, optional
-            The penalty; where absent, that of highest evidence on these rows.
-        """
-        if alpha is None:
-            moments = accumulate(features, self.x, self.y, self.w, row=row, sums="float64")
-            if moments.n < 2:
-                return True
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NumericalWarning)  # said of the fit itself
-                alpha = evidence(moments).alpha
-        return bool(np.min(alpha) < FLOOR_A_ROW * weight)
+        k = slice(None, None, -(-len(pilot.x) // MOST_TESTED))
+        return cls(pilot.x[k], pilot.y[k], pilot.w[k], pilot.origin, pilot.scale)
 
     def with_trend(self, features: FeatureMap, weight: float) -> FeatureMap:
         """The map, or one with nearly linear columns beside it, by blocks that are held out.
@@ -129,8 +104,8 @@ class Foresight:
             alpha = evidence(moments).alpha
         if not (alpha > 0).all():
             return False
-        Z = features(self.x)
-        tests = gap_test(Z, x, self.y, self.w, row.prior, alpha, weight, largest=0.0)
+        rows = GapRows(x, self.y, self.w, features(self.x), row.prior)
+        tests = gap_test(rows, alpha, weight)
         return any(test.worst >= 1 for test in tests)
 
     def safe(
@@ -179,17 +154,9 @@ class Foresight:
         """
         if len(self.x) < FEWEST_TESTED:
             return alpha
-        tests = gap_test(
-            features(self.x) if kernel is None else np.empty((len(self.x), 0)),
-            (self.x - self.origin) / self.scale,
-            self.y,
-            self.w,
-            prior,
-            alpha,
-            weight,
-            largest=largest,
-            kernel=kernel,
-        )
+        x, Z = (self.x - self.origin) / self.scale, features(self.x) if kernel is None else None
+        rows = GapRows(x, self.y, self.w, Z, prior, kernel)
+        tests = gap_test(rows, alpha, weight, largest=largest)
         for test, name in zip(tests, targets, strict=True):
             warn_of_gaps(test, name)
         return np.array([test.least_alpha for test in tests])
@@ -208,7 +175,7 @@ def safe_evidence(
     solved, kept = found.spectrum, kept_rows(moments)
     if fit_intercept and kept and isinstance(solved, RowSpace) and len(seen.x) == len(kept.x):
         w = np.ones(len(kept.x)) if kept.w is None else kept.w  # the sample has all rows
-        seen = Foresight(kept.x, kept.y, w, seen.origin, seen.scale)
+        seen = CheckRows(kept.x, kept.y, w, seen.origin, seen.scale)
         return seen.safe(features, found, solved.kernel)
     return seen.safe(features, found)
 
@@ -256,19 +223,16 @@ def warn_of_swings(
     centred -= share @ centred
     centred -= (centred @ share)[:, None]
     centred *= root * root[:, None]
-    x, empty = (seen.x - seen.origin) / seen.scale, np.empty((len(seen.x), 0))
-    tests = gap_test(
-        empty, x, seen.y, seen.w, np.ones(0), alpha, moments.weight, largest=0.0, kernel=centred
-    )
+    rows = GapRows((seen.x - seen.origin) / seen.scale, seen.y, seen.w, kernel=centred)
+    tests = gap_test(rows, alpha, moments.weight)
     for test, name in zip(tests, targets, strict=True):
         if test.near < SEEN and not test.is_even:
             warn_of_gaps(test, name)
 
 
-def _take_sample(moments: Any) -> Foresight | None:
+def _take_sample(moments: Any) -> CheckRows | None:
     """The moments' sample of rows, where there are enough for blocks."""
     rows, d = moments.sample.rows, len(moments.row.inputs)
     if len(rows) < FEWEST_TESTED:
         return None
-    pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs)
-    return Foresight.of(pilot.x, pilot.y, pilot.w, pilot.origin, pilot.scale)
+    return CheckRows.of(Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1], moments.row.inputs))
