@@ -25,7 +25,7 @@ import xarray.backends.zarr
 import zarr.storage  # noqa: F401
 
 import rff_stream as rs
-import rff_stream.demo.measure
+import rff_stream.demo.run
 import rff_stream.estimators.loading
 import rff_stream.sources.labelled
 import rff_stream.sources.zarr

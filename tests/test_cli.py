@@ -17,8 +17,8 @@ import zarr
 from click.testing import CliRunner, Result
 
 import rff_stream as rs
-from rff_stream.cli import main, values
-from rff_stream.cli.redaction import forget, hide_options, hide_url, redact_text
+from rff_stream.cli import arguments, main
+from rff_stream.cli.output import forget, hide_options, hide_url, redact_text
 from rff_stream.execution import progress
 from rff_stream.sources import HoldOut
 
@@ -633,22 +633,22 @@ def test_warnings_are_one_line_each(
     ],
 )
 def test_conditions(text: str, found: tuple[str, str, str]) -> None:
-    assert values.condition(text) == found
+    assert arguments.condition(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "time", "<2015", "time<", "time=<2015", "time=2015", "a<<b"])
 def test_what_is_no_condition(text: str) -> None:
     with pytest.raises(click.BadParameter, match="NAME OP VALUE"):
-        values.condition(text)
+        arguments.condition(text)
 
 
 def test_names_numbers_and_bytes() -> None:
-    assert values.names("lat, u[level=500,member=3],t") == ("lat", "u[level=500,member=3]", "t")
-    assert values.length_scale("median") == "median"
-    assert values.length_scale("2.5") == 2.5
-    assert values.length_scale("1,2e3") == [1, 2000]
-    assert values.alpha("cv") == "cv"
-    assert values.alpha("0.5") == 0.5
-    assert values.alpha("1,2").tolist() == [1, 2]
-    assert values.memory("4GiB") == 4 * 2**30
-    assert values.memory("1e6") == 10**6
+    assert arguments.names("lat, u[level=500,member=3],t") == ("lat", "u[level=500,member=3]", "t")
+    assert arguments.length_scale("median") == "median"
+    assert arguments.length_scale("2.5") == 2.5
+    assert arguments.length_scale("1,2e3") == [1, 2000]
+    assert arguments.alpha("cv") == "cv"
+    assert arguments.alpha("0.5") == 0.5
+    assert arguments.alpha("1,2").tolist() == [1, 2]
+    assert arguments.memory("4GiB") == 4 * 2**30
+    assert arguments.memory("1e6") == 10**6

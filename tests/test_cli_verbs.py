@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 import rff_stream as rs
 from growing import fitted, grown
 from rff_stream.cli import main
+from rff_stream.cli.output import forget, hide_options, hide_url, redact_text
 from rff_stream.cli.program import in_options
-from rff_stream.cli.redaction import forget, hide_options, hide_url, redact_text
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, manifest
 from rff_stream.words import printable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rff_stream import words
-from rff_stream.cli import redaction
+from rff_stream.cli import output
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from rff_stream.cli import redaction
 def test_secrets_of_a_url_are_not_shown(url: str) -> None:
     for secret in ("SECRET", "SEC", "RET", "KEY"):
         assert secret not in words.redact_url(url)
-        assert secret not in redaction.redact_text(f"See {url}, or not.")
+        assert secret not in output.redact_text(f"See {url}, or not.")
     assert words.redact_url("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
     assert words.redact_url("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"
 
 
 def test_a_hidden_password_is_hidden_wherever_it_stands() -> None:
-    redaction.hide_url("s3://key:pass/word@bucket/x")
-    assert redaction.redact_text("not allowed: pass/word") == "not allowed: …"
-    redaction.forget()
+    output.hide_url("s3://key:pass/word@bucket/x")
+    assert output.redact_text("not allowed: pass/word") == "not allowed: …"
+    output.forget()

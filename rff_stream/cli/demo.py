@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from rff_stream.cli import arguments, values
+from rff_stream.cli import arguments
 from rff_stream.cli.arguments import Machine
+from rff_stream.cli.objects import computing
 from rff_stream.cli.output import Line, show
-from rff_stream.cli.session import computing
 
 CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
 
@@ -28,7 +28,7 @@ CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
     help="Random features.",
 )  # fmt: skip
 @click.option(
-    "--memory", type=values.memory, default="1GiB", show_default=True, metavar="BYTES",
+    "--memory", type=arguments.memory, default="1GiB", show_default=True, metavar="BYTES",
     help="Of this process.",
 )  # fmt: skip
 @click.option(

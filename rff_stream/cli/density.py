@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, objects, prediction_writer, values
+from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import DataSelection, Machine
+from rff_stream.cli.objects import computing
 from rff_stream.cli.output import Facts, Line, number, numbers, show
-from rff_stream.cli.session import computing
 
 if TYPE_CHECKING:
     from rff_stream.answers.twosample import TwoSample
     from rff_stream.moments import Moments
 
 inputs = click.option(
-    "--inputs", type=values.names, metavar="A,B,C",
+    "--inputs", type=arguments.names, metavar="A,B,C",
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables.",
 )  # fmt: skip
 rows = arguments.group(DataSelection, "selection", inputs, *arguments.ROWS)
 model = click.option("--model", metavar="M.zarr", help="Where the model is written.")
 output = click.option("--output", metavar="OUT.zarr", help="Where answers are written.")
 at = click.option(
-    "--at", "places", type=values.place, metavar="OTHER", help="Rows to answer for, if not DATA."
+    "--at", "places", type=arguments.place, metavar="OTHER", help="Rows to answer for, if not DATA."
 )
 
 
@@ -41,7 +41,7 @@ def components(default: int) -> Callable[[arguments.Command], arguments.Command]
 def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
     """The kernel, by default this one."""
     return click.option(
-        "--kernel", default=default, show_default=True, type=values.KernelName(), help="Kernel.",
+        "--kernel", default=default, show_default=True, type=arguments.KernelName(), help="Kernel.",
     )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
 @arguments.data_argument
 @rows
 @click.option(
-    "--bandwidth", type=values.length_scale, default="scott", show_default=True, metavar="H",
+    "--bandwidth", type=arguments.length_scale, default="scott", show_default=True, metavar="H",
     help="scott, silverman, cv, a number, or one per input with commas, in units of the inputs.",
 )  # fmt: skip
 @kernel("gaussian")
@@ -72,6 +72,7 @@ def density(
     it is below its own error; NaN where an input is missing.
     """
     import rff_stream as rs
+    from rff_stream.cli import products
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components}
     choices |= {"memory": machine.memory, "random_state": seed, **selection.missing}
@@ -79,7 +80,7 @@ def density(
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
         found = fitted.density(places, storage_options=options)
-        return found if hasattr(found, "data_vars") else prediction_writer.stack_columns(found)
+        return found if hasattr(found, "data_vars") else products.stack_columns(found)
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -106,7 +107,7 @@ def below_error(made: Any) -> float:
     show_default=True, metavar="SHARE", help="Share of the rows below the threshold.",
 )  # fmt: skip
 @click.option(
-    "--length-scale", type=values.length_scale, default="half-median", show_default=True,
+    "--length-scale", type=arguments.length_scale, default="half-median", show_default=True,
     metavar="L", help="half-median, median, a number, or one per input with commas.",
 )  # fmt: skip
 @kernel("rational_quadratic")
@@ -131,6 +132,7 @@ def novelty(
     for novel rows; NaN where an input is missing.
     """
     import rff_stream as rs
+    from rff_stream.cli import products
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components, "whitened": whitened}
     choices |= {"memory": machine.memory, "random_state": seed, **selection.missing}
@@ -144,7 +146,7 @@ def novelty(
         label = (score >= fitted.offset_) * 2 - 1 + 0 * score
         if hasattr(score, "to_dataset"):
             return score.to_dataset(name="score").assign(label=label)
-        return prediction_writer.stack_columns((score, label))
+        return products.stack_columns((score, label))
 
     facts, lines = fitted_and_written(
         made, data, selection, machine, seed, (model, output, overwrite), places, answers
@@ -164,7 +166,7 @@ def novelty(
     "that --by is expected to find.",
 )  # fmt: skip
 @click.option(
-    "--reference", type=values.names, metavar="A,B",
+    "--reference", type=arguments.names, metavar="A,B",
     help="Labels or numbers of buckets that are normal. Default: all others of each.",
 )  # fmt: skip
 @components(512)
@@ -270,11 +272,13 @@ def fitted_and_written(
     written: tuple[str | None, str | None, bool], places: str | None, answers: Any,
 ) -> tuple[Facts, list[Line]]:  # fmt: skip
     """Fit, save and answer; what to say about it."""
+    from rff_stream.cli import products
+
     model, output, overwrite = written
     read = [data, *([] if places is None else [places])]
-    objects.check_free(model, overwrite, *read)
+    products.check_free(model, overwrite, *read)
     if output is not None:
-        prediction_writer.check_output(
+        products.check_output(
             output,
             overwrite,
             *read,
@@ -285,7 +289,7 @@ def fitted_and_written(
     with contextlib.ExitStack() as stack:
         path = None
         if output is not None:
-            path = stack.enter_context(prediction_writer.destination(output, overwrite))
+            path = stack.enter_context(products.destination(output, overwrite))
         stack.enter_context(computing(machine))
         made.fit(
             objects.open_data(data), None, selection.weights, inputs=selection.inputs,
@@ -293,11 +297,10 @@ def fitted_and_written(
         )  # fmt: skip
         seconds = time.monotonic() - started
         if model is not None:
-            remote = selection.storage_options if "://" in model else None
-            made.save(model, overwrite=overwrite, storage_options=remote)
+            made.save(model, overwrite=overwrite, storage_options=selection.storage_options)
         if path is not None and output is not None:
             found = answers(made, objects.open_data(places or data), selection.storage_options)
-            prediction_writer.write_predictions(
+            products.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=selection.storage_options
             )
     seen = made.n_rows_ + made.n_missing_

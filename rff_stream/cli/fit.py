@@ -13,9 +13,9 @@ import click
 
 from rff_stream.cli import arguments, objects, output
 from rff_stream.cli.arguments import DataSelection, Learner, Machine
+from rff_stream.cli.objects import computing
 from rff_stream.cli.output import show
 from rff_stream.cli.predict import scores
-from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def fit(
     if model is not None and was_finished(model, overwrite):
         show({"command": "fit", "model": model}, [("saved", f"{model} before")], as_json)
         return
-    objects.check_free(model, overwrite, data)
+    from rff_stream.cli.products import check_free
+
+    check_free(model, overwrite, data)
     if model is None and not dry_run:
         click.echo(
             "rff-stream: warning: no --model was given, so the fit is not kept when it is done. "
@@ -109,8 +111,8 @@ def fit(
             fitted, seconds = fitted_at(model, overwrite, run)
             facts, lines = output.of_fit(fitted, seconds)
             if model is not None:
-                remote = selection.storage_options if "://" in model else None
-                fitted.save(model, moments=moments, overwrite=overwrite, storage_options=remote)
+                options = selection.storage_options
+                fitted.save(model, moments=moments, overwrite=overwrite, storage_options=options)
                 finish(model)
                 facts, lines = facts | {"model": model}, [*lines, ("saved", model)]
             else:

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, objects, output, values
+from rff_stream.cli import arguments, objects, output
 from rff_stream.cli.arguments import Machine
 from rff_stream.cli.output import Line, show
 from rff_stream.words import format_bytes
 
 
 @click.command(epilog="Example: rff-stream inspect model.zarr")
-@click.argument("model", type=values.place)
+@click.argument("model", type=arguments.place)
 @arguments.storage_options
 @arguments.as_json
 def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
@@ -33,7 +33,7 @@ def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -
 
 
 @click.command(epilog="Example: rff-stream verify model.zarr")
-@click.argument("model", type=values.place)
+@click.argument("model", type=arguments.place)
 @arguments.storage_options
 @arguments.as_json
 def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
@@ -46,10 +46,9 @@ def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) ->
     from rff_stream.store.audit import verify_store
     from rff_stream.store.location import open_files
 
-    remote = storage_options if "://" in model else None
     started = time.monotonic()
-    load_model(model, storage_options=remote)
-    verified = verify_store(open_files(model, remote), None)
+    load_model(model, storage_options=storage_options)
+    verified = verify_store(open_files(model, storage_options), None)
     facts = {
         "command": "verify",
         "model": model,
@@ -70,7 +69,7 @@ def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) ->
 
 
 @click.command(epilog="Example: rff-stream compact model.zarr --gc")
-@click.argument("model", type=values.place)
+@click.argument("model", type=arguments.place)
 @click.option(
     "--gc", is_flag=True, help="Also remove data of more than a day ago that no batch needs."
 )
@@ -84,8 +83,7 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
     """
     from rff_stream.store import MomentStore
 
-    remote = storage_options if "://" in model else None
-    store = MomentStore.open(model, storage_options=remote)
+    store = MomentStore.open(model, storage_options=storage_options)
     before = len(store)
     made = store.compact()
     removed = store.gc() if gc else []

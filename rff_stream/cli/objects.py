@@ -1,18 +1,17 @@
-"""Names on the command line -> objects: data, models and output paths that are free."""
+"""Names on the command line -> objects: data, models, and where a command computes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePath
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
 
 from rff_stream.cli.arguments import DataSelection, Learner, Machine
-from rff_stream.cli.redaction import redact_text
-
-OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
-"""Names of files that a Zarr store would be taken for."""
+from rff_stream.errors import ClusterError
 
 
 def open_data(data: str) -> Any:
@@ -111,8 +110,7 @@ def load_model(
     """A saved model, with what this run says about memory and missing values."""
     import rff_stream as rs
 
-    remote = storage_options if "://" in path else None
-    model = rs.load(path, storage_options=remote)
+    model = rs.load(path, storage_options=storage_options)
     asked: dict[str, Any] = {"memory": machine.memory}
     if selection is not None:
         asked["missing_rows"] = selection.missing_rows
@@ -120,35 +118,50 @@ def load_model(
     return model.set_params(**{name: each for name, each in asked.items() if each is not None})
 
 
-def check_free(path: str | None, overwrite: bool, *read: str) -> None:
-    """Refuse a place for a model that is taken, or is read, before anything is read."""
-    if path is None:
+@contextlib.contextmanager
+def computing(machine: Machine) -> Iterator[None]:
+    """Everything inside runs there; when it ends, nothing is left running."""
+    if machine.scheduler is None:
+        with threads(machine.threads):
+            yield
         return
-    from rff_stream.store.atomic import check_target
-    from rff_stream.store.creation import MODEL
-    from rff_stream.store.location import check_apart, local_path
-
-    check_lasting(path)
-    check_apart(path, *read)
-    place = local_path(path)
-    if place is not None:
-        check_target(place, overwrite, MODEL)
-
-
-def check_lasting(place: str) -> None:
-    """Refuse a place that ends with this command, and the name of a file of another format."""
-    from rff_stream.errors import ModelError
-
-    ending = PurePath(place).suffix
-    if ending in OTHER_ENDINGS:
+    if machine.threads is not None:
         raise click.UsageError(
-            f"{redact_text(place)} ends in {ending}, but a Zarr store is written. Give a name that "
-            "ends in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a "
-            "grid, and pandas.DataFrame(zarr.open(…)[:]).to_csv(…) a table of rows."
+            f"--threads {machine.threads} counts threads of this process, but --scheduler was "
+            f"given. Set the threads when you start the workers: dask worker --nthreads."
         )
+    with cluster(machine.scheduler):
+        yield
 
-    if place.rpartition("::")[2].startswith("memory://"):
-        raise ModelError(
-            f"{place} lies in the memory of this command and would be gone when it ends. Choose a "
-            "path, or the URL of a bucket."
-        )
+
+@contextlib.contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """A pool of threads; an interrupt waits for the leaves that run, and starts no other."""
+    import dask
+    from dask.system import CPU_COUNT
+
+    pool = ThreadPoolExecutor(count or CPU_COUNT, "rff-stream")
+    try:
+        with dask.config.set(scheduler="threads", pool=pool):
+            yield
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def cluster(address: str) -> Iterator[None]:
+    """The workers of a scheduler; its certificates come from Dask's configuration."""
+    from distributed import Client
+
+    started = time.monotonic()
+    try:
+        client = Client(address)
+    except (OSError, ValueError, RuntimeError, TypeError) as error:  # TypeError: no certificate
+        waited = time.monotonic() - started
+        raise ClusterError(
+            f"No Dask scheduler answered at {address} within {waited:.1f} s "
+            f"({type(error).__name__}: {error}). Look at the address, the network and, for "
+            f"tls://, at the certificates in Dask's configuration (distributed.comm.tls)."
+        ) from error
+    with client:
+        yield

@@ -1,23 +1,77 @@
 """What a command prints: facts for programs as one JSON object, aligned lines for people.
 
-Facts and lines of plans, fitted models, scores, predictions and stores.
+Never a password or key of a URL, of options or of the environment.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import click
 
-from rff_stream.cli.redaction import redact_text
-from rff_stream.words import format_bytes, printable
+from rff_stream.words import USER, format_bytes, printable
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
     from rff_stream.statistics.scores import ClassScores, Residuals
+
+
+NAMES = re.compile(
+    r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE
+)
+PASSWORD = re.compile(r"[^\s/:@'\"]+:([^\s@'\"/][^\s@'\"]*)@")
+"""user:password@ wherever it stands, in a URL or in what was meant as one."""
+
+SHORTEST = 6
+"""Characters of a secret that is worth hiding wherever it stands."""
+
+_hidden: set[str] = set()
+
+
+def redact_text(text: str) -> str:
+    """Text without what stands before @ in a URL, signatures, or any hidden value."""
+    text = re.sub(rf"(\w+://){USER}", r"\1…@", text)
+    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*[^\s'\",;)]", r"\1?…", text)
+    for value in sorted(_hidden, key=len, reverse=True):
+        text = text.replace(value, "…")
+    return text
+
+
+def hide(values: Iterable[str]) -> None:
+    """Never print these, alone or within a text."""
+    _hidden.update(value for value in values if len(value) >= SHORTEST)
+
+
+def hide_url(url: str) -> None:
+    """Hide the password of a URL, as it is written and as it is meant."""
+    found = PASSWORD.search(url)
+    if found:
+        _hidden.add(found[0])  # whole, however short
+        hide([found[1], unquote(found[1])])
+
+
+def hide_options(options: Mapping[str, Any]) -> None:
+    """Hide the texts under names such as "secret" or "token", however deep."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            hide_options(value)
+        elif isinstance(value, str):
+            hide_url(value)
+            if NAMES.search(name):
+                hide([value])
+
+
+def forget() -> None:
+    """Begin anew: hide what the environment calls a secret and nothing else."""
+    _hidden.clear()
+    hide(value for name, value in os.environ.items() if NAMES.search(name))
+
 
 Line = tuple[str, str]
 Facts = dict[str, Any]
@@ -86,7 +140,7 @@ def of_model(model: Any) -> tuple[Facts, list[Line]]:
 
 def of_fit(model: Any, seconds: float) -> tuple[Facts, list[Line]]:
     """What a fit made, and what it took."""
-    from rff_stream.demo.measure import peak_bytes
+    from rff_stream.demo.run import peak_bytes
 
     facts, lines = of_model(model)
     seen, peak, promised = model.n_rows_ + model.n_missing_, peak_bytes(), model.plan_.process_bytes
@@ -161,7 +215,7 @@ def of_store(path: str, storage_options: Any) -> tuple[Facts, list[Line]]:
     """Batches and groups of a stored model, with their rows and sizes."""
     from rff_stream.store import MomentStore
 
-    store = MomentStore.open(path, storage_options=storage_options if "://" in path else None)
+    store = MomentStore.open(path, storage_options=storage_options)
     batches = store.batches()
     sizes = store.sizes()
     several_groups = len({label for batch in batches for label in batch.groups}) > 1

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, objects, prediction_writer, values
+from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import DataSelection, Machine
+from rff_stream.cli.objects import computing
 from rff_stream.cli.output import Facts, Line, of_class_scores, of_prediction, of_scores, show
-from rff_stream.cli.session import computing
 from rff_stream.errors import ModelError
 
 places_argument = click.argument("places", nargs=-1, metavar="MODEL DATA")
@@ -57,31 +57,30 @@ def predict(
     """
     if std and probabilities:
         raise click.UsageError("--std and --probabilities were both given. Give one of them.")
+    from rff_stream.cli import products
+
     model, data = model_and_data(places, model)
-    prediction_writer.check_output(output, overwrite, model, data, storage_options=storage_options)
+    products.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = objects.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        path = (
-            None
-            if dry_run
-            else stack.enter_context(prediction_writer.destination(output, overwrite))
-        )
+        path = None
+        if not dry_run:
+            path = stack.enter_context(products.destination(output, overwrite))
         stack.enter_context(computing(machine))
         rows = objects.open_data(data)
-        found = (
-            probabilities_of(loaded, rows, storage_options)
-            if probabilities
-            else answer_of(loaded, rows, storage_options, std)
-        )
+        if probabilities:
+            found = probabilities_of(loaded, rows, storage_options)
+        else:
+            found = answer_of(loaded, rows, storage_options, std)
         if path is not None:
-            prediction_writer.write_predictions(
+            products.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=storage_options,
                 columns=columns_of(loaded, std, probabilities),
             )  # fmt: skip
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
-    facts, lines = of_prediction(loaded, prediction_writer.sizes(found), words)
+    facts, lines = of_prediction(loaded, products.sizes(found), words)
     facts |= {"model": model, "output": output, "seconds": seconds}
     lines = [*lines, ("output", output)]
     show({"command": "predict", "data": data, **facts}, lines, as_json)
@@ -125,11 +124,13 @@ def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
             f"{len(given)} paths were given{'' if model is None else ' besides --model'}, but the "
             f"command takes two. Write MODEL DATA."
         )
-    return values.place(every[0]), values.place(every[1])
+    return arguments.place(every[0]), arguments.place(every[1])
 
 
-def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) -> Any:
+def answer_of(model: Any, data: Any, storage_options: Any, std: bool) -> Any:
     """What a model says of rows: labels or values, a density with its errors, components."""
+    from rff_stream.cli import products
+
     if std:
         if not hasattr(model, "predict_interval"):
             raise ModelError(
@@ -137,11 +138,11 @@ def answer_of(model: Any, data: Any, storage_options: Any, std: bool = False) ->
                 "which gives none. Fit one with --estimator gp."
             )
         mean, error = model.predict(data, return_std=True, storage_options=storage_options)
-        return prediction_writer.together(mean, error)
+        return products.together(mean, error)
     for name in ("predict", "density", "transform"):
         if hasattr(model, name):
             found = getattr(model, name)(data, storage_options=storage_options)
-            return prediction_writer.stack_columns(found) if isinstance(found, tuple) else found
+            return products.stack_columns(found) if isinstance(found, tuple) else found
     raise ModelError(f"{type(model).__name__} has no predictions for single rows.")
 
 

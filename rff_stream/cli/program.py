@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from rff_stream.cli.redaction import forget, redact_text
+from rff_stream.cli.output import forget, redact_text
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
 from rff_stream.words import printable
 

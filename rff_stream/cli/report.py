@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, objects, values
+from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import DataSelection, Machine
-from rff_stream.cli.output import show
-from rff_stream.cli.redaction import redact_text
-from rff_stream.cli.session import computing
+from rff_stream.cli.objects import computing
+from rff_stream.cli.output import redact_text, show
 from rff_stream.words import format_bytes
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: rff-stream report model.zarr --data test.zarr -o report.html")
-@click.argument("model", type=values.place)
-@click.option("--data", type=values.place, metavar="TEST", help="Rows that the fit did not see.")
+@click.argument("model", type=arguments.place)
+@click.option("--data", type=arguments.place, metavar="TEST", help="Rows that the fit did not see.")
 @click.option("-o", "--output", metavar="FILE.html", required=True, help="Where it is written.")
 @arguments.test_rows
 @arguments.machine

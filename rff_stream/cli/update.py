@@ -9,9 +9,9 @@ import click
 
 from rff_stream.cli import arguments, objects
 from rff_stream.cli.arguments import Machine
+from rff_stream.cli.objects import computing
 from rff_stream.cli.output import show
 from rff_stream.cli.predict import model_and_data, model_option, places_argument
-from rff_stream.cli.session import computing
 
 
 @click.command(epilog="Example: rff-stream update model.zarr data.zarr")
@@ -59,10 +59,7 @@ def update(
     from rff_stream.store import is_answered
 
     started = time.monotonic()
-    own: Any = {
-        "memory": machine.memory,
-        "storage_options": storage_options if "://" in model else None,
-    }
+    own: Any = {"memory": machine.memory, "storage_options": storage_options}
     later = Later(Data(objects.open_data(data), storage_options=storage_options), batch, by)
     with computing(machine):
         found, store = count_in_store(model, later, **own)
