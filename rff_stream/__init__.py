@@ -40,7 +40,7 @@ _HOMES = {
     "NystroemFeatures": "features",
     "RandomBinningFeatures": "features",
     "RationalQuadratic": "kernels",
-    "collect": "model.collection",
+    "collect": "model.fit",
     "load": "estimators",
     "mmd": "answers.twosample",
     "open_source": "sources",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         RandomBinningFeatures,
     )
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern, RationalQuadratic
-    from rff_stream.model.collection import collect
+    from rff_stream.model.fit import collect
     from rff_stream.moments import Moments
     from rff_stream.planning import plan
     from rff_stream.sources import HoldOut, open_source

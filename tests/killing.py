@@ -26,7 +26,7 @@ import zarr.storage  # noqa: F401
 
 import rff_stream as rs
 import rff_stream.demo.run
-import rff_stream.estimators.loading
+import rff_stream.estimators.base
 import rff_stream.sources.labelled
 import rff_stream.sources.zarr
 from rff_stream.cli import main

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rff_stream.errors import DataError
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.features import FourierFeatures
 from rff_stream.features.sums import ColumnSweep, column_sums, linear_form, sweep_of
 from rff_stream.kernels import Gaussian
-from rff_stream.model.collection import collect
+from rff_stream.model.fit import collect
 from rff_stream.moments import N_PARTS
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row, resolve_sums
 from rff_stream.row_functions import LinearPredictor

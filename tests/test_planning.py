@@ -18,7 +18,7 @@ from rff_stream import leaf_layout as layouts
 from rff_stream.costs import WholeCost, leaf_row_seconds
 from rff_stream.errors import PlanError
 from rff_stream.execution import leaves_of
-from rff_stream.execution.pilot_boxes import pilot_boxes
+from rff_stream.execution.reading import pilot_boxes
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments import counted_entries as entrysums
 from rff_stream.moments.counted_entries import entries_of, pays

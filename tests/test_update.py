@@ -17,7 +17,7 @@ import rff_stream as rs
 from growing import counted_reads, days, fitted, grown, ridge
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
-from rff_stream.estimators.loading import count_in_store
+from rff_stream.estimators.base import count_in_store
 from rff_stream.model import update as updating
 from rff_stream.model.fitted import Data
 from rff_stream.store import MomentStore

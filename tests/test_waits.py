@@ -20,7 +20,7 @@ import rff_stream as rs
 from rff_stream.errors import ClusterError, NumericalWarning
 from rff_stream.execution import leaves as leaf
 from rff_stream.execution.leaves import check_same, versions_question
-from rff_stream.execution.thread_watchdog import WatchedPool
+from rff_stream.execution.threads import WatchedPool
 
 
 @pytest.fixture(scope="module")

@@ -220,7 +220,7 @@ def collect_moments(
     """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
     from rff_stream.costs import WholeCost
     from rff_stream.execution import Reading
-    from rff_stream.execution.blas_threads import single_threaded_blas
+    from rff_stream.execution.threads import single_threaded_blas
     from rff_stream.families import SumRequest, family_of
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Gaussian

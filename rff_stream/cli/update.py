@@ -53,7 +53,7 @@ def update(
     if batch is not None and by is not None:
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
     model, data = model_and_data(places, model)
-    from rff_stream.estimators.loading import count_in_store, keep_answer_in_store
+    from rff_stream.estimators.base import count_in_store, keep_answer_in_store
     from rff_stream.model.fitted import Data
     from rff_stream.model.update import Later
     from rff_stream.store import is_answered

@@ -22,7 +22,7 @@ from rff_stream.families.maps import (
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
-from rff_stream.model.inputs import in_memory
+from rff_stream.model.opening import in_memory
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import Sums

@@ -20,7 +20,7 @@ from rff_stream.estimators.regression import (
     values_of_targets,
     warn_of_far_targets,
 )
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import LengthScale, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
-from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.prediction import map_rows
+from rff_stream.execution.graph import map_rows
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
 from rff_stream.families.maps import (
     FeatureChoice,
@@ -28,7 +28,7 @@ from rff_stream.families.maps import (
     seed_of,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.model.inputs import checked_inputs, checked_rows, in_memory, names_in
+from rff_stream.model.opening import checked_inputs, checked_rows, in_memory, names_in
 from rff_stream.sources import open_source
 from rff_stream.sources.kinds import is_sparse
 

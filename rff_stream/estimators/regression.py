@@ -34,10 +34,8 @@ from rff_stream.features import Candidates
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.inputs import checked_rows, in_memory
-from rff_stream.model.opening import Opened, open_values
-from rff_stream.model.outside import count_outside, warn_where_outside
-from rff_stream.model.predict import score_rows, values_of_rows
+from rff_stream.model.opening import Opened, checked_rows, in_memory, open_values
+from rff_stream.model.predict import count_outside, score_rows, values_of_rows, warn_where_outside
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows

@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import DrawnMap, check_whole_space
 from rff_stream.families.maps import (
     check_n_components,

@@ -12,7 +12,7 @@ from typing import Any
 from rff_stream._array import digest
 from rff_stream.errors import DataError
 from rff_stream.execution.leaves import Tally
-from rff_stream.execution.thread_watchdog import seconds
+from rff_stream.execution.threads import seconds
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import Node, RunningSum, TreeSum

@@ -18,7 +18,7 @@ from rff_stream import __version__
 from rff_stream.errors import ClusterError
 from rff_stream.execution.graph import Graph
 from rff_stream.execution.leaves import Job, versions_question
-from rff_stream.execution.thread_watchdog import seconds
+from rff_stream.execution.threads import seconds
 from rff_stream.planning import segments_in_flight
 
 logger = logging.getLogger("rff_stream")

@@ -14,7 +14,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, PlanError
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Box, Reader, Source

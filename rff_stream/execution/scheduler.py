@@ -36,7 +36,7 @@ from rff_stream.execution.graph import (
 )
 from rff_stream.execution.leaves import Job, Leaf, Tally, grid_leaves, versions_question
 from rff_stream.execution.progress import Progress
-from rff_stream.execution.thread_watchdog import WatchedPool
+from rff_stream.execution.threads import WatchedPool
 from rff_stream.leaf_layout import Layout
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.sources.protocol import Source

@@ -20,7 +20,7 @@ from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import LocalEvidence, local_evidence
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
     encoding_of,
     known_kernel,

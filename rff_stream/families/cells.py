@@ -27,7 +27,7 @@ from rff_stream.answers.gap_safety import warn_of_swings
 from rff_stream.costs import CellCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
     check_cells,

@@ -34,7 +34,7 @@ from rff_stream.answers.grid_variance import (
 from rff_stream.costs import Cost, GridCost, SeveralCosts
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
     check_inputs,
     known_kernel,

@@ -22,7 +22,7 @@ from rff_stream.answers.selection_table import Selection
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
-from rff_stream.execution.blas_threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
     check_choices,
     context_of_few,

@@ -28,8 +28,8 @@ from rff_stream.answers.loss_selection import choose_alpha, choose_spread, with_
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
-from rff_stream.execution.blas_threads import single_threaded_blas
 from rff_stream.execution.scheduler import thread_count
+from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
     context_of_few,
     find_kernel,

@@ -1,25 +1,28 @@
-"""From rows, or from moments that were collected, to a :class:`Fitted`."""
+"""From rows to their moments, and from rows or moments to a :class:`Fitted`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
 from rff_stream.answers.copies import warn_of_few
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, PlanError
 from rff_stream.execution import Reading, no_rows
-from rff_stream.execution.blas_threads import few_features_blas
-from rff_stream.execution.checkpoints import facts_of
+from rff_stream.execution.checkpoints import checkpoint_of_pass, facts_of, kept_row
+from rff_stream.execution.threads import few_features_blas
+from rff_stream.families import SumRequest, family_of
 from rff_stream.features import FeatureMap
 from rff_stream.model.fitted import Data, Fitted, Ledger
 from rff_stream.model.opening import Opened
 from rff_stream.model.plain import plain_selection, plain_value
 from rff_stream.model.recipe import PassRequest, Recipe
-from rff_stream.moments import Moments
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments.accumulate import Sums
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns, Source
+from rff_stream.sources import Columns, Source, open_source
 from rff_stream.sources.growth import can_grow, record_of
 from rff_stream.store import Checkpoint
 
@@ -149,3 +152,143 @@ def ledger_of(source: Source) -> Ledger:
         return Ledger()
     size = source.shape[0]
     return Ledger((record_of(source, source.dims[0], 0, size),)) if size else Ledger()
+
+
+def collect(
+    features: FeatureMap,
+    X: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    by: Any = None,
+    folds: int = 0,
+    order: int = 2,
+    sums: Sums = "auto",
+    inputs: Sequence[str] | None = None,
+    dim: Any = None,
+    missing_rows: str = "error",
+    missing_chunks: str = "auto",
+    sample_rows: int = 2000,
+    n_groups: int = 1,
+    row: AugmentedRow | None = None,
+    plan: Plan | None = None,
+    memory: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Any:
+    """Moments of all rows, from one read: eager, same bits on any scheduler.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        d inputs, R features.
+    X, y, sample_weight, inputs, dim
+        Data, as in :meth:`rff_stream.KernelRidge.fit`.
+    by : str, list of str or array, optional
+        Label of each row: moments are then kept per label in the same read. Several columns
+        make labels such as "month=1,region=north": a cube of statistics.
+    folds : int
+        Keep this many whole runs of rows apart, for cross-validation: no extra work, and a
+        true error for rows that are correlated in space or time. For random rows give their
+        labels as ``by``.
+    order : {2, 1}
+        1 keeps mean feature vectors only.
+    sums : {"auto", "float32", "float64"}
+        Precision of the sums.
+    missing_rows : {"error", "drop"}
+    missing_chunks : {"auto", "error", "fill"}
+    sample_rows : int
+        Rows of the mergeable sample; 0 turns it off.
+    n_groups : int
+        Groups expected, for the plan's memory.
+    row : AugmentedRow, optional
+        Origins and names to sum with; from the pilot where absent.
+    plan : Plan, optional
+        A layout to keep; same plan, same bits.
+    memory : int, optional
+        Bytes that a computing process may use.
+    checkpoint : path or URL, optional
+        Where finished sums are kept every 30 seconds, and where the next call with the same
+        arguments goes on: with the same bits. For reads that may be stopped before their end.
+        Remove it when the result is saved.
+    progress : bool
+
+    Returns
+    -------
+    Moments, or dict of label -> Moments if ``by`` or ``folds`` is given.
+
+    Raises
+    ------
+    DataError
+        Naming store, array, chunk or rows.
+    PlanError
+        If the pass cannot fit, or the plan is for other data; nothing was read.
+    ModelError
+        If ``row`` is of another map or of other columns, or the checkpoint of another pass.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 64, rng=0)
+    >>> rs.collect(features, x, x[:, 0]).n
+    500
+    """
+    missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
+    source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
+    _require_fit(source, features, row, plan)
+    reading = Reading(source, progress=progress)
+    family = family_of(features)
+    request = replace(
+        family.request(features, 0, source),
+        order=order, sums=sums, dtype=features.dtype, n_groups=max(n_groups, folds),
+    )  # fmt: skip
+    plan = plan or reading.plan(request, memory=memory)
+    chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}
+    kept = checkpoint_of_pass(checkpoint, source, plan, features, by=str(by), **missing, **chosen)
+    row = row or kept_row(kept) or family.row(features, reading.pilot(), source.columns)
+    if kept is not None:
+        kept.begin(row, plan.order)
+    asked = SumRequest(features, row, plan, sample_rows, reading.places(plan))
+    groups, _ = reading.moments(
+        family.statistic(asked), plan, grouped=by is not None, folds=folds, checkpoint=kept
+    )
+    if not any(moments.n for moments in groups.values()):
+        raise no_rows(source)
+    return groups[None] if by is None and not folds else groups
+
+
+def _require_fit(
+    source: Source, features: FeatureMap, row: AugmentedRow | None, plan: Plan | None
+) -> None:
+    """Refuse a map, row or plan that was made for other data."""
+    columns, d = source.columns, len(source.columns.inputs)
+    if features.n_inputs != d:
+        raise ValueError(
+            f"The feature map takes {features.n_inputs} inputs but the data have {d} "
+            f"({', '.join(columns.inputs)}). Name the inputs of the map with inputs=[…]."
+        )
+    if row is not None:
+        mine = replace(
+            row,
+            map_fingerprint=features.fingerprint,
+            inputs=columns.inputs,
+            targets=columns.targets,
+            units=columns.units,
+        )
+        if mine.fingerprint != row.fingerprint:
+            raise ModelError(
+                f"The row= that was given differs from the data in {row.difference(mine)}. Give "
+                "data with the names and units of that AugmentedRow, or leave row= out."
+            )
+    if plan is not None:
+        ends = tuple(edges[-1] for edges in plan.layout.edges)
+        planned = (ends, plan.n_features, plan.n_inputs, plan.n_targets)
+        given = (source.shape, features.n_components, d, len(columns.targets))
+        if planned != given:
+            words = ("grid of rows", "number of features", "inputs", "targets")
+            different = [w for w, a, b in zip(words, planned, given, strict=True) if a != b]
+            raise PlanError(
+                f"The plan is for another {' and '.join(different)}: {planned} and not {given}. "
+                "Make the plan from these data and this map."
+            )

@@ -2,27 +2,349 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.errors import ModelError
+from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.inputs import (
-    checked_batch,
-    checked_fit,
-    checked_inputs,
-    checked_labels,
-    in_memory,
-    names_in,
-    require_target,
-    target_names,
-)
-from rff_stream.sources import Columns, Source, open_source
+from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
+from rff_stream.sources.columns import plain_names
+from rff_stream.sources.kinds import check_index, is_masked, needed_package, plain_array
+
+
+def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
+    """Whether X is an array, list or table in memory, without named dimensions.
+
+    A table whose rows are chosen or labelled by its columns is read by its source, as stored
+    data are: an array of its inputs would have lost them.
+    """
+    kind = kind_of(X)
+    named = isinstance(by, str) or _is_names(by)
+    chosen = any(getattr(each, "by", each) is not None for each in where)
+    return kind == "array" or (kind == "table" and not (named or chosen))
+
+
+def in_storage(X: Any) -> bool:
+    """Whether X is a path, a URL or a Zarr object: what it holds may not fit in memory."""
+    return kind_of(X) == "stored"
+
+
+def names_of(X: Any) -> tuple[Any, ...] | None:
+    """Column names of a table; None for arrays."""
+    columns = getattr(X, "column_names", getattr(X, "columns", None))
+    return None if columns is None else tuple(columns)
+
+
+def target_names(y: Any) -> tuple[str, ...]:
+    """Names that the targets of rows in memory were given by, or bring; none for arrays."""
+    if isinstance(y, str):
+        return (y,)
+    own: Any = y if _is_names(y) else names_of(y) or (getattr(y, "name", None),)
+    return tuple(own) if all(isinstance(name, str) for name in own) else ()
+
+
+def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> Any:
+    """Values of rows as ``set_output`` of the estimator asks: NumPy by default.
+
+    With "pandas" a Series or DataFrame on the index of X, with "polars" one of polars.
+    """
+    container = getattr(estimator, "_sklearn_output_config", {}).get("transform", "default")
+    if container == "pandas":
+        from rff_stream.sources.pandas_frames import frame_wrap
+
+        return frame_wrap(getattr(X, "index", None), values, names, ())
+    if container == "polars":
+        polars = needed_package("polars", "tables", "set_output asks for polars")
+        if values.ndim == 1:
+            return polars.Series(names[0], values)
+        return polars.DataFrame(values, schema=list(names))
+    return values
+
+
+def checked_fit(
+    estimator: Any, X: Any, y: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
+) -> tuple[Any, Any, Any]:
+    """X (n, d), y and weights of data in memory, as arrays; sets ``n_features_in_``.
+
+    Raises
+    ------
+    ValueError
+        In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
+    """
+    X, y, weight, names = _by_name(X, y, weight, inputs)
+    require_target(estimator, y)
+    X, y = _checked_pairs(estimator, X, y, missing_rows)
+    _keep_names(estimator, names)
+    if weight is not None:
+        weight = _checked_weights(X, weight)
+    return X, y, weight
+
+
+def checked_labels(
+    estimator: Any, X: Any, y: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str,
+    *, reset: bool = True,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """X (n, d), class numbers (n,), weights and the sorted labels of data in memory.
+
+    Numbers are NaN where a label is missing and such rows are dropped. As :func:`checked_fit`
+    otherwise.
+    """
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+    given = X
+    X, y, weight, names = _by_name(X, y, weight, inputs if reset else _fitted_names(estimator, X))
+    require_target(estimator, y)
+    if reset:
+        X = _checked_columns(estimator, X, names, missing_rows)
+    else:
+        X = checked_rows(estimator, given, missing_rows)
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    there = np.array([label is not None and label == label for label in y], bool)
+    if missing_rows == "error" and not there.all():
+        raise ValueError(
+            f"Input y contains NaN: {(~there).sum()} labels are missing. Leave such rows out with "
+            'missing_rows="drop".'
+        )
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        raise ValueError(
+            f"Input y contains infinity: {np.isinf(y).sum()} labels. Labels are finite numbers "
+            "or strings."
+        )
+    check_classification_targets(y[there])
+    cut = next((label for label in y[there] if isinstance(label, str) and label[-1:] == "\0"), None)
+    if cut is not None:
+        raise DataError(
+            f"A label is {cut!r}, and NumPy does not keep a zero at the end of a text, so it "
+            "would become another label. Rename it."
+        )
+    labels, found = np.unique(y[there], return_inverse=True)
+    codes = np.full(len(y), np.nan)
+    codes[there] = found
+    codes = codes.astype(np.int64) if there.all() else codes
+    return X, codes, None if weight is None else _checked_weights(X, weight), labels
+
+
+def checked_inputs(
+    estimator: Any, X: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
+) -> tuple[Any, Any]:
+    """X (n, d) and weights of data in memory without targets; as :func:`checked_fit`."""
+    X, _, weight, names = _by_name(X, None, weight, inputs)
+    X = _checked_columns(estimator, X, names, missing_rows)
+    return X, None if weight is None else _checked_weights(X, weight)
+
+
+def require_target(estimator: Any, y: Any) -> None:
+    """Refuse rows without a target, in scikit-learn's words."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+
+
+def _checked_columns(
+    estimator: Any, X: Any, names: tuple[str, ...] | None, missing_rows: str
+) -> Any:
+    """X (n, d) of the rows of a fit, whose number and names of columns are kept."""
+    from sklearn.utils.validation import validate_data
+
+    with _remedy_for_missing(estimator):
+        X = validate_data(
+            estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
+            accept_sparse="csr",
+        )  # fmt: skip
+    _keep_names(estimator, names)
+    return X
+
+
+def _checked_weights(X: Any, weight: Any) -> Any:
+    """Weights (n,) ≥ 0, some above."""
+    from sklearn.utils.validation import _check_sample_weight
+
+    weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not (weight > 0).any():
+        raise ValueError(
+            "Sample weights must contain at least one non-zero number: all are zero. "
+            "Give the rows that should count a positive weight."
+        )
+    return weight
+
+
+@contextlib.contextmanager
+def _remedy_for_missing(estimator: Any) -> Iterator[None]:
+    """The remedy that there is here, in place of scikit-learn's list of other estimators."""
+    try:
+        yield
+    except ValueError as error:
+        found = re.match("Input [Xy] contains NaN", str(error))
+        if found is None or not hasattr(estimator, "missing_rows"):
+            raise
+        raise DataError(
+            f"{found[0]}. A row with a missing value cannot be used. Leave such rows out with "
+            'missing_rows="drop", or fill them before.'
+        ) from None
+
+
+def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[Any, Any]:
+    """X (n, d) and y as arrays; rows with NaN in either stay where they will be dropped."""
+    from sklearn.utils.validation import check_array, check_consistent_length, validate_data
+
+    if missing_rows == "error":
+        with _remedy_for_missing(estimator):
+            X, y = validate_data(
+                estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric",
+                accept_sparse="csr",
+            )  # fmt: skip
+        return X, y
+    finite = _finite(missing_rows)
+    X = validate_data(estimator, X, ensure_all_finite=finite, dtype="numeric", accept_sparse="csr")
+    y = check_array(y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y")
+    check_consistent_length(X, y)
+    return X, y
+
+
+def checked_batch(
+    estimator: Any, X: Any, y: Any, weight: Any, targets: bool, missing_rows: str
+) -> tuple[Any, Any, Any]:
+    """X (n, d), y and weights of more rows in memory, for an estimator that is fitted."""
+    from sklearn.utils.validation import check_array, check_consistent_length
+
+    given = X
+    X, y, weight, _ = _by_name(X, y, weight, _fitted_names(estimator, X))
+    X = checked_rows(estimator, given, missing_rows)
+    if targets:
+        require_target(estimator, y)
+        finite = _finite(missing_rows)
+        y = check_array(
+            y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y"
+        )
+        check_consistent_length(X, y)
+    return X, y if targets else None, None if weight is None else _checked_weights(X, weight)
+
+
+def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
+    """Rows in memory after a fit (n, d): columns of a table by name, others are ignored.
+
+    Sparse rows stay sparse: they are made dense slab by slab where they are read.
+    """
+    from sklearn.utils.validation import _check_n_features, check_array, validate_data
+
+    finite = _finite(missing_rows)
+    if kind_of(X) != "table":
+        X = plain_array(X) if is_masked(X) else X
+        return validate_data(
+            estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric",
+            accept_sparse="csr",
+        )  # fmt: skip
+    table = table_of(X)
+    names = _fitted_names(estimator, X)
+    rows = table.matrix(table.names if names is None else names)
+    _check_n_features(estimator, rows, reset=False)
+    return check_array(rows, ensure_all_finite=finite, dtype="numeric", input_name="X")
+
+
+def _fitted_names(estimator: Any, X: Any) -> list[str] | None:
+    """Names of the inputs of the fit among the columns of a table; None where it had none."""
+    if kind_of(X) != "table":
+        return None
+    table, inputs = table_of(X), list(estimator.columns_.inputs)
+    if plain_names(inputs) and not set(inputs) <= set(table.names):
+        return None
+    absent = [name for name in inputs if not table.has(name)]
+    if absent:
+        raise DataError(
+            f"X has no column {absent[0]!r}; its columns are {', '.join(table.names)}. The feature "
+            f"names should match those that were passed during fit: {', '.join(inputs)}. Columns "
+            f"are found by name, in any order; give all of these."
+        )
+    return inputs
+
+
+def names_in(checked: Any) -> tuple[str, ...]:
+    """Column names that scikit-learn found on a DataFrame."""
+    return tuple(getattr(checked, "feature_names_in_", ()))
+
+
+def _keep_names(estimator: Any, names: tuple[str, ...] | None) -> None:
+    """The names of the inputs, as scikit-learn keeps them."""
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _finite(missing_rows: str) -> bool | str:
+    return True if missing_rows == "error" else "allow-nan"
+
+
+def _by_name(
+    X: Any, y: Any, weight: Any, inputs: Sequence[str] | None
+) -> tuple[Any, Any, Any, tuple[str, ...] | None]:
+    """X, y and weights of rows in memory as arrays, and the names of the inputs of a table.
+
+    Columns of a table are found by name; what is neither target nor weight is an input. What a
+    mask hides is NaN from here on: scikit-learn drops masks.
+    """
+    check_index(X, y=y, sample_weight=weight)
+    X, y, weight = (plain_array(v) if is_masked(v) else v for v in (X, y, weight))
+    if kind_of(X) != "table":
+        by_name = inputs is not None or isinstance(y, str) or isinstance(weight, str)
+        if by_name and not _is_names(y):
+            raise DataError(
+                f"Columns were given by name but X is a {type(X).__name__} without names. "
+                "Give arrays, or X as a DataFrame, Dataset or Zarr store."
+            )
+        return X, _beside(y), _beside(weight), None
+    table, named = table_of(X), all(isinstance(name, str) for name in names_of(X) or ())
+    targets = [y] if isinstance(y, str) else list(y) if _is_names(y) else []
+    used = [*targets, *([weight] if isinstance(weight, str) else [])]
+    if y is not None and not isinstance(y, str) and np.ndim(y) == 0:
+        raise DataError(
+            f"y is {y!r}, which is no array, and no name: names are text. Give a value for each "
+            f"row, or the name of a column as text, such as {str(y)!r}."
+        )
+    columns = [n for n in table.names if n not in used]
+    wanted = columns if inputs is None else [str(name) for name in inputs]
+    unknown = [name for name in (*wanted, *used) if not table.has(name)]
+    if unknown:
+        raise DataError(
+            f"X has no column {unknown[0]!r}; its columns are {', '.join(table.names)}. "
+            "Give names from this list."
+        )
+    wanted = table.input_names(wanted, named=inputs is not None)
+    weight = table.numbers(weight) if isinstance(weight, str) else _beside(weight)
+    if len(targets) == 1 and isinstance(y, str):
+        y = _target(table, y)
+    else:
+        y = table.matrix(targets) if targets else _beside(y)
+    return table.matrix(wanted), y, weight, tuple(wanted) if named else None
+
+
+def _target(table: Any, name: str) -> Any:
+    """A column as it is, for labels may be strings; times in days."""
+    values = table.find(name).variable.data
+    return table.numbers(name) if values.dtype.kind in "mM" else values
+
+
+def _beside(values: Any) -> Any:
+    """y or weights of rows in memory: NumPy arrays, unless scikit-learn accepts them unchanged."""
+    if values is None or isinstance(values, np.ndarray):
+        return values
+    if kind_of(values) == "table" and not hasattr(values, "iloc"):
+        table = table_of(values)
+        return table.matrix(table.names)
+    native = type(values).__module__.partition(".")[0] in ("polars", "pyarrow")
+    return np.asarray(values) if native else values
+
+
+def _is_names(y: Any) -> bool:
+    return isinstance(y, (list, tuple)) and len(y) > 0 and all(isinstance(n, str) for n in y)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,22 +1,24 @@
-"""Functions of rows over rows of any container: values in the same container, and sums."""
+"""Rows that lie outside of what a fit has seen: their share, and a warning that names the input."""
 
 from __future__ import annotations
 
+import uuid
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from dask.base import is_dask_collection
 
 from rff_stream._array import Array, Float64
 from rff_stream.costs import WholeCost
+from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading, no_rows
-from rff_stream.execution.blas_threads import single_threaded_blas
-from rff_stream.execution.prediction import map_rows
-from rff_stream.model.fitted import Data
-from rff_stream.model.inputs import checked_rows, framed_like, in_memory, in_storage
-from rff_stream.model.outside import outside_in, warn_where_outside, watched
+from rff_stream.execution.graph import map_rows
+from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.opening import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import RowFunction
@@ -24,6 +26,125 @@ from rff_stream.sources import Columns, Source, open_source
 from rff_stream.sources.kinds import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
+
+MARGIN = 0.1
+"""Share of an input's range by which a row may lie beyond it: data near by support it still."""
+
+FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
+"""Share of rows outside that is told; and over the one that chance gives beyond n fitted rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outside:
+    """Rows beyond the range of each input; they add."""
+
+    beyond: Float64  # (d,): rows beyond the range of each
+    reach: Float64  # (2, d): least and greatest value of each input
+    any: int  # rows beyond the range of some input
+    n: int  # rows
+
+    def __add__(self, other: Self) -> Self:
+        low = np.fmin(self.reach[0], other.reach[0])
+        high = np.fmax(self.reach[1], other.reach[1])
+        return type(self)(
+            self.beyond + other.beyond,
+            np.stack([low, high]),
+            self.any + other.any,
+            self.n + other.n,
+        )
+
+
+def count_outside(x: Array, seen: Float64) -> Outside:
+    """Rows x (n, d) beyond the range (2, d) that was seen, by more than a tenth of it."""
+    width = MARGIN * (seen[1] - seen[0])
+    if not len(x):
+        return Outside(np.zeros(x.shape[1]), np.full((2, x.shape[1]), np.nan), 0, 0)
+    reach = np.array([np.fmin.reduce(x), np.fmax.reduce(x)])
+    if not ((reach[0] < seen[0] - width) | (reach[1] > seen[1] + width)).any():
+        return Outside(np.zeros(x.shape[1]), reach, 0, len(x))
+    outside = (x < seen[0] - width) | (x > seen[1] + width)
+    return Outside(
+        outside.sum(axis=0).astype(np.float64), reach, int(outside.any(axis=1).sum()), len(x)
+    )
+
+
+def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
+    """Warn of the share of rows outside and name the input with most, unless chance explains it.
+
+    Of n rows that were fitted, one more row of their kind is beyond the range of an input with
+    probability 2/(n + 1) at most.
+    """
+    seen = fitted.input_range
+    if found is None or seen is None:
+        return
+    words = words_of(found, seen, fitted.columns.inputs, fitted.n_rows)
+    if words:
+        warnings.warn(words, NumericalWarning, stacklevel=3)
+
+
+def words_of(found: Outside, seen: Float64, inputs: tuple[str, ...], n_fitted: int) -> str:
+    """What :func:`warn_where_outside` tells; nothing where chance may be the cause."""
+    worst = int(found.beyond.argmax())
+    chance = TIMES_CHANCE * 2 / (n_fitted + 1)
+    if not found.n or found.beyond[worst] / found.n <= max(FEWEST_SHARE, chance):
+        return ""
+    (low, high), (least, most) = seen[:, worst], found.reach[:, worst]
+    return (
+        f"{found.any / found.n:.2%} of the rows lie outside of what the fit has seen: input "
+        f"{inputs[worst]} goes from {least:.6g} to {most:.6g} here, and went from "
+        f"{low:.6g} to {high:.6g} in the fit. No data support predictions there: those of cells "
+        "and grids return to the mean of the data, those of one map of the whole space may be any "
+        "number, with a standard deviation that is too small. Leave these rows out, or fit rows "
+        "like them."
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watched:
+    """A function of rows that tells, once in a process, of rows outside of what a fit has seen.
+
+    For predictions that are computed later, part by part: the share is that of the first part
+    with such rows.
+    """
+
+    function: RowFunction
+    seen: Float64  # (2, d)
+    inputs: tuple[str, ...]
+    n_fitted: int
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # of one prediction
+
+    @property
+    def width(self) -> int:
+        """That of the function."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Its values."""
+        if self.token not in _told:
+            found = count_outside(x, self.seen)
+            words = words_of(found, self.seen, self.inputs, self.n_fitted)
+            if words:
+                _told.add(self.token)
+                warnings.warn(words, NumericalWarning, stacklevel=2)
+        return self.function(x)
+
+
+_told: set[str] = set()
+"""Predictions that were told of in this process."""
+
+
+def watched(fitted: Fitted, function: RowFunction) -> RowFunction:
+    """The function, watched where the range of the fit is known."""
+    seen = fitted.input_range
+    if seen is None:
+        return function
+    return Watched(function, seen, fitted.columns.inputs, fitted.n_rows)
+
+
+def outside_in(fitted: Fitted, rows: Any) -> Outside | None:
+    """The same for rows (n, d) in memory; None where the range is not known."""
+    seen = fitted.input_range
+    return None if seen is None else count_outside(np.asarray(rows), seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from rff_stream.plot.checks import (
     histogram,
 )
 from rff_stream.plot.clouds import components, density, novelty
-from rff_stream.plot.coastlines import coastlines
-from rff_stream.plot.fits import curve, observed, surface
+from rff_stream.plot.fits import coastlines, curve, observed, surface
 from rff_stream.plot.kernels import approximation_error, kernel_matrix
 from rff_stream.plot.selection import (
     kernel_evidence,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
+from rff_stream.plot.fits import coastlines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,8 +193,6 @@ def error_map(
     >>> ax.get_xlabel()
     'longitude'
     """
-    from rff_stream.plot.coastlines import coastlines
-
     values = np.asarray(residuals, np.float64).ravel()
     largest = float(np.quantile(np.abs(values), EXTREME)) or 1.0
     ax = axes(ax)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rff_stream.report import sections
 from rff_stream.report.assess import Assessment, assess
-from rff_stream.report.page import page
+from rff_stream.report.sections import page
 
 __all__ = ["Assessment", "assess", "report", "write_report"]
 
