@@ -18,7 +18,7 @@ from rff_stream.cli import main
 from rff_stream.cli.output import forget, hide_options, hide_url, redact_text
 from rff_stream.cli.program import in_options
 from rff_stream.errors import ModelError
-from rff_stream.store import MomentStore, manifest
+from rff_stream.store import MomentStore, files
 from rff_stream.words import printable
 
 SMALL = ["--target", "t", "--inputs", "u,v", "--n-components", "32"]
@@ -145,7 +145,7 @@ def test_passwords_in_any_address_are_hidden(data, password):
 
 def test_what_a_model_may_take_is_the_memory_there_is(data, tmp_path, monkeypatch):
     fitted(data).save(tmp_path / "m.zarr")
-    monkeypatch.setattr(manifest, "available_memory", lambda: 1000)
+    monkeypatch.setattr(files, "available_memory", lambda: 1000)
     with pytest.raises(ModelError, match="max_bytes=1,000"):
         rs.load(tmp_path / "m.zarr")
     monkeypatch.undo()
@@ -153,6 +153,6 @@ def test_what_a_model_may_take_is_the_memory_there_is(data, tmp_path, monkeypatc
     def full(*given: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(manifest, "_read_all", full)
+    monkeypatch.setattr(files, "_read_all", full)
     with pytest.raises(ModelError, match="so much is not free"):
         rs.load(tmp_path / "m.zarr")

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, load_model, save_model
-from rff_stream.store.array_codec import decode, decode_rows, encode, encode_rows
+from rff_stream.store.zarr_files import decode, decode_rows, encode, encode_rows
 from test_store_cases import (
     HEADER,
     a_row,

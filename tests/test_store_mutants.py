@@ -19,8 +19,8 @@ import pytest
 
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, load_model, save_model
-from rff_stream.store.canonical_json import canonical
-from rff_stream.store.log_entries import Entry
+from rff_stream.store.commit_log import Entry
+from rff_stream.store.zarr_files import canonical
 from test_store_cases import a_row, bits, expected_total, files_of, new_store, save, version_of
 
 FIRST = "log/00000000000000000000/zarr.json"

@@ -43,8 +43,8 @@ def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) ->
     needs are counted: forgotten or compacted batches, and what killed processes left.
     """
     from rff_stream.store import load_model
-    from rff_stream.store.audit import verify_store
-    from rff_stream.store.location import open_files
+    from rff_stream.store.local import open_files
+    from rff_stream.store.moment_store import verify_store
 
     started = time.monotonic()
     load_model(model, storage_options=storage_options)

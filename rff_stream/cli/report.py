@@ -80,7 +80,7 @@ def check_page(output: str, overwrite: bool, *read: str) -> str:
     """The path of a page; refuses one that is taken, read or in no folder."""
     from rff_stream.cli.products import PAGE
     from rff_stream.store.atomic import check_target
-    from rff_stream.store.location import check_apart
+    from rff_stream.store.local import check_apart
 
     check_apart(output, *read)
     path = os.path.realpath(output)

@@ -31,7 +31,7 @@ from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 from rff_stream.store import Batch, MomentStore, StoredModel, load_model
-from rff_stream.store.criteria import ChosenGroups, Weights, Where
+from rff_stream.store.contents import ChosenGroups, Weights, Where
 
 LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
 """A lock for each estimator: no attribute, so that it is neither copied nor pickled."""

@@ -32,7 +32,7 @@ from rff_stream.sources.kinds import is_sparse
 from rff_stream.statistics.content import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
-from rff_stream.store.append import checked_id
+from rff_stream.store.creation import checked_id
 
 Groups = dict[Any, Any]
 ATTEMPTS = 100

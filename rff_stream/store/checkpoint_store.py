@@ -17,16 +17,14 @@ from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node, covers
 from rff_stream.statistics.protocol import Packed
-from rff_stream.store.append import NewBatch, commit_batch
 from rff_stream.store.atomic import remove_whole
-from rff_stream.store.canonical_json import MAX_JSON
+from rff_stream.store.commit_log import Batch, LogState
 from rff_stream.store.contents import read_packed
-from rff_stream.store.files import damage
-from rff_stream.store.local import LocalFiles
-from rff_stream.store.location import open_files
-from rff_stream.store.log_entries import Batch, LogState
-from rff_stream.store.manifest import MAX_BYTES
+from rff_stream.store.creation import NewBatch, commit_batch
+from rff_stream.store.files import MAX_BYTES, damage
+from rff_stream.store.local import LocalFiles, open_files
 from rff_stream.store.moment_store import MomentStore
+from rff_stream.store.zarr_files import MAX_JSON
 
 ID = re.compile(r"node (\d+) (\d+)")
 PASS = "pass "

@@ -1,24 +1,23 @@
-"""What a log vouches for, as values: verified bytes in, arrays and moments out."""
+"""Arguments where=, groups= and weights= -> functions that select and weight batches."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.statistics.protocol import Packed
-from rff_stream.store.array_codec import decode
-from rff_stream.store.canonical_json import parse
-from rff_stream.store.commit_log import Log
-from rff_stream.store.criteria import ChosenGroups, Weights, group_chooser, weigher
-from rff_stream.store.files import Files, damage
-from rff_stream.store.log_entries import Batch, Manifest
-from rff_stream.store.manifest import read_vouched
+from rff_stream.store.commit_log import Batch, Entry, Log, entry_name
+from rff_stream.store.creation import checked_id
+from rff_stream.store.files import Files, Manifest, damage, read_vouched
+from rff_stream.store.local import LocalFiles
 from rff_stream.store.moments_codec import (
     Label,
     decode_moments,
@@ -27,6 +26,102 @@ from rff_stream.store.moments_codec import (
     is_packed,
     label_key,
 )
+from rff_stream.store.zarr_files import decode, parse
+
+Where = Callable[[Batch], bool] | Collection[str] | Mapping[str, Any]
+"""Truth of "this batch counts", ids, or values of labels: a value, several, or a slice."""
+
+ChosenGroups = Callable[[Label], bool] | Collection[Label] | Mapping[str, Any]
+"""The same for groups; names are those of ``by=["month", "region"]``."""
+
+Weights = Callable[[Batch], float] | Mapping[str, float]
+"""A weight ≥ 0 for each batch, by a function or by id; 0 leaves it out."""
+
+
+def batch_chooser(where: Where | None) -> Callable[[Batch], bool]:
+    """Truth of "this batch counts"."""
+    if where is None:
+        return lambda batch: True
+    if callable(where):
+        return where
+    if isinstance(where, Mapping):
+        wanted = dict(where)
+        return lambda batch: _agrees(wanted, batch.labels)
+    ids = {checked_id(id) for id in _several("where", where)}
+    return lambda batch: batch.id in ids
+
+
+def group_chooser(groups: ChosenGroups | None) -> Callable[[Label], bool]:
+    """Truth of "this group counts"."""
+    if groups is None:
+        return lambda label: True
+    if callable(groups):
+        return groups
+    if isinstance(groups, Mapping):
+        wanted = {name: _texts(value) for name, value in groups.items()}
+        return lambda label: _agrees(wanted, named_parts(label))
+    chosen = {(type(label), label) for label in _several("groups", groups)}
+    return lambda label: (type(label), label) in chosen
+
+
+def weigher(weights: Weights | None) -> Callable[[Batch], float]:
+    """The weight of a batch; refuses what is none."""
+    if weights is None:
+        return lambda batch: 1.0
+    by_id = weights if isinstance(weights, Mapping) else None
+    found: Any = weights
+
+    def weight(batch: Batch) -> float:
+        value = float(by_id.get(batch.id, 1.0) if by_id is not None else found(batch))
+        if not (math.isfinite(value) and value >= 0):
+            raise ModelError(
+                f"The weight of the batch {batch.id!r} is {value}, but weights are finite and "
+                ">= 0; 0 leaves a batch out."
+            )
+        return value
+
+    return weight
+
+
+def named_parts(label: Label) -> dict[str, str]:
+    """ "month=1,region=north" -> {"month": "1", "region": "north"}; {} for other labels."""
+    parts = (part.partition("=") for part in str(label).split(","))
+    return {name: value for name, equals, value in parts if equals}
+
+
+def _agrees(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether every name that was asked for is there with a value that was asked for."""
+    return all(name in found and _is_in(found[name], value) for name, value in wanted.items())
+
+
+def _is_in(value: Any, wanted: Any) -> bool:
+    """Whether a value is the one, one of several, or between both ends of a slice."""
+    if isinstance(wanted, slice):
+        above = wanted.start is None or value >= wanted.start
+        return above and (wanted.stop is None or value <= wanted.stop)
+    if isinstance(wanted, list | tuple | set | frozenset | range):
+        return value in wanted
+    return bool(value == wanted)
+
+
+def _texts(wanted: Any) -> Any:
+    """Values as the text that labels of several columns hold."""
+    if isinstance(wanted, slice):
+        raise ModelError(
+            f"groups={wanted} is a slice, but groups of several columns are told apart by text. "
+            "List the values."
+        )
+    several = isinstance(wanted, list | tuple | set | frozenset | range)
+    return {str(value) for value in wanted} if several else str(wanted)
+
+
+def _several(name: str, values: Any) -> Collection[Any]:
+    """Refuse a lone text, whose letters would be taken for ids."""
+    if isinstance(values, str):
+        raise ModelError(f"{name}={values!r} is one text; give several as a list: [{values!r}].")
+    found: Collection[Any] = values
+    return found
+
 
 READERS = 2
 """Threads that read and hash ahead of the sum; hashing releases the GIL."""
@@ -200,3 +295,100 @@ def _take(arrays: dict[str, Array], start: str) -> dict[str, Array]:
     """Remove the arrays whose names begin so; returns them by the rest of their names."""
     names = [name for name in arrays if name.startswith(start)]
     return {name.removeprefix(start): arrays.pop(name) for name in names}
+
+
+ANSWERS = "answers"
+
+NAME = re.compile(r"[0-9a-f]{64}")
+"""An answer; not what a process that was killed left beside it."""
+
+
+def find_answer(log: Log, batches: Collection[Batch], max_bytes: int | None) -> Root | None:
+    """What was solved from exactly these batches, every byte verified; None if nothing was."""
+    try:
+        found = answer_log(log, batches)
+        return None if found is None else read_root(found, max_bytes)
+    except ModelError as error:
+        place = f"{log.files.place}/{ANSWERS}/{find_name(log, batches)}"
+        raise ModelError(f"{error} Or remove {place}: it is a cache, and solved again.") from error
+
+
+def is_answered(log: Log) -> bool:
+    """Whether the model need not be solved when it is loaded; reads no moments."""
+    live = log.current().live.values()
+    own = log.first.answers is not None and {batch.data for batch in live} == {log.first.data}
+    return own or find_name(log, live) is not None
+
+
+def answer_log(log: Log, batches: Collection[Batch]) -> Log | None:
+    """The log of the store that holds the answer of some batches."""
+    name = find_name(log, batches)
+    if name is None:
+        return None
+    inside = log.files.below(f"{ANSWERS}/{name}")
+    # Local stores come into being at one instant; elsewhere a driver may have died before.
+    unfinished = not isinstance(log.files, LocalFiles) and not inside.folders("log")
+    return None if unfinished else Log.open(inside)
+
+
+def find_name(log: Log, batches: Collection[Batch]) -> str | None:
+    """The folder that holds the answer of some batches; None where none does."""
+    there = log.files.folders(ANSWERS)  # no links
+    # The second is of before the model was part of the name.
+    names = answer_name(log, batches), digest({batch.id: batch.content for batch in batches})
+    return next((name for name in names if name in there), None)
+
+
+def check_answered(log: Log) -> None:
+    """Refuse a log that lost its newest entries, where an answer of theirs is still there.
+
+    An answer is written after the commit of its batches, under their name. Of a log of more
+    than 256 entries the newest are looked at: an older answer may be of older entries.
+    """
+    there = log.files.folders(ANSWERS)
+    if not answers_beyond(log, log.recent(), there):
+        return
+    log.refresh()  # another process may commit and answer now
+    beyond = answers_beyond(log, log.recent(), there)
+    if beyond:
+        raise lost_entries(log, beyond)
+
+
+def lost_entries(log: Log, beyond: Sequence[str]) -> ModelError:
+    """The error for a log whose newest entries were deleted, or restored from an older copy."""
+    place, left = log.files.place, sum(batch.rows for batch in log.state.live.values())
+    return ModelError(
+        f"{place}/{entry_name(log.last + 1)} is missing: {ANSWERS}/{beyond[0]} was solved from "
+        "batches that no entry of the log names. The newest entries were deleted, or an older "
+        f"copy was restored over them. Restore the log; or, to go on with the {left:,} rows that "
+        f"are left, remove {place}/{ANSWERS}/{beyond[0]} and add what came later again."
+    )
+
+
+def answers_beyond(log: Log, entries: Sequence[Entry], there: Collection[str]) -> list[str]:
+    """Of these answers, those of no state from the last of these entries back to the first.
+
+    The end of the log is missing where there are any. None where the entries do not begin with
+    that of number 0.
+    """
+    left = {name for name in there if NAME.fullmatch(name)} - {log.first.answers}
+    state = log.state
+    live = {key: batch.content for key, batch in state.live.items()}
+    for entry in reversed(entries):
+        if not left:
+            break
+        left -= {_answer_of(log, live), digest(live)}
+        if entry.data is not None:
+            del live[str(entry.id)]
+        removed = [str(entry.id)] if entry.op == "forget" else entry.replaces
+        live |= {key: state.gone[key].content for key in removed}
+    return sorted(left) if entries and entries[0].number == 0 else []
+
+
+def answer_name(log: Log, batches: Collection[Batch]) -> str:
+    """The folder of the answer of some batches of a model, whatever their order."""
+    return _answer_of(log, {batch.id: batch.content for batch in batches})
+
+
+def _answer_of(log: Log, contents: Mapping[str, str]) -> str:
+    return digest({"model": log.origin, "batches": digest(contents)})

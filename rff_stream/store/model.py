@@ -10,19 +10,20 @@ from typing import Any, Self
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.append import NewBatch
-from rff_stream.store.cached_answers import (
+from rff_stream.store.commit_log import Batch, Log, ever
+from rff_stream.store.contents import (
     ANSWERS,
     answer_name,
     check_answered,
     find_answer,
+    read_batches,
+    read_root,
+    read_whole,
+    sum_by_group,
 )
-from rff_stream.store.commit_log import Log
-from rff_stream.store.contents import read_batches, read_root, read_whole, sum_by_group
-from rff_stream.store.creation import FIT, NewStore, write_store
+from rff_stream.store.creation import FIT, NewBatch, NewStore, write_store
 from rff_stream.store.files import Files
-from rff_stream.store.location import local_path, open_files
-from rff_stream.store.log_entries import Batch, ever
+from rff_stream.store.local import local_path, open_files
 from rff_stream.store.moment_store import MomentStore
 from rff_stream.store.moments_codec import Label
 

@@ -19,14 +19,14 @@ from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.grid import GridMoments, sums_size
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.statistics.protocol import Packed
-from rff_stream.store.array_codec import (
+from rff_stream.store.zarr_files import (
     decode,
     decode_rows,
     encode,
     encode_rows,
     group_metadata,
+    parse,
 )
-from rff_stream.store.canonical_json import parse
 
 Label = str | int | float | bool | None
 """What a group may be called: a JSON scalar."""
