@@ -28,7 +28,7 @@ import rff_stream as rs
 import rff_stream.demo.run
 import rff_stream.estimators.base
 import rff_stream.sources.labelled
-import rff_stream.sources.zarr
+import rff_stream.sources.paths
 from rff_stream.cli import main
 from rff_stream.store import MomentStore
 

@@ -30,18 +30,17 @@ class Opener:
     """A kind of container, and the module that opens it."""
 
     module: str
-    """Where ``open_container(X, y, request) -> Source`` is; ".zarr" is a file of this room."""
+    """Where ``open_container(X, y, request) -> Source`` is; ".paths" is a file of this room."""
     kind: Kind  # {"array", "table", "labelled", "lazy", "stored"}
     types: tuple[str, ...]
     """Modules that the type of X, or a base of it, comes from, or whole names of types."""
 
 
 OPENERS = (
-    Opener(".zarr", "stored", ("zarr",)),
-    Opener(".paths", "stored", ("builtins.str", "pathlib", "icechunk")),
+    Opener(".paths", "stored", ("builtins.str", "pathlib", "zarr", "icechunk")),
     Opener(".labelled", "labelled", ("xarray",)),
-    Opener(".dask_frames", "lazy", ("dask.dataframe", "dask_expr")),
-    Opener(".pandas_frames", "table", ("pandas", "modin")),
+    Opener(".frames", "lazy", ("dask.dataframe", "dask_expr")),
+    Opener(".frames", "table", ("pandas", "modin")),
     Opener(
         ".arrow_and_parquet",
         "table",
@@ -66,7 +65,7 @@ def opener_of(X: Any) -> Opener | None:
     known = (opener for opener in OPENERS for each in opener.types if is_from(X, each))
     found = next(known, None)
     if found is None and isinstance(X, os.PathLike):
-        return OPENERS[1]
+        return OPENERS[0]
     return STREAM if found is None and hasattr(type(X), "__arrow_c_stream__") else found
 
 
