@@ -1,4 +1,4 @@
-"""Paths, URLs and Zarr groups, opened by what they hold: Zarr, icechunk, NetCDF, tables and others."""
+"""Paths, URLs and Zarr groups, opened by what they hold: Zarr, icechunk, NetCDF, tables."""
 
 from __future__ import annotations
 
