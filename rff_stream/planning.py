@@ -445,10 +445,7 @@ def fits(found: Plan, memory: int | None = None) -> bool:
 def check_memory(found: Plan, memory: int | None = None) -> None:
     """Refuse a plan that a computing process cannot hold; nothing was read yet.
 
-    Raises
-    ------
-    PlanError
-        With the bytes needed, the bytes allowed and what to change.
+    Raises PlanError: with the bytes needed, the bytes allowed and what to change.
     """
     if fits(found, memory):
         return

@@ -49,10 +49,7 @@ class Registry(Generic[T]):
     def by_name(self) -> Mapping[str, type[T]]:
         """Classes by ``short_name()``, in the order of definition.
 
-        Raises
-        ------
-        ValueError
-            When two classes have the same name: a stored spec could mean either.
+        Raises ValueError: when two classes have the same name: a stored spec could mean either.
         """
         if self._named is None:  # not in add(): a class has no abstract methods before it is whole
             self._named = self._names()

@@ -197,10 +197,7 @@ def was_finished(model: str, overwrite: bool) -> bool:
 def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:
     """The plan of a fit: here, or for so many processes.
 
-    Raises
-    ------
-    PlanError
-        If it does not fit into a process.
+    Raises PlanError: if it does not fit into a process.
     """
     from dask.system import CPU_COUNT
 

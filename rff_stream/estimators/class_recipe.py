@@ -52,45 +52,26 @@ SEED = "seed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassAnswer:
-    """Scores of classes, and how they were found.
-
-    Parameters
-    ----------
-    log_odds : LogOdds
-    classes : tuple
-        Labels, sorted.
-    class_weight : dict of label to float
-    n_passes : int
-    converged : bool
-    objective : tuple of float
-    last : (coef, intercept) or None
-        Before calibration: where a warm start goes on from.
-    """
+    """Scores of classes, and how they were found."""
 
     log_odds: LogOdds
-    classes: tuple[Any, ...]
+    classes: tuple[Any, ...]  # labels, sorted
     class_weight: dict[Any, float]
     n_passes: int = 1
     converged: bool = True
     objective: tuple[float, ...] = ()
     last: tuple[Array, Array] | None = None
+    """Coefficients and intercept before calibration: where a warm start goes on from."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassPass(PassResult):
-    """What one read of labelled rows gave.
-
-    Parameters
-    ----------
-    pilot : Pilot
-        The penalty of a loss is chosen on its rows: those of the classes of the sums, y one-hot
-        over all of them.
-    class_weight : dict of label to float
-        As it was given, or found for "balanced".
-    """
+    """What one read of labelled rows gave."""
 
     pilot: Pilot
-    class_weight: dict[Any, float]
+    """The penalty of a loss is chosen on its rows: those of the classes of the sums, y one-hot
+    over all of them."""
+    class_weight: dict[Any, float]  # as it was given, or found for "balanced"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

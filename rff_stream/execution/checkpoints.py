@@ -53,10 +53,7 @@ class Nodes:
 def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
     """Where nodes of a statistic are kept: moments, by group or not, as batches of a store.
 
-    Raises
-    ------
-    TypeError
-        For a statistic that does not pack its values.
+    Raises TypeError: for a statistic that does not pack its values.
     """
     inner = statistic.statistic if isinstance(statistic, ByFold | ByGroup) else statistic
     if not isinstance(inner, MomentStatistic):
@@ -70,8 +67,6 @@ def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
 class Keeper:
     """Restores a sum from an earlier run, and saves it from time to time.
 
-    Notes
-    -----
     Nodes are written every 30 seconds (``rff-stream.checkpoint-seconds`` of Dask's
     configuration), less often where writing takes more than 5 % of the time, and once more
     when the pass ends or is stopped by anything but the end of the process.
@@ -114,14 +109,8 @@ def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
     """The same sums; one that was asked for before is taken from the checkpoint.
 
     What a descent asks depends on earlier answers alone. So a second run repeats the questions
-    of the first and gets the stored answers, to the bit: no other state needs to be kept.
-
-    Parameters
-    ----------
-    sums : callable
-        A statistic -> its sum over all rows.
-    checkpoint : Checkpoint
-        Begun.
+    of the first and gets the stored answers, to the bit: no other state needs to be kept. The
+    checkpoint has begun.
     """
     told = False
 
@@ -187,12 +176,7 @@ def kept_row(checkpoint: Checkpoint | None) -> AugmentedRow | None:
 
 
 def check_same_data(source: Source, before: str) -> None:
-    """Refuse what was summed while the data changed under it.
-
-    Raises
-    ------
-    DataError
-    """
+    """Refuse what was summed while the data changed under it."""
     if source.generation() != before:
         raise DataError(
             f"The data changed while {' × '.join(source.dims)} {source.shape} of it were read, so "

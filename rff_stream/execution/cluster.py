@@ -16,7 +16,7 @@ from dask.task_spec import Task
 
 from rff_stream import __version__
 from rff_stream.errors import ClusterError
-from rff_stream.execution.graph import Graph
+from rff_stream.execution.graph import Graph, itself
 from rff_stream.execution.leaves import Job, versions_question
 from rff_stream.execution.threads import seconds
 from rff_stream.planning import segments_in_flight
@@ -31,13 +31,8 @@ _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 class Flight:
     """Submits segments, takes their sums as they finish, cancels what is left.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    token : str
-        Part of the job's key.
-    boxes : callable, optional
-        What the task of a key reads, box by box in words; nothing where it reads none.
+    The token is part of the job's key. ``boxes`` gives what the task of a key reads, box by box in
+    words; nothing where it reads none.
     """
 
     def __init__(
@@ -66,7 +61,7 @@ class Flight:
     def ship(self, job: Job) -> Any:
         """The job as one key of the scheduler's: sent once to a worker, kept if one dies."""
         key = f"rff_job-{self._token}"
-        self._job = self._client.get({key: Task(key, _itself, job)}, key, sync=False)
+        self._job = self._client.get({key: Task(key, itself, job)}, key, sync=False)
         return self._job
 
     def submit(self, index: int, key: str, tasks: Graph) -> None:
@@ -221,14 +216,10 @@ def given_up_slot() -> contextlib.AbstractContextManager[Any]:
 def check_versions(client: Any) -> None:
     """Refuse a cluster that would compute other bits; asked once for each client.
 
-    Raises
-    ------
-    ClusterError
-        Naming what differs, and where.
+    Raises ClusterError: naming what differs, and where.
     """
     if client in _checked:
         return
-
     ask = versions_question()
     mine = ask() | {"rff_stream": __version__}
     answers = {"the scheduler": client.run_on_scheduler(ask)} | client.run(ask)
@@ -241,8 +232,3 @@ def check_versions(client: Any) -> None:
                 "same one. Install it there and start them again."
             )
     _checked.add(client)
-
-
-def _itself(job: Job) -> Job:
-    """A constant as a task: the scheduler keeps its recipe, so no worker's death loses it."""
-    return job

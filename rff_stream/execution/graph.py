@@ -39,17 +39,9 @@ def segment_tasks(
 
     Neighbours are added pairwise, a lone one moves up: the same tree as
     :class:`~rff_stream.moments.tree_sum.TreeSum`, so segments cut nothing.
-
-    Parameters
-    ----------
-    job : Job, TaskRef or Future
-        Where the worker finds reader and statistic.
-    first : int
-        Number of the segment's first leaf; keys carry it and the box in words.
-    together : int
-        A power of two: leaves that one task reads and sums, along the same tree.
-    fan_in : int
-        A power of two: sums that one task adds, along the same tree.
+    ``together`` leaves are read and summed by one task, ``fan_in`` sums are added by one: powers
+    of two, along the same tree. The job is a value, TaskRef or Future with reader and statistic.
+    Keys carry the number of a leaf (that of the ``first`` is given) and its box in words.
     """
     tasks: Graph = {}
     level = []
@@ -60,7 +52,7 @@ def segment_tasks(
         tasks[key] = (
             Task(key, run_leaves, job, pack_leaves(run))
             if more
-            else Task(key, run_leaf, job, run[0], *source.arguments(run[0].box))
+            else Task(key, Job.run, job, run[0], *source.arguments(run[0].box))
         )
         level.append(key)
     span = together
@@ -88,14 +80,8 @@ def sequence_tasks(
 ) -> tuple[str, Graph]:
     """The same with leaves that are added one after the other: few sums wait at a time.
 
-    Parameters
-    ----------
-    source, job, leaves, first, token
-        As in :func:`segment_tasks`.
-    window : int
-        A leaf starts when the one so many places before it has been added.
-    done : list of str
-        Keys of what has added each leaf so far; those of these leaves are appended.
+    A leaf starts when the one ``window`` places before it has been added. ``done`` are the keys of
+    what has added each leaf so far; those of these leaves are appended.
     """
     tasks: Graph = {}
     total = ""
@@ -122,11 +108,6 @@ def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) ->
         return []
     first = int(rest.partition(" ")[0])
     return [source.describe(leaf.box) for leaf in leaves[first : first + together]]
-
-
-def run_leaf(job: Job, leaf: Leaf, *values: Any) -> Any:
-    """One leaf, as a task."""
-    return job.run(leaf, *values)
 
 
 def run_after(other: Any, job: Job, leaf: Leaf, *values: Any) -> Any:
@@ -174,12 +155,8 @@ def waist(graph: Mapping[Any, Any], leaves: Sequence[Sequence[Any]]) -> list[Any
 
     A lazily standardised input ``(x - x.mean()) / x.std()`` makes every leaf depend on
     all of the data through two small values. Those two are the waist; the raw chunks
-    behind them are shared too, but each is used directly by one leaf only.
-
-    Parameters
-    ----------
-    leaves : sequence of sequences of keys
-        What each leaf takes as arguments; these are never part of the waist.
+    behind them are shared too, but each is used directly by one leaf only. What each leaf takes
+    as arguments (its keys are given) is never part of the waist.
     """
     step = max(1, len(leaves) // WAIST_LEAVES)
     chosen = leaves[::step][:WAIST_LEAVES]
@@ -236,16 +213,7 @@ class RowJob:
 def map_rows(source: Source, function: RowFunction) -> Any:
     """Values of a row-wise function as a Dask array (grid shape + (width,)); lazy.
 
-    Parameters
-    ----------
-    source : Source
-    function : RowFunction
-        (m, d) -> (m, width), picklable.
-
-    Returns
-    -------
-    dask.array.Array
-        Chunks follow the source's; unknown lengths stay unknown.
+    Chunks follow the source's; unknown lengths stay unknown.
     """
     import dask.array as da
 
@@ -253,12 +221,12 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     edges = lay_out(source, ROW_SECONDS).uniform_edges() if known else source.bounds
     token = uuid.uuid4().hex
     name, job = f"rff_rows-{token}", f"rff_rowjob-{token}"
-    tasks: Graph = {job: Task(job, _itself, RowJob(source.reader, function))}
+    tasks: Graph = {job: Task(job, itself, RowJob(source.reader, function))}
     counts = [len(e) - 1 for e in edges]
     for place in np.ndindex(*counts):
         box = tuple((e[i], e[i + 1]) for e, i in zip(edges, place, strict=True))
         key = (name, *place, 0)
-        tasks[key] = Task(key, _run, TaskRef(job), box, known, *source.arguments(box))
+        tasks[key] = Task(key, RowJob.run, TaskRef(job), box, known, *source.arguments(box))
     if source.graph is not None:
         own = as_tasks(source.graph)
         wanted = {k for task in tasks.values() for k in task.dependencies}
@@ -268,9 +236,6 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     return da.Array(tasks, name, chunks, dtype=np.float64)
 
 
-def _itself(job: RowJob) -> RowJob:
+def itself(job: Any) -> Any:
+    """A constant as a task: the scheduler keeps its recipe, so no worker's death loses it."""
     return job
-
-
-def _run(job: RowJob, box: Box, known: bool, *values: Any) -> Float64:
-    return job.run(box, known, *values)

@@ -19,17 +19,9 @@ _OPEN: ContextVar[Progress | None] = ContextVar("open bar", default=None)
 
 
 class Progress:
-    """Shows how many rows were read, once a read lasts longer than two seconds.
+    """Shows how many rows (or other units) were read, once a read lasts longer than two seconds.
 
-    Parameters
-    ----------
-    words : str
-        What is going on.
-    n_rows : int, optional
-        Total, where it is known.
-    shown : bool
-    unit : str
-        What is counted.
+    The words say what is going on.
     """
 
     def __init__(

@@ -36,13 +36,7 @@ PILOT_TURNS = 8
 class Reading:
     """One source and everything that is read from it: pilot, moments, scores.
 
-    Parameters
-    ----------
-    source : Source
-    progress : bool
-        Show bars on reads longer than two seconds.
-    held_bytes : int
-        Of the model that is read for: they count as memory of every plan.
+    ``held_bytes`` are those of the model that is read for: they count as memory of every plan.
     """
 
     def __init__(self, source: Source, *, progress: bool = True, held_bytes: int = 0) -> None:
@@ -52,12 +46,7 @@ class Reading:
     def plan(self, request: PlanRequest, *, memory: int | None = None) -> Plan:
         """The plan of a pass over this source; refuses what cannot fit, and no rows at all.
 
-        Parameters
-        ----------
-        request : PlanRequest
-            What is to be summed.
-        memory : int, optional
-            Bytes that a computing process may use.
+        ``memory`` are the bytes that a computing process may use.
         """
         if self.source.n_rows == 0:
             raise no_rows(self.source)
@@ -77,10 +66,7 @@ class Reading:
     def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS) -> Pilot:
         """At most 32 blocks of at most ``rows`` valid rows; all rows of small data.
 
-        Raises
-        ------
-        DataError
-            If there is no valid row.
+        Raises DataError: if there is no valid row.
         """
         return self._pilot(seed, labelled=False, rows=rows)[0]
 
@@ -129,19 +115,8 @@ class Reading:
     ) -> tuple[dict[Any, Any], int]:
         """Sums by label, fold or (neither) under None, and how many rows were looked at.
 
-        Parameters
-        ----------
-        statistic : Statistic
-            Of rows with targets, or of rows alone.
-        plan : Plan
-        grouped : bool
-            By the labels that rows carry.
-        folds : int
-            Keep this many parts of the rows apart, 0 for none.
-        runs : int
-            Runs of rows in each.
-        checkpoint : Checkpoint, optional
-            Begun: where finished nodes of an earlier run come from, and those of this one go.
+        ``grouped`` is by the labels that rows carry; so many ``folds``, of ``runs`` runs of rows
+        each, are kept apart. The checkpoint is as in :meth:`whole`.
         """
         if grouped:
             statistic = ByGroup(statistic)

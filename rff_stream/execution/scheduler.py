@@ -69,15 +69,8 @@ class Pass:
     """Reads one source, as often as asked, with the scheduler that Dask would use.
 
     What every leaf of a Dask graph depends on (a mean over all data, say) is computed
-    once, before the first sum, and put back as a constant.
-
-    Parameters
-    ----------
-    source : Source
-    token : str
-        Part of every task's key: same token, same values.
-    progress : bool
-        Show a bar when a read lasts longer than two seconds.
+    once, before the first sum, and put back as a constant. The token is part of every task's
+    key: same token, same values.
     """
 
     def __init__(self, source: Source, *, token: str, progress: bool = True) -> None:

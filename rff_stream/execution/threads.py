@@ -99,16 +99,9 @@ class WatchedPool:
     """A pool for ``dask.threaded.get`` whose tasks are not waited for without end.
 
     A warning is logged while nothing was finished for ``rff-stream.stall-warning`` seconds
-    (60); after ``rff-stream.stall-timeout`` (1800) whoever waits gets a ClusterError.
-
-    Parameters
-    ----------
-    words : str
-        What is being waited for.
-    threads : int
-    pool : Executor, optional
-        The threads to use; own ones by default. Dask keeps its own for the whole process, and
-        a forked child inherits them without their threads.
+    (60); after ``rff-stream.stall-timeout`` (1800) whoever waits gets a ClusterError. The words
+    say what is being waited for. Without a pool the threads are its own: Dask keeps its pool for
+    the whole process, and a forked child inherits that without its threads.
     """
 
     def __init__(self, words: str, threads: int, pool: Executor | None = None) -> None:

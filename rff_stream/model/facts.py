@@ -23,17 +23,9 @@ class Fact:
 
 
 def facts(model: Any) -> tuple[Fact, ...]:
-    """All that is known of an estimator, fitted or not; nothing is computed or read for it.
+    """All that is known of an estimator, fitted or not, in the order in which it is shown.
 
-    Parameters
-    ----------
-    model : estimator
-        Any of this package. Only its public parameters and attributes are looked at.
-
-    Returns
-    -------
-    tuple of Fact
-        In the order in which they are shown. Those without a text are left out.
+    Only its public parameters and attributes are looked at. Facts without a text are left out.
     """
     if not hasattr(model, "features_"):
         return _parameters(model), Fact("state", "not fitted")

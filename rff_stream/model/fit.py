@@ -40,18 +40,8 @@ def fit(
 ) -> Fitted:
     """Read the rows once, and answer from the sums as a recipe says.
 
-    Parameters
-    ----------
-    recipe : Recipe
-    data : Data
-    checkpoint : path, optional
-        Where finished sums and the map are kept, or were by an earlier run.
-    before : Fitted, optional
-        The fit that a warm start goes on from.
-
-    Returns
-    -------
-    Fitted
+    Finished sums and the map are kept at ``checkpoint``, or were by an earlier run. ``before`` is
+    the fit that a warm start goes on from.
     """
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
@@ -109,10 +99,7 @@ def checkpoint_of_fit(
 def solve(recipe: Recipe, fitted: Fitted) -> Fitted:
     """The same fit with the answer from its sums.
 
-    Raises
-    ------
-    ModelError
-        Where the sums hold no rows.
+    Raises ModelError: where the sums hold no rows.
     """
     if not fitted.n_rows:
         raise ModelError(

@@ -73,10 +73,7 @@ def checked_fit(
 ) -> tuple[Any, Any, Any]:
     """X (n, d), y and weights of data in memory, as arrays; sets ``n_features_in_``.
 
-    Raises
-    ------
-    ValueError
-        In scikit-learn's words: NaN, infinity, shapes, complex data, weights.
+    Raises ValueError: in scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
     X, y, weight, names = _by_name(X, y, weight, inputs)
     require_target(estimator, y)
@@ -421,10 +418,7 @@ def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
 def open_later(asked: Any, fitted: Fitted, data: Data, *, labels: bool = False) -> Opened:
     """Rows that come after those of a fit, with its columns and conditions.
 
-    Raises
-    ------
-    ModelError
-        When their names or units are not those of the fit.
+    Raises ModelError: when their names or units are not those of the fit.
     """
     if in_memory(data.X) and data.by is None:
         return open_labels(asked, data, fitted) if labels else _of_arrays(asked, fitted, data)

@@ -172,20 +172,10 @@ def values_of_rows(
     flat: bool,
     storage_options: Any = None,
 ) -> Any:
-    """Values of a function of rows in the container of X, (n,) if ``flat``.
+    """Values of a function of the model's inputs in the container of X, (n,) if ``flat``.
 
-    Parameters
-    ----------
-    model : fitted estimator
-        Its public parameters say what missing values mean, its columns what the inputs are.
-    X : as in fit
-    function : RowFunction
-        Of the inputs of the fit.
-    names, units : sequence of str
-        Of the values; no units where none are given.
-    flat : bool
-        A single value is (n,), not (n, 1).
-    storage_options : mapping, optional
+    The parameters of the model say what missing values mean. Names and units are those of the
+    values.
     """
     names, units = tuple(names), tuple(units) or ("",) * len(names)
     if in_memory(X):

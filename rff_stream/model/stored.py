@@ -109,13 +109,7 @@ def read_unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fit
 def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
     """The fit that a store keeps; solved again where it keeps no answer.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        Of the estimator with the parameters of the store.
-    stored : StoredModel
-    chosen : bool
-        Some batches or groups were chosen: the fit does not commit to the store then.
+    Where some batches or groups were ``chosen``, the fit does not commit to the store.
     """
     facts, fitted = stored.header["fitted"], read_unsolved(stored.header, stored.arrays)
     scales = stored.answers.get("length_scale")

@@ -31,17 +31,8 @@ HELD_SHARE = 0.1
 def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, StreamState]]:
     """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        Of a regression: its answer tells its error on held-out leaves.
-    data : Data
-    every : float
-        Share of the leaves in a step, or the factor by which they grow.
-
-    Yields
-    ------
-    Fitted, StreamState
+    The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
+    leaves in a step, or the factor by which they grow.
     """
     opened = open_rows(recipe, data)
     family_of(recipe.choice(opened.columns)).check_streams()

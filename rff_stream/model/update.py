@@ -221,10 +221,8 @@ class Search:
     def growing(self, opened: Opened) -> Opened | None:
         """The growing data of the fit, whose rows are known by their place; None for other data.
 
-        Raises
-        ------
-        DataError
-            Where neither a batch nor labels are named and what was counted has changed.
+        Raises DataError: where neither a batch nor labels are named and what was counted has
+        changed.
         """
         later, records = self.later, self.ledger.records
         if not (records and can_grow(opened.source)):

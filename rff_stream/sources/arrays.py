@@ -119,10 +119,7 @@ def check_count(count: int, request: Request) -> None:
 def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
     """Arrays as they are, stored ones on the checked store; lists and the like in numpy.
 
-    Raises
-    ------
-    KindError
-        The type is not one that is known to be an array: it is named.
+    Raises KindError: the type is not one that is known to be an array: it is named.
     """
     if is_from(values, "zarr"):
         return recheck(values, (), missing_chunks)

@@ -197,10 +197,7 @@ class Container(Protocol):
 def align(container: Container, y: Any, request: Request) -> GridBuilder:
     """The columns that were asked for, over one grid.
 
-    Raises
-    ------
-    DataError
-        Names that are not there, lengths that differ, columns that hold no numbers.
+    Raises DataError: names that are not there, lengths that differ, columns that hold no numbers.
     """
     targets = [] if y is None else container.targets(y)
     asked = {"sample_weight": request.sample_weight, "by": request.by}
@@ -235,10 +232,7 @@ def align(container: Container, y: Any, request: Request) -> GridBuilder:
 def check_units(fitted: Columns, inputs: Sequence[Found], targets: Sequence[Found]) -> None:
     """The units and calendars are those of the fit, where both are known.
 
-    Raises
-    ------
-    DataError
-        Naming the column and both units.
+    Raises DataError: naming the column and both units.
     """
     inputs_of = dict(zip(fitted.inputs, fitted.units, strict=False))
     targets_of = dict(zip(fitted.targets, fitted.units[len(fitted.inputs) :], strict=False))
@@ -492,10 +486,7 @@ def is_text(variable: Variable) -> bool:
 def levels_of(variable: Variable) -> tuple[str, ...]:
     """The levels that occur in a column, sorted: read once, slab by slab.
 
-    Raises
-    ------
-    KindError
-        There are more than ``MAX_LEVELS``, or objects that are no text.
+    Raises KindError: there are more than ``MAX_LEVELS``, or objects that are no text.
     """
     if variable.levels is not None or variable.kind == "graph":
         return known_levels(variable)

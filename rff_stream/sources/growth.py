@@ -88,10 +88,7 @@ def record_of(
 def check_unchanged(source: Source, records: Sequence[Record]) -> None:
     """Refuse data that are no longer what these records say; they continue each other.
 
-    Raises
-    ------
-    DataError
-        Naming the rows and the variable.
+    Raises DataError: naming the rows and the variable.
     """
     assert isinstance(source, GridSource)
     sizes = dict(zip(source.dims, source.shape, strict=True))

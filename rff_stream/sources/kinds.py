@@ -58,10 +58,7 @@ def plain_array(values: Any) -> Array:
 def needed_package(name: str, extra: str, fact: str) -> Any:
     """A package of an extra.
 
-    Raises
-    ------
-    DataError
-        It is not installed: with the line that installs it.
+    Raises DataError: it is not installed: with the line that installs it.
     """
     try:
         return import_module(name)
@@ -88,10 +85,7 @@ def missing_extra(path: str, cause: ImportError) -> DataError:
 def check_index(X: Any, **others: Any) -> None:
     """pandas objects beside a pandas X have its index: rows are paired by place.
 
-    Raises
-    ------
-    DataError
-        Naming what differs, and its first label that does.
+    Raises DataError: naming what differs, and its first label that does.
     """
     if not is_from(X, "pandas"):
         return

@@ -130,10 +130,7 @@ def is_remote(path: str) -> bool:
 def netcdf(path: str) -> Any:
     """The lazy Dataset of a NetCDF file.
 
-    Raises
-    ------
-    DataError
-        It is damaged, or what reads it is not installed.
+    Raises DataError: it is damaged, or what reads it is not installed.
     """
     import xarray
 

@@ -70,10 +70,7 @@ def iso(value: Any, precision: int) -> str:
 def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[Any]) -> Comparison:
     """A comparison that is possible for values of this dtype (that which ``then`` gives).
 
-    Raises
-    ------
-    DataError
-        The operator is not known, or the value is no number or no time.
+    Raises DataError: the operator is not known, or the value is no number or no time.
     """
     if op not in OPERATORS:
         raise DataError(

@@ -177,10 +177,7 @@ def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = 
     ``calendar`` is that of cftime objects. ``note`` says what a column holds where its dtype
     does not: "categories".
 
-    Raises
-    ------
-    KindError
-        Complex values, strings, categories, objects: they are no numbers.
+    Raises KindError: complex values, strings, categories, objects: they are no numbers.
     """
     if note:
         raise KindError(refusal(name, note))

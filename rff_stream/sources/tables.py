@@ -100,10 +100,8 @@ class Table:
     def matrix(self, names: Sequence[str]) -> Array:
         """Columns in memory (n, k) as numbers; times in days, and columns of objects tried.
 
-        Raises
-        ------
-        KindError
-            Strings, categories and other values that are no numbers: by the column's name.
+        Raises KindError: strings, categories and other values that are no numbers: by the column's
+        name.
         """
         parts = [self.values(each) for each in gather_levels(self.find(name) for name in names)]
         if not parts:

@@ -33,11 +33,8 @@ HELD = ("_data", "_array", "array")
 def held_name(layer: Any) -> str | None:
     """The attribute in which a layer of xarray holds the next; None for what holds none.
 
-    Raises
-    ------
-    DataError
-        xarray keeps its arrays under other names than those known here: a chunk that is absent
-        would be read as zeros, silently.
+    Raises DataError: xarray keeps its arrays under other names than those known here: a chunk that
+    is absent would be read as zeros, silently.
     """
     if not is_from(layer, "xarray"):
         return None

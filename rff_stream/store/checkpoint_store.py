@@ -41,10 +41,7 @@ class Checkpoint:
 
     Facts are what the sum depends on, by names that a person understands.
 
-    Raises
-    ------
-    OtherPass
-        When the checkpoint there is of another pass: it names what differs.
+    Raises OtherPass: when the checkpoint there is of another pass: it names what differs.
     """
 
     def __init__(

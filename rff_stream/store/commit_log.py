@@ -341,10 +341,7 @@ class Log:
     def refresh(self) -> None:
         """Take the entries that came since.
 
-        Raises
-        ------
-        Replaced
-            Where another store, or another history, has taken the place of this one.
+        Raises Replaced: where another store, or another history, has taken the place of this one.
         """
         with self._lock:
             self._refresh(self.files)

@@ -258,10 +258,7 @@ def write_store(
 ) -> None:
     """A store with one commit; all of it is there, or nothing.
 
-    Raises
-    ------
-    ModelError
-        Where the path is taken, cannot be written, or a value cannot be kept.
+    Raises ModelError: where the path is taken, cannot be written, or a value cannot be kept.
     """
     new.check()
     files = open_files(path, storage_options)

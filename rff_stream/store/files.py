@@ -108,10 +108,7 @@ def cannot_write(place: str) -> Iterator[None]:
 def check_posix(place: str) -> None:
     """Refuse a local store where the system has no POSIX files.
 
-    Raises
-    ------
-    ModelError
-        Naming the place and the system.
+    Raises ModelError: naming the place and the system.
     """
     if IS_POSIX:
         return
@@ -125,10 +122,7 @@ def check_posix(place: str) -> None:
 def lock(descriptor: int) -> None:
     """Lock an open folder for this process.
 
-    Raises
-    ------
-    OSError
-        Another process holds it, or nothing can be locked here.
+    Raises OSError: another process holds it, or nothing can be locked here.
     """
     import fcntl  # absent outside POSIX, where no store is opened
 
@@ -168,11 +162,8 @@ def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manife
 def read_vouched(files: Files, manifest: Manifest, max_bytes: int | None) -> dict[str, bytes]:
     """Every file of a manifest, each read once and verified; any difference is refused.
 
-    Raises
-    ------
-    ModelError
-        Names the file that is missing, extra, a link, or of other bytes than its commit says;
-        or gives the bytes where all of them together are more than ``max_bytes``.
+    Raises ModelError: names the file that is missing, extra, a link, or of other bytes than its
+    commit says; or gives the bytes where all of them together are more than ``max_bytes``.
     """
     check_size(files.place, manifest, max_bytes)
     try:

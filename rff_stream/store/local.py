@@ -331,10 +331,7 @@ def check_apart(output: str | os.PathLike[str], *read: str | os.PathLike[str]) -
     Paths are compared as what they lead to: relative ones, links, ``file://``, letters of
     another case where the disk does not tell them apart.
 
-    Raises
-    ------
-    ModelError
-        Naming what is read.
+    Raises ModelError: naming what is read.
     """
     for other in read:
         if _is_within(output, other) or _is_within(other, output):

@@ -24,10 +24,8 @@ MAX_DEPTH = 32
 def canonical(value: Any, name: str) -> bytes:
     """The one text of a plain value: sorted keys, no spaces, ASCII; ``name`` is it in messages.
 
-    Raises
-    ------
-    ModelError
-        Names the part that JSON cannot hold: NaN, ±inf, other types, keys that are not text.
+    Raises ModelError: names the part that JSON cannot hold: NaN, ±inf, other types, keys that are
+    not text.
     """
     check_plain(value, name)
     data = dump(value)
