@@ -28,7 +28,8 @@ from rff_stream.families.maps import (
     seed_of,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.model.opening import checked_inputs, checked_rows, in_memory, names_in
+from rff_stream.model.fitted import Data
+from rff_stream.model.opening import checked_rows, in_memory, rows_in_memory
 from rff_stream.sources import open_source
 from rff_stream.sources.kinds import is_sparse
 
@@ -140,8 +141,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         names: tuple[str, ...] = ()
         if in_memory(X):
-            X, _ = checked_inputs(self, X, None, inputs, "error")
-            inputs, names = None, names_in(self)
+            rows = rows_in_memory(self, Data(X, inputs=inputs))
+            X, inputs, names = rows.X, None, rows.names
         source = open_source(
             X, inputs=inputs, dim=dim, missing_rows="drop", storage_options=storage_options
         )
@@ -178,7 +179,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         columns = ScaledColumns(self.features_)
         if in_memory(X):
-            X = checked_rows(self, X, "error")
+            X = checked_rows(self, X)
             if not is_sparse(X):
                 with single_threaded_blas():
                     return columns(X)

@@ -349,7 +349,7 @@ def score(
             if sample_weight is not None:
                 sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
             return float(RegressorMixin.score(self, X, y, sample_weight))
-        X = checked_rows(self, X, self.missing_rows)
+        X = checked_rows(self, X)
     found: Residuals = self.residuals(
         X, y, sample_weight, dim=dim, where=where, storage_options=storage_options
     )

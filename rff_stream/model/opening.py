@@ -68,45 +68,78 @@ def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> 
     return values
 
 
-def checked_fit(
-    estimator: Any, X: Any, y: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
-) -> tuple[Any, Any, Any]:
-    """X (n, d), y and weights of data in memory, as arrays; sets ``n_features_in_``.
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsInMemory:
+    """Rows in memory by column: X and weights were checked, y is as it was given."""
+
+    X: Any  # (n, d)
+    y: Any
+    weight: Any  # (n,) or None
+    names: tuple[str, ...]  # of the inputs of a table
+
+    def put_into(self, data: Data, y: Any) -> Data:
+        """The same data with these rows in place of what was given."""
+        return replace(data, X=self.X, y=y, sample_weight=self.weight, inputs=None)
+
+
+def rows_in_memory(estimator: Any, data: Data, *, later: bool = False) -> RowsInMemory:
+    """The rows of a fit; or ``later`` ones, for an estimator that is fitted.
+
+    Number and names of the columns of a fit are noted on the estimator, as scikit-learn does.
 
     Raises ValueError: in scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
-    X, y, weight, names = _by_name(X, y, weight, inputs)
-    require_target(estimator, y)
-    X, y = _checked_pairs(estimator, X, y, missing_rows)
-    _keep_names(estimator, names)
+    from sklearn.utils.validation import _check_sample_weight, validate_data
+
+    inputs = _fitted_names(estimator, data.X) if later else data.inputs
+    X, y, weight, names = _by_name(data.X, data.y, data.sample_weight, inputs)
+    if later:
+        X = checked_rows(estimator, data.X)
+    else:
+        with _remedy_for_missing(estimator):
+            X = validate_data(
+                estimator, X, ensure_all_finite=_finite(estimator), dtype="numeric",
+                accept_sparse="csr",
+            )  # fmt: skip
+        if names:
+            estimator.feature_names_in_ = np.array(names, dtype=object)
     if weight is not None:
-        weight = _checked_weights(X, weight)
-    return X, y, weight
+        weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not (weight > 0).any():
+            raise ValueError(
+                "Sample weights must contain at least one non-zero number: all are zero. "
+                "Give the rows that should count a positive weight."
+            )
+    return RowsInMemory(X, y, weight, names)
 
 
-def checked_labels(
-    estimator: Any, X: Any, y: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str,
-    *, reset: bool = True,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """X (n, d), class numbers (n,), weights and the sorted labels of data in memory.
+def checked_targets(estimator: Any, rows: RowsInMemory) -> Any:
+    """Targets as an array; rows with NaN stay where they will be dropped."""
+    from sklearn.utils.validation import check_array, check_consistent_length
 
-    Numbers are NaN where a label is missing and such rows are dropped. As :func:`checked_fit`
-    otherwise.
+    require_target(estimator, rows.y)
+    finite = _finite(estimator)
+    with _remedy_for_missing(estimator):
+        y = check_array(
+            rows.y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y"
+        )
+    check_consistent_length(rows.X, y)
+    return y
+
+
+def checked_labels(estimator: Any, rows: RowsInMemory) -> tuple[Any, Array]:
+    """Class numbers (n,) and the sorted labels.
+
+    Numbers are NaN where a label is missing and such rows are dropped.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-    given = X
-    X, y, weight, names = _by_name(X, y, weight, inputs if reset else _fitted_names(estimator, X))
-    require_target(estimator, y)
-    if reset:
-        X = _checked_columns(estimator, X, names, missing_rows)
-    else:
-        X = checked_rows(estimator, given, missing_rows)
-    y = column_or_1d(y, warn=True)
-    check_consistent_length(X, y)
+    require_target(estimator, rows.y)
+    y = column_or_1d(rows.y, warn=True)
+    check_consistent_length(rows.X, y)
     there = np.array([label is not None and label == label for label in y], bool)
-    if missing_rows == "error" and not there.all():
+    if estimator.missing_rows == "error" and not there.all():
         raise ValueError(
             f"Input y contains NaN: {(~there).sum()} labels are missing. Leave such rows out with "
             'missing_rows="drop".'
@@ -126,17 +159,7 @@ def checked_labels(
     labels, found = np.unique(y[there], return_inverse=True)
     codes = np.full(len(y), np.nan)
     codes[there] = found
-    codes = codes.astype(np.int64) if there.all() else codes
-    return X, codes, None if weight is None else _checked_weights(X, weight), labels
-
-
-def checked_inputs(
-    estimator: Any, X: Any, weight: Any, inputs: Sequence[str] | None, missing_rows: str
-) -> tuple[Any, Any]:
-    """X (n, d) and weights of data in memory without targets; as :func:`checked_fit`."""
-    X, _, weight, names = _by_name(X, None, weight, inputs)
-    X = _checked_columns(estimator, X, names, missing_rows)
-    return X, None if weight is None else _checked_weights(X, weight)
+    return codes.astype(np.int64) if there.all() else codes, labels
 
 
 def require_target(estimator: Any, y: Any) -> None:
@@ -145,34 +168,6 @@ def require_target(estimator: Any, y: Any) -> None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-
-
-def _checked_columns(
-    estimator: Any, X: Any, names: tuple[str, ...] | None, missing_rows: str
-) -> Any:
-    """X (n, d) of the rows of a fit, whose number and names of columns are kept."""
-    from sklearn.utils.validation import validate_data
-
-    with _remedy_for_missing(estimator):
-        X = validate_data(
-            estimator, X, ensure_all_finite=_finite(missing_rows), dtype="numeric",
-            accept_sparse="csr",
-        )  # fmt: skip
-    _keep_names(estimator, names)
-    return X
-
-
-def _checked_weights(X: Any, weight: Any) -> Any:
-    """Weights (n,) ≥ 0, some above."""
-    from sklearn.utils.validation import _check_sample_weight
-
-    weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not (weight > 0).any():
-        raise ValueError(
-            "Sample weights must contain at least one non-zero number: all are zero. "
-            "Give the rows that should count a positive weight."
-        )
-    return weight
 
 
 @contextlib.contextmanager
@@ -190,51 +185,14 @@ def _remedy_for_missing(estimator: Any) -> Iterator[None]:
         ) from None
 
 
-def _checked_pairs(estimator: Any, X: Any, y: Any, missing_rows: str) -> tuple[Any, Any]:
-    """X (n, d) and y as arrays; rows with NaN in either stay where they will be dropped."""
-    from sklearn.utils.validation import check_array, check_consistent_length, validate_data
-
-    if missing_rows == "error":
-        with _remedy_for_missing(estimator):
-            X, y = validate_data(
-                estimator, X, y, multi_output=True, y_numeric=True, dtype="numeric",
-                accept_sparse="csr",
-            )  # fmt: skip
-        return X, y
-    finite = _finite(missing_rows)
-    X = validate_data(estimator, X, ensure_all_finite=finite, dtype="numeric", accept_sparse="csr")
-    y = check_array(y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y")
-    check_consistent_length(X, y)
-    return X, y
-
-
-def checked_batch(
-    estimator: Any, X: Any, y: Any, weight: Any, targets: bool, missing_rows: str
-) -> tuple[Any, Any, Any]:
-    """X (n, d), y and weights of more rows in memory, for an estimator that is fitted."""
-    from sklearn.utils.validation import check_array, check_consistent_length
-
-    given = X
-    X, y, weight, _ = _by_name(X, y, weight, _fitted_names(estimator, X))
-    X = checked_rows(estimator, given, missing_rows)
-    if targets:
-        require_target(estimator, y)
-        finite = _finite(missing_rows)
-        y = check_array(
-            y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y"
-        )
-        check_consistent_length(X, y)
-    return X, y if targets else None, None if weight is None else _checked_weights(X, weight)
-
-
-def checked_rows(estimator: Any, X: Any, missing_rows: str) -> Any:
+def checked_rows(estimator: Any, X: Any) -> Any:
     """Rows in memory after a fit (n, d): columns of a table by name, others are ignored.
 
     Sparse rows stay sparse: they are made dense slab by slab where they are read.
     """
     from sklearn.utils.validation import _check_n_features, check_array, validate_data
 
-    finite = _finite(missing_rows)
+    finite = _finite(estimator)
     if kind_of(X) != "table":
         X = plain_array(X) if is_masked(X) else X
         return validate_data(
@@ -265,24 +223,13 @@ def _fitted_names(estimator: Any, X: Any) -> list[str] | None:
     return inputs
 
 
-def names_in(checked: Any) -> tuple[str, ...]:
-    """Column names that scikit-learn found on a DataFrame."""
-    return tuple(getattr(checked, "feature_names_in_", ()))
-
-
-def _keep_names(estimator: Any, names: tuple[str, ...] | None) -> None:
-    """The names of the inputs, as scikit-learn keeps them."""
-    if names is not None:
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-
-
-def _finite(missing_rows: str) -> bool | str:
-    return True if missing_rows == "error" else "allow-nan"
+def _finite(estimator: Any) -> bool | str:
+    return "allow-nan" if getattr(estimator, "missing_rows", "error") == "drop" else True
 
 
 def _by_name(
     X: Any, y: Any, weight: Any, inputs: Sequence[str] | None
-) -> tuple[Any, Any, Any, tuple[str, ...] | None]:
+) -> tuple[Any, Any, Any, tuple[str, ...]]:
     """X, y and weights of rows in memory as arrays, and the names of the inputs of a table.
 
     Columns of a table are found by name; what is neither target nor weight is an input. What a
@@ -297,7 +244,7 @@ def _by_name(
                 f"Columns were given by name but X is a {type(X).__name__} without names. "
                 "Give arrays, or X as a DataFrame, Dataset or Zarr store."
             )
-        return X, _beside(y), _beside(weight), None
+        return X, _beside(y), _beside(weight), ()
     table, named = table_of(X), all(isinstance(name, str) for name in names_of(X) or ())
     targets = [y] if isinstance(y, str) else list(y) if _is_names(y) else []
     used = [*targets, *([weight] if isinstance(weight, str) else [])]
@@ -320,7 +267,7 @@ def _by_name(
         y = _target(table, y)
     else:
         y = table.matrix(targets) if targets else _beside(y)
-    return table.matrix(wanted), y, weight, tuple(wanted) if named else None
+    return table.matrix(wanted), y, weight, tuple(wanted) if named else ()
 
 
 def _target(table: Any, name: str) -> Any:
@@ -357,51 +304,40 @@ class Opened:
 
 def open_values(asked: Any, data: Data) -> Opened:
     """The rows of a regression; refuses data without a target."""
-    arrays = in_memory(data.X, data.where, data.by)
     y, targets = data.y, target_names(data.y)
+    names: tuple[str, ...] = ()
     flat = y is None or isinstance(y, str) or getattr(y, "ndim", 1) == 1
-    stand_in = copy.copy(asked)  # scikit-learn notes the columns on what it checks
-    if arrays:
-        X, y, weight = checked_fit(
-            stand_in, data.X, y, data.sample_weight, data.inputs, asked.missing_rows
-        )
-        data, flat = replace(data, X=X, y=y, sample_weight=weight, inputs=None), y.ndim == 1
+    if in_memory(data.X, data.where, data.by):
+        rows = rows_in_memory(copy.copy(asked), data)
+        y, names = checked_targets(asked, rows), rows.names
+        data, flat = rows.put_into(data, y), y.ndim == 1
+    else:
+        targets = ()
     source = source_of(asked, data)
     require_target(asked, source.columns.targets or None)
-    names = names_in(stand_in) if arrays else ()
-    columns = with_given_names(source.columns, names, targets if arrays else ())
+    columns = with_given_names(source.columns, names, targets)
     return Opened(source, columns, flat and len(columns.targets) == 1, names)
 
 
 def open_inputs(asked: Any, data: Data) -> Opened:
     """The rows of an estimator that has no target: y is not looked at."""
-    arrays, stand_in = in_memory(data.X, data.where, data.by), copy.copy(asked)
     data = replace(data, y=None)
-    if arrays:
-        X, weight = checked_inputs(
-            stand_in, data.X, data.sample_weight, data.inputs, asked.missing_rows
-        )
-        data = replace(data, X=X, sample_weight=weight, inputs=None)
+    names: tuple[str, ...] = ()
+    if in_memory(data.X, data.where, data.by):
+        rows = rows_in_memory(copy.copy(asked), data)
+        data, names = rows.put_into(data, None), rows.names
     source = source_of(asked, data)
-    names = names_in(stand_in) if arrays else ()
     return Opened(source, with_given_names(source.columns, names, ()), True, names)
 
 
 def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
     """The rows of a classifier; ``fitted`` where it goes on from a fit."""
-    arrays, target, table = in_memory(data.X, data.where), target_names(data.y), None
-    stand_in = copy.copy(asked)
-    if arrays:
-        X, y, weight, table = checked_labels(
-            stand_in,
-            data.X,
-            data.y,
-            data.sample_weight,
-            data.inputs,
-            asked.missing_rows,
-            reset=fitted is None,
-        )
-        data = replace(data, X=X, y=y, sample_weight=weight, inputs=None)
+    target, table = target_names(data.y), None
+    names: tuple[str, ...] = ()
+    if in_memory(data.X, data.where):
+        rows = rows_in_memory(copy.copy(asked), data, later=fitted is not None)
+        (y, table), names = checked_labels(asked, rows), rows.names
+        data = rows.put_into(data, y)
     require_target(asked, data.y)
     columns = None if fitted is None else replace(fitted.columns, targets=(), weight="")
     source = source_of(asked, data, y_labels=True, columns=columns)
@@ -411,7 +347,6 @@ def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
     found = replace(
         source.columns, targets=target[:1] or ("y",), units=(*units, "") if units else ()
     )
-    names = names_in(stand_in) if arrays else ()
     return Opened(source, with_given_names(found, names, ()), True, names, table)
 
 
@@ -468,16 +403,15 @@ def with_given_names(
 def _of_arrays(asked: Any, fitted: Fitted, data: Data) -> Opened:
     """Rows in memory, checked against the fit."""
     targets = fitted.columns.targets
-    X, y, weight = checked_batch(
-        asked, data.X, data.y, data.sample_weight, bool(targets), asked.missing_rows
-    )
+    rows = rows_in_memory(asked, data, later=True)
+    y = checked_targets(asked, rows) if targets else None
     given = 0 if y is None else int(np.prod(y.shape[1:]))
     if given != len(targets):
         raise ModelError(
             f"y has {given} targets, but the model was fitted on {len(targets)} "
             f"({', '.join(targets)}). Give those."
         )
-    source = source_of(asked, Data(X, y, weight))
+    source = source_of(asked, Data(rows.X, y, rows.weight))
     return Opened(source, fitted.columns, fitted.flat, fitted.feature_names)
 
 

@@ -179,7 +179,7 @@ def values_of_rows(
     """
     names, units = tuple(names), tuple(units) or ("",) * len(names)
     if in_memory(X):
-        rows = checked_rows(model, X, model.missing_rows)
+        rows = checked_rows(model, X)
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
         if not is_sparse(rows):
             if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
@@ -201,7 +201,7 @@ def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
     """The inputs (n, d) of all rows of a container, in memory; in the order of its dimensions."""
     width = len(model.columns_.inputs)
     if in_memory(X):
-        return of_array(checked_rows(model, X, model.missing_rows), Inputs(width), model.columns_)
+        return of_array(checked_rows(model, X), Inputs(width), model.columns_)
     source = scored_source(model, Data(X, storage_options=storage_options))
     return np.asarray(map_rows(source, Inputs(width)).compute()).reshape(-1, width)
 
