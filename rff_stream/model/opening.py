@@ -121,8 +121,9 @@ def checked_targets(estimator: Any, rows: RowsInMemory) -> Any:
     finite = _finite(estimator)
     with _remedy_for_missing(estimator):
         y = check_array(
-            rows.y, ensure_2d=False, ensure_all_finite=finite, dtype="numeric", input_name="y"
-        )
+            rows.y, accept_sparse=True, ensure_2d=False, ensure_all_finite=finite, dtype="numeric",
+            input_name="y",
+        )  # fmt: skip  # sparse ones are refused by name where they are opened
     check_consistent_length(rows.X, y)
     return y
 
