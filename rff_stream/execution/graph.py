@@ -52,7 +52,7 @@ def segment_tasks(
         tasks[key] = (
             Task(key, run_leaves, job, pack_leaves(run))
             if more
-            else Task(key, Job.run, job, run[0], *source.arguments(run[0].box))
+            else Task(key, run_after, None, job, run[0], *source.arguments(run[0].box))
         )
         level.append(key)
     span = together
@@ -111,7 +111,7 @@ def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) ->
 
 
 def run_after(other: Any, job: Job, leaf: Leaf, *values: Any) -> Any:
-    """One leaf, as a task that starts after another, whose value it does not need."""
+    """One leaf, as a task that may start after another, whose value it does not need."""
     return job.run(leaf, *values)
 
 
