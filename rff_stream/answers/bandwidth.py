@@ -63,15 +63,8 @@ class MultiScale:
     """Frequencies of several bandwidths at once, and the weights that make any one of them.
 
     An equal mixture p₀ of the spectral measures of ``N_SCALES`` bandwidths between the
-    smallest and the largest: the weights p_h(ω)/p₀(ω) of any h between stay below 6
-    (balance heuristic, Veach & Guibas 1995).
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Its length-scale is replaced.
-    factors : (F,) array
-        Bandwidths to choose from, increasing, in units of the map's ``scale``.
+    smallest and the largest of increasing ``factors`` (F,), in units of the map's ``scale``: the
+    weights p_h(ω)/p₀(ω) of any h between stay below 6 (balance heuristic, Veach & Guibas 1995).
     """
 
     def __init__(self, kernel: Kernel, factors: Array, d: int) -> None:

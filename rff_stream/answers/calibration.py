@@ -48,22 +48,14 @@ def probabilities(log_odds: Float64) -> Float64:
 def calibrate(
     scores: Float64, codes: Array, weights: Float64, counts: Float64 | None = None
 ) -> Calibration:
-    """The slope and offsets of least log-loss, targets smoothed by two rows a class.
+    """The slope and offsets of least log-loss of held-out scores (m, K), K = 1 for two classes.
 
-    Parameters
-    ----------
-    scores : (m, K) float64
-        Held out. K = 1 for two classes.
-    codes : (m,) int
-        Class numbers.
-    weights : (m,) float64
-        Positive; only their shares matter.
-    counts : (C,) float64, optional
-        Rows behind each class, Σ of weights where absent: the more, the surer.
+    Targets are smoothed by two rows a class: (N + 1)/(N + 2), with N the ``counts`` (C,) of rows
+    behind each class, Σ of weights where absent. Of ``weights`` only the shares matter.
 
     References
     ----------
-    Platt 1999, for the targets (N + 1)/(N + 2). Guo et al. 2017 (vector scaling).
+    Platt 1999, for the targets. Guo et al. 2017 (vector scaling).
     """
     n_classes = max(scores.shape[1], 2)
     binary = scores.shape[1] == 1
@@ -126,24 +118,11 @@ def _loss(
 def conformal_quantile(residuals: Array, coverage: float = 0.95, *, chosen: int = 0) -> Float64:
     """Half width q (T,) of intervals ŷ ± q that cover a new row with this probability.
 
-    The ⌈(m + 1)·coverage⌉-th smallest of m |residuals|: exact for exchangeable rows that
-    the fit did not see, whatever the model.
-
-    Parameters
-    ----------
-    residuals : (m,) or (m, T) array
-        Of held-out rows, or of training rows by :meth:`Posterior.leave_one_out`. Divided by
-        each row's standard deviation they give intervals ŷ ± q·std of varying width.
-    coverage : float
-        Between 0 and 1.
-    chosen : int
-        Numbers that all m rows chose together, such as a penalty: residuals under fits without
-        single rows do not show that, and each takes the next larger one, where there is one.
-
-    Returns
-    -------
-    (T,) float64
-        Infinite where m is too small for that coverage.
+    The ⌈(m + 1)·coverage⌉-th smallest of m |residuals| of rows that the fit did not see: exact for
+    exchangeable rows, whatever the model; infinite where m is too small. Residuals divided by each
+    row's standard deviation give intervals of varying width. m rows that together chose some
+    numbers, such as a penalty, do not show that under fits without single rows: for each ``chosen``
+    number the next larger residual is taken, where there is one.
 
     References
     ----------

@@ -49,19 +49,11 @@ FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> LocalPosterior:
     """The process given the data, its trees weighed and its intervals calibrated on left-out rows.
 
-    Parameters
-    ----------
-    evidence : LocalEvidence
-    sample : (m, d + T + 1) float64, optional
-        Rows [x, y, w] of the data; without at least 100 of them weights are 1/v and nothing is
-        calibrated.
-
-    Notes
-    -----
-    p is the largest power whose absolute leave-one-out error is within .5 % of the least: beside
-    rows all trees know as much, and in a gap the tree that knows most is right. Standard
-    deviations are multiplied so that ±1.96 of them cover 95 % of the left-out rows, with what a
-    factor below 1 is far from rows.
+    p is the largest power whose absolute leave-one-out error on the ``sample`` (rows [x, y, w]) is
+    within .5 % of the least: beside rows all trees know as much, and in a gap the tree that knows
+    most is right. Standard deviations are multiplied so that ±1.96 of them cover 95 % of the
+    left-out rows, with what a factor below 1 is far from rows. With fewer than 100 rows weights are
+    1/v and nothing is calibrated.
     """
     plain = LocalPosterior(
         spectrum=evidence.spectrum,

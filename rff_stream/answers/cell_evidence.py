@@ -32,15 +32,9 @@ class LocalEvidence:
 def local_evidence(
     spectrum: LocalSpectrum, *, shared: bool = False, alpha: Array | float | None = None
 ) -> LocalEvidence:
-    """Noise and signal variance of each tree by maximal marginal likelihood.
+    """Noise and signal variance of each tree by maximal marginal likelihood, or at a given α.
 
-    Parameters
-    ----------
-    spectrum : LocalSpectrum
-    shared : bool
-        One α for all targets of a tree.
-    alpha : float or (T,), optional
-        A given α: only the variances are found.
+    One α for all targets of a tree where it is ``shared``.
     """
     eta, found = spectrum.eta, []
     for tree in spectrum.trees:
@@ -78,17 +72,12 @@ def _profile(tree: TreeSpectrum, spectrum: LocalSpectrum) -> Profile:
 
 
 def cell_gcv(spectrum: LocalSpectrum, alphas: Array) -> Float64:
-    """Generalised cross-validation (J, A, T) of each tree, α and target, in units of y².
+    """Generalised cross-validation (J, A, T) of each tree, α > 0 and target, in units of y².
 
         (RSS/Σw) / (1 − df/n)²,   RSS = Σ_c ỹᵀWỹ − Σ_c Σ (Uᵀc)² (λ + 2α)/(λ + α)²
 
-    It assumes independent rows, as :func:`~rff_stream.answers.selection.gcv` does.
-
-    Parameters
-    ----------
-    spectrum : LocalSpectrum
-    alphas : (A,) array
-        Positive; η is taken in place of smaller ones.
+    It assumes independent rows, as :func:`~rff_stream.answers.selection.gcv` does. An α below η
+    counts as η.
     """
     alphas = np.maximum(np.asarray(alphas, np.float64), spectrum.eta)
     n_trees, n_targets = len(spectrum.trees), len(spectrum.targets)
@@ -110,15 +99,9 @@ def cross_validate_cells(
     *,
     fit_intercept: bool = True,
 ) -> Float64:
-    """Held-out Σ w (y − f_t)² (K, J, A, T) of each fold, tree, α and target: exact, no second read.
+    """Held-out Σ w (y − f_t)² (K, J, A, T) of each fold, tree, α > 0 and target: no second read.
 
-    Parameters
-    ----------
-    features : LocalFeatures
-    folds : list of CellMoments
-        K ≥ 2 disjoint parts of the data; each is predicted from the sum of the others.
-    alphas : (A,) array
-        Positive.
+    Each of K ≥ 2 disjoint parts of the data is predicted from the sum of the others, exactly.
     """
     if len(folds) < 2:
         raise ValueError(f"{len(folds)} fold(s) but cross-validation needs at least 2.")

@@ -81,21 +81,10 @@ def sample_classes(
 
 
 def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -> LinearClassifier:
-    """Least squares at α, or at that of least leave-one-out Brier score on the sample.
+    """Least squares at α, or (None) at that of least leave-one-out Brier score on the sample.
 
-    Parameters
-    ----------
-    alpha : float or None
-        None chooses.
-
-    Returns
-    -------
-    LinearClassifier
-        Calibrated on the same leave-one-out scores.
-
-    Notes
-    -----
-    One decomposition of R×R, and 2mR² flops for m sampled rows.
+    Calibrated on the same leave-one-out scores. One decomposition of R×R, and 2mR² flops for m
+    sampled rows.
     """
     found = spectrum_of_rows(classes.moments)
     out = _LeaveOneOut(found, sample)
@@ -112,14 +101,8 @@ def squared_by_folds(
 ) -> LinearClassifier:
     """Least squares at the α of least Brier score on held-out runs of rows.
 
-    Parameters
-    ----------
-    classes : ClassMoments
-        Of all rows.
-    folds : mapping of fold to ClassMoments
-        Over the same labels.
-    samples : mapping of fold to Sampled
-        Calibrates: each is scored by the model of the other folds.
+    All folds have the labels of the whole. Calibrated on the ``samples`` of the folds, each scored
+    by the model of the other folds.
     """
     moments = {fold: part.moments for fold, part in folds.items()}
     chosen = cross_validate(moments, sizes=[classes.moments.row.n_features])

@@ -162,17 +162,8 @@ def worse_than_neighbours(
 ) -> tuple[float, float] | None:
     """Mean squared errors of a fit and of its 10 nearest neighbours, where the fit is worse.
 
-    Parameters
-    ----------
-    x : (m, d) array
-        Inputs of rows that the fit has seen, over their scales.
-    y, fitted : (m, T) float64
-    w : (m,) float64
-
-    Returns
-    -------
-    (error, error of neighbours), sums over targets, or None
-        None where the fit is about as good or better, y is constant, or fewer than 200 rows differ.
+    Of rows that the fit has seen, their inputs x (m, d) over their scales; sums over targets. None
+    where the fit is about as good or better, y is constant, or fewer than 200 rows differ.
     """
     number = group_copies(x)
     if number is None:

@@ -198,15 +198,8 @@ def log_lowest(moments: Moments) -> float:
 def components_needed(found: Density, Z: Array) -> float:
     """R at which half of these rows have densities of at least twice their feature error.
 
-    Parameters
-    ----------
-    Z : (m, R) array
-        Feature rows where the data are, such as the row sample.
-
-    Returns
-    -------
-    float
-        R itself where it is enough; infinite where the density there is not above 0.
+    Of feature rows Z (m, R) where the data are, such as the row sample. R itself where it is
+    enough; infinite where the density there is not above 0.
     """
     q, error, _, _ = found.relative(Z)
     typical = float(np.median(q))
@@ -278,14 +271,7 @@ def squared_density(moments: Moments, kernel: Kernel) -> SquaredDensity:
 
     E κ̂(x − X)² = E κ² + O(1/R): in empty space, where κ² = 0, it is about κ(0)²/R too
     large, so it has no tails below that. The kernel of the estimate is κ²: a Gaussian map
-    of length-scale √2·h gives a density of bandwidth h.
-
-    Parameters
-    ----------
-    moments : Moments
-        Order 2.
-    kernel : Kernel
-        That of the map: Gaussian, Laplacian, Cauchy or Matern.
+    of length-scale √2·h gives a density of bandwidth h. For Gaussian, Laplacian, Cauchy and Matern.
     """
     r, row = moments.row.n_features, moments.row
     if moments.order != 2:
@@ -322,15 +308,6 @@ class Generative:
 def generative(groups: Mapping[Any, Moments], features: FeatureMap, kernel: Kernel) -> Generative:
     """Class-conditional densities from moments kept by class: ``collect(by=class, order=1)``.
 
-    Parameters
-    ----------
-    groups : mapping of label to Moments
-        At least two, of one map, each with rows.
-    features, kernel
-        As in :func:`density`.
-
-    Notes
-    -----
     R numbers a class and one pass in all: classes can be added, merged and forgotten. A
     discriminative fit (order 2) is more accurate; this one knows what it has never seen.
     """

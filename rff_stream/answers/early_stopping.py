@@ -119,19 +119,11 @@ def has_settled(history: Sequence[StreamState], until: float) -> bool:
 
 
 def limit_of_ratio(values: Float64, weights: Float64, probability: float) -> Float64:
-    """Upper limit (T,) of Σv/Σw over all leaves, which holds with this probability.
+    """Limit (T,) of Σv/Σw over all leaves at this probability: a lower one below ½.
 
     Student's t of h − 1 degrees of freedom, transformed for the skewness of the leaves: few
     leaves seldom hold the worst ones. With plain t, "95 %" was 85 to 91 % for 6 to 24 leaves
     that each share an error; with this, 92 to 95 %.
-
-    Parameters
-    ----------
-    values : (h, T) float64
-        Of each leaf, such as sums of squared errors.
-    weights : (h,) float64
-    probability : float
-        Below 0.5 for a lower limit.
 
     References
     ----------

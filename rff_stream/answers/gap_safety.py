@@ -61,15 +61,7 @@ class CheckRows:
         Columns of short length-scales know nothing of a trend: away from the data the posterior
         returns to the mean, with linear columns to a line. These are taken where a line is a
         tenth better than the mean in blocks, and the map is not better than the line in all sets.
-
-        Parameters
-        ----------
-        weight : float
-            Σw of all rows.
-
-        Notes
-        -----
-        One system of at most 1,024 rows: .3 CPU s.
+        ``weight`` is Σw of all rows. One system of at most 1,024 rows: .3 CPU s.
         """
         seen = self._thin()
         varies = (seen.x != seen.x[:1]).any(axis=0)
@@ -137,20 +129,8 @@ class CheckRows:
     ) -> Float64:
         """Penalties (T,), larger where held-out blocks show that predictions would explode.
 
-        Parameters
-        ----------
-        prior : (R,) array
-            s.
-        alpha : (T,) float64
-            Chosen by evidence or another criterion on rows.
-        weight : float
-            Σw of all rows.
-        largest : float
-            No larger penalty is tried.
-        targets : tuple of str
-            Names for warnings.
-        kernel : (m, m) float64, optional
-            K of these rows, centred, where it is known.
+        ``weight`` is Σw of all rows; no penalty above ``largest`` is tried; ``kernel`` (m, m) is K
+        of these rows, centred, where it is known.
         """
         if len(self.x) < FEWEST_TESTED:
             return alpha
@@ -203,16 +183,8 @@ def warn_of_swings(
     """Warn where a process of this kernel swings in blocks held out of the moments' own sample.
 
     For cells and grids, whose columns a sample cannot fit. Nothing is said where single rows of
-    it are told no better than by a line: they lie too far apart for the kernel.
-
-    Parameters
-    ----------
-    moments : Moments, CellMoments or GridMoments
-    kernel : callable
-        Rows (m, d) → (m, m), at σ_f² = 1; free means and trends as large variances.
-    alpha : (T,) float64
-    targets : tuple of str
-        Names for warnings.
+    it are told no better than by a line: they lie too far apart for the kernel, a function of rows
+    (m, d) → (m, m) at σ_f² = 1 with free means and trends as large variances.
     """
     seen = _take_sample(moments)
     if seen is None or not (alpha > 0).all():

@@ -128,17 +128,10 @@ class GapTest:
 
 
 def block_of_rows(x: Float64, levels: int, seed: int = 0, *, at_gaps: bool = False) -> Array:
-    """Blocks (n,) of rows (n, d): halves along random directions, again and again.
+    """2^levels blocks (n,) of rows (n, d): halves along random directions, again and again.
 
-    Parameters
-    ----------
-    x : (n, d) float64
-    levels : int
-        Of halves: 2^levels blocks.
-    seed : int
-    at_gaps : bool
-        Cut at the widest gap of the middle half of the rows, of 8 directions, in place of the
-        median of one: clusters stay whole.
+    ``at_gaps`` cuts at the widest gap of the middle half of the rows, of 8 directions, in place of
+    the median of one: clusters stay whole.
     """
     rng, block = np.random.default_rng(seed), np.zeros(len(x), np.intp)
     for _ in range(levels):
@@ -212,24 +205,10 @@ class GapRows:
 def gap_test(
     rows: GapRows, alpha: Float64, weight: float, *, largest: float = 0.0
 ) -> tuple[GapTest, ...]:
-    """Test a penalty of each target on blocks of rows that are held out of the fit.
+    """Test a penalty (T,) of each target on blocks of rows that are held out of the fit.
 
-    Parameters
-    ----------
-    rows : GapRows
-        Some rows of the fit.
-    alpha : (T,) float64
-        Penalties, in units of w.
-    weight : float
-        Σw of all rows of the fit. The m rows count as so many: what explodes is what the columns
-        cannot represent, and that adds up.
-    largest : float
-        No larger penalty is tried, such as the largest eigenvalue of the fit; 0 for none.
-
-    Returns
-    -------
-    tuple of GapTest
-        One for each target.
+    ``weight`` is Σw of all rows of the fit. The m rows count as so many: what explodes is what the
+    columns cannot represent, and that adds up. No penalty above ``largest`` is tried.
 
     Notes
     -----

@@ -85,17 +85,10 @@ def evaluate(features: GridFeatures, coef: Array, angles: Float64) -> Float64:
 
 
 def axes_of_product(columns: Float64) -> tuple[list[Float64], list[int]] | None:
-    """Values of each column and the axes from slowest to fastest, where rows are a product.
+    """Values of each column (d, n), and the axes from slowest to fastest, of rows of a product.
 
-    Parameters
-    ----------
-    columns : (d, n) array
-
-    Returns
-    -------
-    (values, order) or None
-        Row i holds ``values[a][…]`` of the i-th combination, the last axis of ``order`` first
-        to change. None where rows are no such product, or too few for it to matter.
+    Row i holds ``values[a][…]`` of the i-th combination, the last axis of ``order`` first to
+    change. None where rows are no such product, or too few for it to matter.
     """
     n = columns.shape[1]
     if n < FEWEST_ROWS:
@@ -150,20 +143,10 @@ def solve_grid(
     block: int = BLOCK,
     tolerance: float = TOLERANCE,
 ) -> GridPosterior:
-    """The penalised fit at a given α, one solve for each target.
+    """The penalised fit at α > 0 (one, or one for each target), one solve for each target.
 
-    Parameters
-    ----------
-    alpha : float or (T,) array
-        α > 0.
-    block : int
-        Real columns that are eliminated exactly.
-    tolerance : float
-        Of the residual, relative to the right side.
-
-    Notes
-    -----
-    A step costs four real transforms of about Π 4m numbers; ``block``³/3 flops before.
+    ``block`` real columns are eliminated exactly, in ``block``³/3 flops; ``tolerance`` is of the
+    residual, relative to the right side. A step costs four real transforms of about Π 4m numbers.
     """
     targets = system.moments.row.n_targets
     alphas = np.broadcast_to(np.asarray(alpha, np.float64), (targets,))

@@ -80,17 +80,9 @@ def grid_evidence(
 
     log p = −½[(n−p)(log 2πσₙ² + 1) + log|A/α| + log|B| − Σ log w],  σₙ² = Q/(n − p)
 
-    Parameters
-    ----------
-    alpha : float
-        Shared by all targets.
-    probes : int
-        Random vectors for the log-determinant and its slopes; the same for one seed, so that
-        the estimate is a smooth function of α and of the kernel.
-    block : int
-        Real columns that are eliminated exactly.
-    tolerance : (float, float)
-        Of the solve of y and of those of random vectors.
+    α is shared by all targets. The random ``probes`` for the log-determinant and its slopes are the
+    same for one seed: the estimate is a smooth function of α and of the kernel. ``block`` real
+    columns are eliminated exactly; tolerances are of the solve of y and of those of the probes.
     """
     grid, moments = system.features, system.moments
     elimination = Elimination(system, alpha, block)
@@ -177,21 +169,15 @@ def choose_grid_kernel(
 
     Parameters
     ----------
-    kernels : sequence of Kernel
-        Families to compare; their length-scales are replaced.
     scales : {"each", "one", "given"}
         A length-scale for each input; one common factor of the first ones, a twelfth of the period
         where axes have more modes than others so much less; or those of the kernels, so that α
         alone is chosen.
-    trend : {"constant", "linear", "none"}
-    alpha : float, optional
-        α, where it is given and stays.
-    near_alpha : float, optional
-        α of a kernel much like these: the search begins there, on all modes.
+    alpha, near_alpha : float, optional
+        α, where it is given and stays; that of a kernel much like these, where the search begins,
+        on all modes.
     evaluations : int
         Limit for each family, on the coarsest grid.
-    probes, block
-        Of :func:`grid_evidence`.
 
     Notes
     -----
@@ -200,9 +186,8 @@ def choose_grid_kernel(
     from there on more, and at last the best family on all of them. Families that fall behind the
     best by more than the errors of both are left before. A length-scale is at least that of the
     finest mode of its grid, and at most three times the period: a rough process may be smooth
-    along one axis.
-
-    Constant targets are left out; where all are, the first kernel is answered as it begins.
+    along one axis. Constant targets are left out; where all are, the first kernel is answered as it
+    begins.
     """
     grid = moments.features
     tried = {i: _first(moments, family, scales, alpha) for i, family in enumerate(kernels)}

@@ -36,17 +36,6 @@ def posterior_variance(
 
     var f(x) = σₙ² [φᴴ A⁻¹ φ + (t − …)ᵀ B⁻¹ (t − …)], with φ = D e^{−ij·θ(x)} less its part that
     the trend explains, plus what the grid does not resolve.
-
-    Parameters
-    ----------
-    X : (n, d) array
-    block, tolerance
-        Of the solves.
-
-    Returns
-    -------
-    (n,) float64
-        In units of y².
     """
     elimination = Elimination(system, alpha, block)
     found = np.empty(len(X))
@@ -106,15 +95,6 @@ def draw_posterior(
     σₙ A^{−½} ε, as in :func:`~rff_stream.systems.grid_solve.inverse_root`. The trend of each
     follows by :meth:`GridSystem.trend_deviation`. For maps: all points of a draw cost one
     transform.
-
-    Parameters
-    ----------
-    block : int
-        Real columns that are eliminated exactly.
-
-    Returns
-    -------
-    (draws, half shape) complex128
     """
     elimination = Elimination(system, alpha, block)
     roots = [inverse_root(elimination, system.noise((1,), rng), MOST_STEPS) for _ in range(draws)]

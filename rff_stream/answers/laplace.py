@@ -44,19 +44,11 @@ def laplace_bytes(n_features: int, n_scores: int) -> int:
 
 
 def laplace_precision(problem: Penalised, curvatures: Sequence[Moments], n_scores: int) -> Float64:
-    """H of the coefficients [γ₁; m₁; γ₂; m₂; …], (K(R + 1), K(R + 1)).
+    """H of the coefficients [γ₁; m₁; γ₂; m₂; …], (K(R + 1), K(R + 1)), from sums of weighted rows.
 
-    Parameters
-    ----------
-    curvatures : sequence of Moments
-        Of rows weighted by w p(1 − p) for K = 1, else by w p_k p_l for each pair k < l.
-    n_scores : int
-        K.
-
-    Notes
-    -----
-    Adding one number to all scores changes no probability, so for K > 1 H is 0 along such a change
-    of the intercepts. A number is added there that changes no other direction.
+    Rows are weighted by w p(1 − p) for K = 1 score, else by w p_k p_l for each pair k < l. Adding
+    one number to all scores changes no probability, so for K > 1 H is 0 along such a change of the
+    intercepts. A number is added there that changes no other direction.
     """
     parts = [problem.curvature(moments) for moments in curvatures]
     p = len(parts[0])
@@ -84,23 +76,10 @@ def laplace_functions(
     rng: Generator,
     spread: float = 1.0,
 ) -> Functions:
-    """Scores drawn from the Laplace posterior, in pairs θ̂ ± τδ.
+    """Scores drawn from the Laplace posterior at θ̂ (R + 1, K), in S/2 pairs θ̂ ± τδ.
 
-    Parameters
-    ----------
-    problem, curvatures
-        As in :func:`laplace_precision`.
-    theta : (R + 1, K) float64
-        θ̂, where the penalised loss is least.
-    n_draws : int
-        S, even.
-    spread : float
-        τ: 1 is the posterior, less a narrower one about the same mean.
-
-    Returns
-    -------
-    Functions
-        Raw coefficients (S, R, K) and intercepts (S, K).
+    Raw coefficients (S, R, K) and intercepts (S, K). The ``spread`` τ is 1 for the posterior, and
+    less for a narrower one about the same mean.
 
     References
     ----------

@@ -87,20 +87,9 @@ def choose_alpha(
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
 
     Also the raw coefficients of a fit of pilot rows near it, where a descent may start, and the
-    system that guided its steps; None for a loss with corners.
+    system that guided its steps; None for a loss with corners. The pilot's y is one-hot, the row
+    without targets, and rows are held out in turn along the pilot.
 
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        Without targets.
-    pilot : Pilot
-        y one-hot; rows are held out in turn along it.
-    loss : Loss
-    class_weight : mapping of class number to float, or None
-
-    Notes
-    -----
     α is the inverse prior variance of scores, so its best value hardly depends on n, nor on R
     once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
     """
@@ -175,23 +164,9 @@ def choose_regression(
 ) -> tuple[RegressionLoss, float, Selection | None]:
     """The loss with its scale, and the α of least held-out loss, on a sample of rows in memory.
 
-    Parameters
-    ----------
-    features : FeatureMap
-    row : AugmentedRow
-        Without targets.
-    rows : Rows
-        y (m, T), in random order.
-    loss : RegressionLoss
-        What it leaves open (``scale``, ``dispersion``) is found on held-out rows, twice: first
-        beside the misses of the best constant, then beside those of the fit.
-    alpha : float or None
-        None chooses.
-
-    Returns
-    -------
-    loss, alpha, selection
-        None for the selection where α was given.
+    Rows are in random order, and ``row`` is without targets. What the loss leaves open (``scale``,
+    ``dispersion``) is found on held-out rows, twice: first beside the misses of the best constant,
+    then beside those of the fit. Where α is given, there is no selection.
     """
     turns, size = _turns(rows.x), _size(features)
     if features.nesting != "none":

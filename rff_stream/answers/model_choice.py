@@ -66,13 +66,8 @@ class Choice:
 def choose_models(names: tuple[str, ...], residuals: list[Float64 | None], w: Array) -> Choice:
     """The model, or the weighted mean, of least leave-one-out error, target by target.
 
-    Parameters
-    ----------
-    residuals : list of K (m, T) float64 or None
-        Leave-one-out errors at sampled rows; None for a model that has no answer.
-        A model with errors that are not finite is not chosen.
-    w : (m,) float64
-        Weights of the rows.
+    Of K residuals (m, T) at sampled rows; None for a model that has no answer. A model with errors
+    that are not finite is not chosen.
     """
     first = next(each for each in residuals if each is not None)
     if first.shape[0] == 0:
@@ -91,13 +86,7 @@ def choose_models(names: tuple[str, ...], residuals: list[Float64 | None], w: Ar
 
 
 def noise_factor(residuals: Float64, variance: Float64, noise: Float64, share: float) -> Float64:
-    """c (T,) such that ±1.96 √(variance + c·noise) covers this share of left-out rows.
-
-    Parameters
-    ----------
-    residuals, variance, noise : (m, T) float64
-        Leave-one-out errors; variances of f and of the noise at the same rows.
-    """
+    """c (T,) such that ±1.96 √(variance + c·noise) covers this share of left-out rows (m, T)."""
     needed = (residuals / 1.959963984540054) ** 2 - variance
     ratio = needed / np.maximum(noise, np.finfo(float).tiny)
     rank = min(int(np.ceil((len(ratio) + 1) * share)), len(ratio)) - 1

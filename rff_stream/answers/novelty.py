@@ -38,13 +38,8 @@ class Whitened:
 def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
     """Mahalanobis distance in feature space, from order-2 moments.
 
-    Parameters
-    ----------
-    moments : Moments
-        Order 2; targets are not looked at.
-    ridge : float
-        ρ > 0, as a share of the mean of k(x, x). Directions of variance below it count by their
-        length alone; a large ρ gives the order of the plain density.
+    Directions of variance below ``ridge``, ρ > 0 as a share of the mean of k(x, x), count by their
+    length alone; a large ρ gives the order of the plain density.
 
     Notes
     -----
@@ -66,16 +61,9 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
 
 
 def mean_without_itself(scores: Array, own: Array, share: Array) -> Float64:
-    """Mean kernel value (n,) with the *other* rows: (s − own·share)/(1 − share).
+    """Mean kernel value (n,) with the *other* rows, from all: (s − own·share)/(1 − share).
 
-    Parameters
-    ----------
-    scores : (n,) array
-        Mean kernel value with all rows, of rows that are among them.
-    own : (n,) array
-        κ(x, x) as the map has it.
-    share : (n,) array
-        Of each row in the sum of all weights.
+    ``own`` is κ(x, x) as the map has it, ``share`` that of each row in the sum of all weights.
     """
     return np.asarray((scores - own * share) / (1 - share))
 

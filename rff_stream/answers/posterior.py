@@ -138,20 +138,14 @@ class Posterior:
     def find_misfit(self, Z: Array, x: Array, y: Array, w: Array) -> Float64:
         """Variance (T,) of f that the columns cannot follow, from residuals of neighbours.
 
-        Where the model holds, residuals r of rows under the fit without each of them have
-        E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 − hⱼ)), with c the form of :meth:`variance` for two rows. What
-        three nearest neighbours have in common beyond it is no noise: the mean excess, where it
-        is above 0, and a standard error more, so that bands hold; at most σₙ². Where the standard
-        error is above the mean variance of f, as for many rows of which few are sampled, only
-        an excess of 2 standard errors counts: sampling would make wide bands otherwise.
+        Of training rows, their inputs x over length-scales or scales. Where the model holds,
+        residuals r of rows under the fit without each of them have E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 −
+        hⱼ)), with c the form of :meth:`variance` for two rows. What three nearest neighbours have
+        in common beyond it is no noise: the mean excess, where it is above 0, and a standard error
+        more, so that bands hold; at most σₙ². Where the standard error is above the mean variance
+        of f, as for many rows of which few are sampled, only an excess of 2 standard errors counts:
+        sampling would make wide bands otherwise.
 
-        Parameters
-        ----------
-        Z, x, y, w : (m, R), (m, d), (m, T), (m,) arrays
-            Training rows; their inputs over length-scales or scales.
-
-        Notes
-        -----
         2mR² flops. Neighbours of a sample are further away than those of all rows: it is a lower
         bound of the misfit.
         """

@@ -261,19 +261,11 @@ def _shapes(frequencies: tuple[int, ...], paired: bool) -> dict[str, tuple[int, 
 def nearly_linear(
     origin: Float64, scale: Float64, varies: Array, dtype: FeatureDtype
 ) -> FourierFeatures:
-    """Two columns for each input: a sine and a cosine of a wave 60 scales long.
+    """Two columns for each input that varies: a sine and a cosine of a wave 60 scales long.
 
     Within three scales of the origin the sine is linear to 2 %, and it is bounded far away. Its
     slopes have ten times the variance of a kernel of length-scale 1, so that they are hardly
     penalised.
-
-    Parameters
-    ----------
-    origin, scale : (d,) float64
-        Of the inputs.
-    varies : (d,) bool
-        Inputs that have columns.
-    dtype : {"float32", "float64"}
     """
     speeds = np.eye(len(scale))[varies] / LINEAR
     variance = STEEP * len(speeds) * LINEAR**2

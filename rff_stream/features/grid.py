@@ -141,22 +141,8 @@ def share_modes(
 
     m_a = ρ L_a/(2π ℓ_a): one cut-off ρ for all axes, in units of their length-scales. It is where
     the kernel's variance beyond is a ``tail`` of the whole along an axis, or less where there
-    would be too many columns.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        With its length-scales.
-    period : (d,) float64
-    columns : int
-        Most columns Π (2m + 1); exceeded only by the fewest modes, 2 to each side.
-    tail : float
-    spacing : (d,) float64, optional
-        Least distance between two values of an input: finer waves look like coarser ones there.
-
-    Returns
-    -------
-    tuple of d int
+    would be more than so many ``columns`` Π (2m + 1); these are exceeded only by 2 modes to each
+    side. Waves finer than the ``spacing`` of values of an input look like coarser ones there.
     """
     d = len(period)
     each = np.asarray(period) / (2 * np.pi * length_scale_vector(kernel, d))  # m at ρ = 1

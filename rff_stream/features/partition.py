@@ -70,27 +70,12 @@ class Partition:
         length_scale: Array | float = 1.0,
         rng: RandomState = None,
     ) -> Self:
-        """Trees whose cells hold about equally many of the rows X.
+        """J trees whose B = 2ᵖ cells hold about equally many of the rows X (m, d) of the pilot.
 
         Each node draws its direction from N(0, C), C the covariance of its own rows over the
-        length-scales, so that long sides of a cell are cut more often than short ones; and its
-        cut between the 40th and the 60th percentile of its rows.
-
-        Parameters
-        ----------
-        X : (m, d) array
-            Rows of the pilot.
-        n_cells : int
-            B, a power of two.
-        n_trees : int
-            J.
-        length_scale : float or (d,) array
-            Inputs are divided by it before distances are compared.
-        rng : Generator, SeedSequence, int or None
-
-        Notes
-        -----
-        m·d·log₂B multiply-adds and one sort a level.
+        length-scales, so that long sides of a cell are cut more often than short ones; and its cut
+        between the 40th and the 60th percentile of its rows. m·d·log₂B multiply-adds and one sort a
+        level.
         """
         X = np.asarray(X, np.float64)
         check_n_cells(n_cells)

@@ -72,15 +72,10 @@ def pack_triangle(matrix: Array) -> Array:
 
 
 def add_products(rows: Array, triangle: Array, beta: float) -> None:
-    """triangle ← rowsᵀ rows + beta·triangle, in place.
+    """triangle ← rowsᵀ rows + beta·triangle, in place, of rows (m, P) and a packed triangle.
 
-    Parameters
-    ----------
-    rows : (m, P) float32 or float64
-        Rows may lie apart; entries of a row lie together.
-    triangle : (P(P+1)/2,) of the same dtype
-        Packed. What it held is not read where beta is 0.
-    beta : float
+    Rows may lie apart; entries of a row lie together. What the triangle held is not read where beta
+    is 0.
     """
     routine, scalar = _PRODUCTS[rows.dtype]
     depth, width = rows.shape
@@ -99,14 +94,9 @@ def add_products(rows: Array, triangle: Array, beta: float) -> None:
 
 
 def solve_rows(factor: Array, rows: Array) -> None:
-    """rows ← rows L⁻ᵀ, in place: each row k becomes L⁻¹k.
+    """rows ← rows L⁻ᵀ, in place, of rows (m, R) and L packed: each row k becomes L⁻¹k.
 
-    Parameters
-    ----------
-    factor : (R(R+1)/2,) float32 or float64
-        L, packed.
-    rows : (m, R) of the same dtype
-        Rows may lie apart; entries of a row lie together.
+    Rows may lie apart; entries of a row lie together.
     """
     routine, scalar = _SOLVE[rows.dtype]
     count, width = rows.shape

@@ -25,14 +25,7 @@ over from before in the rows after the last."""
 
 
 class ColumnSweep:
-    """Z of any map in portions of 128 rows.
-
-    Parameters
-    ----------
-    features : FeatureMap
-    dtype : dtype
-        Of the features that are handed out; they are computed in that of the map.
-    """
+    """Z of any map in portions of 128 rows, handed out in a dtype; computed in that of the map."""
 
     def __init__(self, features: FeatureMap, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype

@@ -34,13 +34,7 @@ def kernel_named(name: str) -> Any:
 
 
 def as_kernel(kernel: Any) -> Any:
-    """The kernel that a parameter ``kernel=`` means.
-
-    Parameters
-    ----------
-    kernel : str or kernel
-        A name, a kernel of this package or of your own, or one of scikit-learn's
-        (see :func:`~rff_stream.kernels.scikit_learn.translate`).
+    """The kernel that a parameter ``kernel=`` means: by name, as it is, or translated.
 
     Raises
     ------

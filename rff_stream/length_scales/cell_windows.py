@@ -128,27 +128,13 @@ def search_windows(
     """Kernel and length-scales from blocks of neighbouring rows and from rows of everywhere.
 
     Windows are first compact in steps from row to row; where that has told length-scales, once
-    more in their units, so that a window is as long as it is wide for the kernel.
+    more in their units, so that a window is as long as it is wide for the kernel. Blocks are at the
+    full density of the data, and more than a window needs.
 
-    Parameters
-    ----------
-    blocks : sequence of RowWindow
-        Neighbouring rows at the full density of the data, more than a window needs.
-    rows : RowWindow
-        Scattered over the data.
-    kernels : sequence of ExactKernel
-        Those that compete.
-    ard : bool
-    rng : Generator
-    cell : CellSize, optional
-        What the model's cells will hold. With few landmarks another kernel or length-scale may
-        predict better than the one of highest evidence: it is taken where it leaves errors at
-        least 2 % smaller at left-out rows of such cells. Closer ones differ in gaps and not
-        beside rows, and there the evidence knows more.
-
-    Notes
-    -----
-    5 to 40 CPU seconds for ten blocks and four kernels.
+    With few landmarks in a ``cell`` another kernel or length-scale may predict better than the one
+    of highest evidence: it is taken where it leaves errors at least 2 % smaller at left-out rows of
+    such cells. Closer ones differ in gaps and not beside rows, and there the evidence knows more. 5
+    to 40 CPU seconds for ten blocks and four kernels.
     """
     scattered = scattered_windows(
         rows.x, rows.y, rows.w, size=SCATTERED_ROWS, count=SCATTERED_SETS, rng=rng
@@ -222,24 +208,10 @@ def fit_near_rows(
 ) -> tuple[WindowFit, Float64] | None:
     """A first look at the kernel, and the error that it leaves at rows among their neighbours.
 
-    Parameters
-    ----------
-    blocks : sequence of RowWindow
-        Neighbouring rows at the full density of the data, more than a window needs.
-    rows : RowWindow
-        Scattered over the data.
-    kernels : sequence of ExactKernel
-        Those that compete.
-    rng : Generator
+    Blocks and rows as in :func:`search_windows`. The error (T,) is the mean square at left-out rows
+    of compact windows, the others of the window seen. None where there are too few rows, or no
+    target varies.
 
-    Returns
-    -------
-    (WindowFit, (T,) float64), or None
-        The latter is the mean squared error at left-out rows of compact windows, the others of
-        the window seen. None where there are too few rows, or no target varies.
-
-    Notes
-    -----
     Two CPU seconds for ten blocks. The ratios of length-scales are those of a rough kernel, as a
     smooth one may see ridges in noise. Its searches start from the steps between rows and from
     their spread: an input that varies quickly and one that hardly matters are both found.
@@ -353,22 +325,12 @@ def _cells(
 def left_out_error(
     kernel: ExactKernel, cells: Sequence[RowWindow], n_components: int, order: Array
 ) -> float:
-    """Mean absolute error of left-out rows over y's mean deviation, with few landmarks a cell.
+    """Mean absolute error of left-out rows over y's mean deviation, with R landmarks a cell.
 
-    Absolute errors: a few rows far from all others do not decide.
-
-    α is the one of highest evidence for all cells together, as it will be in a tree; with
-    residuals r and leverages h of a cell errors are r/(1 − h).
-
-    Parameters
-    ----------
-    kernel : ExactKernel
-    cells : sequence of RowWindow
-        Rows of a cell each.
-    n_components : int
-        R, landmarks of each.
-    order : (m,) int array
-        Landmarks are the first rows in this order; m is at least the rows of every cell.
+    Absolute errors: a few rows far from all others do not decide. Landmarks are the first rows in
+    ``order``, which is as long as the largest cell. α is the one of highest evidence for all cells
+    together, as it will be in a tree; with residuals r and leverages h of a cell errors are
+    r/(1 − h).
     """
     parts, scatter, freedom, constant = [], 0.0, 0, 0.0
     for each in cells:
@@ -467,30 +429,11 @@ def fit_windows(
 ) -> WindowFit:
     """The kernel, length-scales and α of the highest joint evidence of some windows.
 
-    Parameters
-    ----------
-    windows : sequence of RowWindow
-    kernels : sequence of ExactKernel
-        Those that compete; their own length-scales are not used.
-    scale : (d,) float64
-        Units in which inputs are compared at the start.
-    beside : sequence of (d,) float64
-        More such units: searches begin in those of highest evidence.
-    ard : bool
-        One length-scale for each input, else one multiple of ``scale``.
-    start : (d,) float64, optional
-        Length-scales to start from, in units of the inputs; several multiples of the typical
-        distance in the windows where absent.
-    iterations : int
-        Most steps of each search.
-
-    Returns
-    -------
-    WindowFit
-
-    Notes
-    -----
-    Windows × m³ flops a step, gradients included (three times a Cholesky factor).
+    Inputs are compared in units of ``scale`` (d,) at the start, or of those of ``beside`` where
+    their evidence is higher. Searches start from length-scales ``start``, or from several multiples
+    of the typical distance in the windows; they find one multiple of these, and with ``ard`` one
+    length-scale for each input. Windows × m³ flops a step, gradients included (three times a
+    Cholesky factor).
     """
     target = _Targets(windows, [scale, *beside])
     ends = [

@@ -65,17 +65,8 @@ class MapEvidence:
         return ROUNDING[self.dtype] * self.prior * float(self.weights.sum())
 
     def __call__(self, log_scale: Float64, log_alpha: float) -> tuple[float, Float64, float]:
-        """log p, ∂/∂ log ℓ (1,) or (d,), and ∂/∂ log α.
+        """log p, ∂/∂ log ℓ (1,) or (d,), and ∂/∂ log α, with ℓ in units of x and α in units of w.
 
-        Parameters
-        ----------
-        log_scale : (1,) or (d,) float64
-            log ℓ, in units of x.
-        log_alpha : float
-            log α = log σₙ²/σ_f², in units of w.
-
-        Notes
-        -----
         4nR² flops and nR cosines, 4n²R where n < R: 0.2 CPU s at n=6000, R=800 in float32, 0.35
         in float64.
         """

@@ -69,22 +69,8 @@ def minimise(
 ) -> Iterator[Descent]:
     """Descents after each pass, until the decrement is at most ``tol`` or passes are used up.
 
-    Parameters
-    ----------
-    probe : Probe
-    start : Point
-    metric : Metric
-        By a matrix above the Hessian, or the Hessian at the start.
-    tol : float
-        In units of the square root of the objective.
-    max_passes : int
-    first_steps, later_steps : tuple of float
-        Step lengths of the first pass, and of the others.
-
-    Yields
-    ------
-    Descent
-        The first before any pass.
+    The ``metric`` is by a matrix above the Hessian, or the Hessian at the start; ``tol`` is in
+    units of the square root of the objective.
 
     References
     ----------

@@ -137,16 +137,10 @@ def resolve_sums(sums: Sums, n_rows: int | None, order: int = 2) -> Literal["flo
 class Accumulator:
     """Takes rows in any portions and gives their moments; the same rows, the same bits.
 
-    Batches count from the first row taken and are copied into an aligned buffer, so the
-    portions in which rows arrive and their layout in memory change nothing.
-
-    Parameters
-    ----------
-    features, row, order, sums, sample_rows
-        As in :func:`accumulate`; ``sums`` is resolved.
-    n_places, rounds : int
-        Order 1 cuts the places of the whole data set into 32·``rounds`` runs, dealt to the
-        32 parts in turn: as many rounds as contiguous groups, so that each has all parts.
+    Batches count from the first row taken and are copied into an aligned buffer, so the portions in
+    which rows arrive and their layout in memory change nothing. Order 1 cuts the ``n_places`` of
+    the whole data set into 32·``rounds`` runs, dealt to the 32 parts in turn: as many rounds as
+    contiguous groups, so that each has all parts. The rest is as in :func:`accumulate`.
     """
 
     def __init__(

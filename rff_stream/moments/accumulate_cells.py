@@ -39,32 +39,10 @@ def accumulate_cells(
     sums: Sums = "auto",
     sample_rows: int = 0,
 ) -> CellMoments:
-    """Moments of the cells of rows in memory.
+    """Moments of the cells of rows in memory, in units and with defaults of :func:`accumulate`.
 
-    Parameters
-    ----------
-    features : LocalFeatures
-        d inputs; J trees of B cells of R columns.
-    X : (n, d) array
-        Finite rows.
-    y : (n,) or (n, T) array
-    weights : (n,) array, optional
-        Positive; 1 where absent.
-    row : AugmentedRow, optional
-        Origins and names; zero origins and plain names where absent.
-    sums : {"auto", "float32", "float64"}
-        Precision of products; auto is float64 up to n = 2·10⁵. Float32 products of a cell are
-        added into float64 every 4,096 rows.
-    sample_rows : int
-        Rows kept in the mergeable sample.
-
-    Returns
-    -------
-    CellMoments
-
-    Notes
-    -----
-    n·J·(2R² + R·d) flops and n·J·R kernel values.
+    Float32 products of a cell are added into float64 every 4,096 rows. n·J·(2R² + R·d) flops and
+    n·J·R kernel values.
     """
     y = np.asarray(y)
     y = y[:, None] if y.ndim == 1 else y
@@ -115,13 +93,7 @@ def waiting_rows(n_cells: int) -> int:
 
 
 class CellAccumulator:
-    """Takes rows in any portions and gives their moments; the same rows, the same bits.
-
-    Parameters
-    ----------
-    features, row, sums, sample_rows
-        As in :func:`accumulate_cells`; ``sums`` is resolved.
-    """
+    """Takes rows in any portions and gives their moments; the same rows, the same bits."""
 
     def __init__(
         self,

@@ -111,15 +111,7 @@ def kept_rows(moments: Any) -> KeptRows | None:
 
 
 class FewRowsSink:
-    """Keeps rows (at most some thousand) and gives their moments.
-
-    Parameters
-    ----------
-    features, row, sample_rows
-        As in :class:`~rff_stream.moments.accumulate.Accumulator`.
-    context, precision
-        As in :class:`KeptRows`.
-    """
+    """Keeps rows (at most some thousand) and gives their moments."""
 
     def __init__(
         self,

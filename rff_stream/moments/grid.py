@@ -202,15 +202,7 @@ def _within(shape: tuple[int, ...], smaller: tuple[int, ...]) -> tuple[Any, ...]
 
 
 class GridAccumulator:
-    """Takes rows in any portions and gives their moments on a grid; the same rows, the same bits.
-
-    Parameters
-    ----------
-    features : GridFeatures
-    row : AugmentedRow
-    sample_rows : int
-        Rows of the mergeable sample.
-    """
+    """Takes rows in any portions and gives their moments on a grid; same rows, same bits."""
 
     def __init__(self, features: GridFeatures, row: AugmentedRow, sample_rows: int = 0) -> None:
         self._total = GridMoments.zero(features, row, sample_rows)

@@ -34,12 +34,8 @@ def under_way(places: Array) -> Labels:
 def label_runs(runs: Labels | None, reading: int) -> Labels:
     """Labels after a reading has ended; those of a reading that ended before are kept.
 
-    Parameters
-    ----------
-    runs : (32, 2) int64, optional
-        None: nothing is known, and all sub-sums are runs of this reading.
-    reading : int
-        Its number, not 0: equal for equal data only.
+    The number of a reading is not 0, and equal for equal data only. Where nothing is known of the
+    runs (None), all sub-sums are runs of this reading.
     """
     if runs is None:
         return np.column_stack([np.full(N_PARTS, reading), np.arange(N_PARTS)]).astype(np.int64)
@@ -54,23 +50,11 @@ def label_runs(runs: Labels | None, reading: int) -> Labels:
 def add_runs(
     a: tuple[Float64, Labels | None], b: tuple[Float64, Labels | None], weight: int
 ) -> tuple[Float64, Labels | None]:
-    """Sub-sums (32, P) of two moments, with their labels.
+    """Sub-sums (32, P) of two moments, with their labels (32, 2); ``weight`` is the column of Σw.
 
-    Parameters
-    ----------
-    a, b : sub-sums and their labels
-        Where one of the two readings is under way, sub-sums of the same number add.
-    weight : int
-        The column of Σw.
-
-    Returns
-    -------
-    (32, P) float64, (32, 2) int64 or None
-
-    Notes
-    -----
-    Sub-sums of one reading and one place add, so ``a + b − b`` is ``a`` as long as no runs
-    were joined. Otherwise at most 32·P additions.
+    Where one of the two readings is under way, sub-sums of the same number add. Sub-sums of one
+    reading and one place add, so ``a + b − b`` is ``a`` as long as no runs were joined. Otherwise
+    at most 32·P additions.
     """
     (sums_a, runs_a), (sums_b, runs_b) = a, b
     if _empty(sums_b, runs_b):

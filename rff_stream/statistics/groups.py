@@ -99,19 +99,10 @@ class ByClass(_Split):
 class ByFold(_Split):
     """Any statistic for each fold of cross-validation: :class:`Groups` by 0, …, folds − 1.
 
-    The places of the data are cut into so many runs for each fold, dealt in turn: run i goes to
-    fold i modulo folds. Whole runs are honest for rows that resemble their neighbours; several a
-    fold keep it among the others where rows are sorted. Runs come one after the other, and only
-    one sum is open at a time: folds cost no memory.
-
-    Parameters
-    ----------
-    statistic : Statistic
-    folds : int
-    n_places : int
-        Places of the whole data.
-    runs : int
-        Of each fold; fewer where there are fewer places.
+    The places of the data are cut into so many runs for each fold (fewer where there are fewer
+    places), dealt in turn: run i goes to fold i modulo folds. Whole runs are honest for rows that
+    resemble their neighbours; several a fold keep it among the others where rows are sorted. Runs
+    come one after the other, and only one sum is open at a time: folds cost no memory.
     """
 
     folds: int
@@ -133,13 +124,7 @@ class ByFold(_Split):
 class _Parts:
     """A sink for each part of the rows, opened when its first row is met.
 
-    Parameters
-    ----------
-    statistic : Statistic
-        Of each part.
-    split : callable
-    one_at_a_time : bool
-        A part is closed when another begins: for parts that come one after the other.
+    With ``one_at_a_time`` a part is closed when another begins: for parts that come in turn.
     """
 
     def __init__(self, statistic: Statistic, split: Split, *, one_at_a_time: bool = False) -> None:

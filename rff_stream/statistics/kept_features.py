@@ -194,17 +194,9 @@ def descents_of_kept(
 ) -> Iterator[Descent]:
     """Descents of a penalised loss over features in memory, two products each.
 
-    Parameters
-    ----------
-    kept : KeptFeatures
-    problem : PenalisedClasses
-    start : (coef, intercept), optional
-        Raw coefficients; the best constant where absent.
-    tol : float
-        As in :func:`~rff_stream.statistics.loss.descents`.
-    max_passes : int
-    metric : Metric, optional
-        By default that of least squares, scaled by the mean curvature at the start.
+    From raw coefficients, or from the best constant. ``tol`` is as in
+    :func:`~rff_stream.statistics.loss.descents`; the metric, where absent, is that of least
+    squares, scaled by the mean curvature at the start.
     """
     line = _Line(kept, problem)
     theta = problem.constant() if start is None else problem.theta(*start)

@@ -183,21 +183,11 @@ def descents(
     tol: float,
     max_passes: int,
 ) -> Iterator[Descent]:
-    """Descents of a penalised loss, one pass each.
+    """Descents of a penalised loss, one pass each, from zeros or, by one pass more, coefficients.
 
-    Parameters
-    ----------
-    sums : callable
-        A statistic -> its sum over all rows: one pass.
-    statistic : LossStatistic
-        With a ``row``, directions are Newton's; its coefficients are not looked at.
-    problem : Penalised
-    start : (coef, intercept), optional
-        Raw coefficients to start from, at the cost of one pass; zeros are free.
-    tol : float
-        √(expected decrease of the objective per unit of weight) to stop at. From 10⁻³ on, and
-        for more than 256 features, products are of float32: half of the time.
-    max_passes : int
+    Directions are Newton's where the statistic has a ``row``. ``tol`` is the √(expected decrease of
+    the objective per unit of weight) to stop at. From 10⁻³ on, and for more than 256 features,
+    products are of float32: half of the time.
     """
     newton = statistic.row is not None
     few = problem.system.n_features <= FEW_FEATURES
@@ -241,19 +231,9 @@ def follow_corners(
 ) -> Iterator[Descent]:
     """Descents of a loss with corners: Newton's steps while their rounding falls to nothing.
 
-    Parameters
-    ----------
-    sums, statistic, problem, start, max_passes
-        As in :func:`descents`; the statistic has a ``row``.
-    unit : float
-        The loss of a row by the best constant, about.
-    tol : float
-        √(gain left) to stop at, in units of √``unit``. The rounding ends at tol²/2 of the unit.
-
-    Yields
-    ------
-    Descent
-        ``passes`` counts all reads.
+    As in :func:`descents`; the statistic has a ``row``, ``unit`` is about the loss of a row by the
+    best constant, and ``tol`` the √(gain left) to stop at in units of √``unit``: the rounding ends
+    at tol²/2 of the unit.
 
     Notes
     -----

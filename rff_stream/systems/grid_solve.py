@@ -253,32 +253,14 @@ def _tridiagonal(pairs: list[tuple[float, float]]) -> tuple[Float64, Float64]:
 def expected_steps(
     modes: tuple[int, ...], kernel: Kernel, alpha: float, n_rows: int, tolerance: float = TOLERANCE
 ) -> int:
-    """Steps of conjugate gradients to expect, before a row is read.
+    """Steps of conjugate gradients to expect, before a row is read; 0 where all is eliminated.
 
-    The same equations in small are solved: a grid of some 3,000 columns with as many rows a
-    column, strewn evenly over a box, the same share of columns eliminated, and length-scales so
-    much longer that its modes have the same D²n/α. Large gaps and clusters of rows change steps.
-
-    Parameters
-    ----------
-    modes : tuple of int
-        m of each axis.
-    kernel : Kernel
-        With length-scales in units of the extents of the rows.
-    alpha : float
-        σₙ²/σ_f² of a row of weight 1.
-    n_rows : int
-    tolerance : float
-
-    Returns
-    -------
-    int
-        0 where all columns are eliminated. In 29 cases of 2 to 816 steps it was within a factor
-        of 3, but for soundings along the tracks of ships: 120 where there were 488.
-
-    Notes
-    -----
-    A few tenths of a CPU second, and none when it is asked for again.
+    The same equations in small are solved: a grid of some 3,000 columns with as many rows a column,
+    strewn evenly over a box, the same share of columns eliminated, and length-scales (here in units
+    of the extents) so much longer that its modes have the same D²n/α. Large gaps and clusters of
+    rows change steps: in 29 cases of 2 to 816 steps it was within a factor of 3, but for soundings
+    along the tracks of ships, 120 where there were 488. A few tenths of a CPU second, and none when
+    it is asked for again.
     """
     d, columns = len(modes), float(np.prod([2.0 * m + 1 for m in modes]))
     if columns <= BLOCK or n_rows < 1:
@@ -304,15 +286,9 @@ def expected_steps(
 def inverse_root(elimination: Elimination, noise: Array, most: int) -> Array:
     """Coefficients (1, half shape) of covariance A⁻¹, from standard normal ones.
 
-    E^{−½} ε inside the block, and S^{−½} ε by Lanczos with full reorthogonalisation outside,
-    extended so that the block follows it.
-
-    Parameters
-    ----------
-    elimination : Elimination
-    noise : (1, half shape) complex128
-    most : int
-        Steps of Lanczos; they stop where the result changes by less than 1e-4.
+    E^{−½} ε inside the block, and S^{−½} ε by at most so many steps of Lanczos with full
+    reorthogonalisation outside, extended so that the block follows it; they stop where the result
+    changes by less than 1e-4.
     """
     inside, start = elimination.draw_inside(noise), elimination.rest(noise.copy())
     size = float(np.sqrt(elimination.system.dot(start, start)[0]))

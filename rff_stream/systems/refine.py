@@ -57,27 +57,9 @@ def refine(
 ) -> Refined:
     """Coefficients β (R, T) after ``steps`` conjugate-gradient steps on the exact system.
 
-    Solves (S^½Z̃ᵀWZ̃S^½ + αI) γ = S^½Z̃ᵀWỹ, β = S^½γ, preconditioned by the same system as
-    the moments know it, at max(α, η).
-
-    Parameters
-    ----------
-    spectrum : Spectrum
-        Of the moments.
-    alpha : (T,) float64
-        The penalty wanted; may be below η, the rounding of the moments.
-    coef : (R, T) float64
-        Where to start.
-    gradient : (R, T) float64
-        Z̃ᵀW(ỹ − Z̃β) at ``coef``, exactly.
-    product : callable
-        One pass over the rows.
-    steps : int
-        Products to make; each takes the error down by about √(κ) of α/max(α, η).
-
-    Returns
-    -------
-    Refined
+    Solves (S^½Z̃ᵀWZ̃S^½ + αI) γ = S^½Z̃ᵀWỹ, β = S^½γ, from ``coef`` with its exact ``gradient``
+    Z̃ᵀW(ỹ − Z̃β), preconditioned by the same system as the moments know it, at max(α, η); α may be
+    below η. Each step is one pass, and takes the error down by about √(κ) of α/max(α, η).
 
     References
     ----------

@@ -56,18 +56,11 @@ class System:
 
 
 def ridge_system(moments: Moments, *, fit_intercept: bool = True) -> System:
-    """G, C and the target scatter of moments, centred unless told otherwise.
+    """G, C and the target scatter of moments of order 2, centred unless told otherwise.
 
-    Parameters
-    ----------
-    moments : Moments
-        Order 2, at least one row of positive weight and one target.
-    fit_intercept : bool
-        Take out weighted means; False adds the recorded origins z₀ and y₀ back instead.
-
-    Returns
-    -------
-    System
+    Without an intercept the recorded origins z₀ and y₀ are added back instead. One R×R float64
+    beside the packed moments, 2R² flops. The sums are about origins near the means, so that little
+    cancels.
 
     Raises
     ------
@@ -75,11 +68,6 @@ def ridge_system(moments: Moments, *, fit_intercept: bool = True) -> System:
         Order 1, no rows, or no targets.
     ModelError
         Sums that are not finite.
-
-    Notes
-    -----
-    One R×R float64 beside the packed moments, 2R² flops. The sums are about origins near
-    the means, so that little cancels.
     """
     _require_rows(moments)
     row, kept = moments.row, float(fit_intercept)
