@@ -17,7 +17,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.cell_spectrum import LocalSpectrum, TreeSpectrum
 from rff_stream.features.cells import LocalFeatures, encode_rows
-from rff_stream.features.landmarks import prior_variance
+from rff_stream.features.nystroem import prior_variance
 
 EPSILON = float(np.finfo(np.float64).eps)
 

@@ -30,14 +30,20 @@ from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.features.candidates import CandidateFeatures, Candidates
 from rff_stream.features.cells import Cells, LocalFeatures
 from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
-from rff_stream.features.encodings import OneHot, Periodic, PiecewiseLinear, Scaled, Sphere
+from rff_stream.features.encodings import (
+    OneHot,
+    Periodic,
+    PiecewiseLinear,
+    Positional,
+    Scaled,
+    Sphere,
+)
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
 from rff_stream.features.grid import Grid, GridFeatures
 from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.polynomial import PolynomialFeatures
-from rff_stream.features.positional import Positional
 from rff_stream.features.structured import StructuredFeatures
 
 for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no line here

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
 from rff_stream.kernels import Kernel
-from rff_stream.registry import Registry
+from rff_stream.registry import Registry, snake_case
 
 BATCH_ROWS = 512
 """Rows of one rank-k update: Z of one batch stays in the L2 cache."""
@@ -82,6 +83,35 @@ MAPS: Registry[Any] = Registry("feature map")
 """Every map by the name in its spec, those of other packages too, once they are imported."""
 
 
+class NamedMap:
+    """What every map says of itself: its name, its place among all maps, its fingerprint."""
+
+    choices: ClassVar[tuple[str, ...]] = ()
+    """Short names that estimators take as ``features=``."""
+
+    if TYPE_CHECKING:
+
+        def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]: ...
+
+    def __init_subclass__(cls) -> None:
+        MAPS.add(cls)
+
+    @classmethod
+    def short_name(cls) -> str:
+        """What specs call it: "piecewise_linear", "fourier" for FourierFeatures."""
+        return snake_case(cls.__name__.removesuffix("Features"))
+
+    @classmethod
+    def drawn_for(cls, choice: str, request: MapRequest) -> Any:
+        """The map that an estimator asks for by one of ``choices``."""
+        raise ValueError(f"features={choice!r} names no map that {cls.__name__} draws.")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of ``spec()``: equal fingerprints are equal maps."""
+        return digest(*self.spec())
+
+
 def map_from_spec(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
     """The feature map that gave this ``spec()``.
 
@@ -123,6 +153,6 @@ def map_class(choice: str) -> Any:
     return known[choice]
 
 
-def spec_fingerprint(spec: tuple[dict[str, Any], Mapping[str, Array]]) -> str:
-    """sha256 of a map's spec."""
-    return digest(*spec)
+def nested_arrays(arrays: Mapping[str, Array], start: str) -> dict[str, Array]:
+    """Arrays whose names begin so, by the rest of their names: those of a map inside a map."""
+    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}

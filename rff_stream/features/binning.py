@@ -17,10 +17,12 @@ from rff_stream.features.rowwise import (
     RandomState,
     RowwiseMap,
     check_dtype,
+    check_rows,
     frozen,
     prior_count,
 )
 from rff_stream.kernels import ExactKernel
+from rff_stream.moments.row_sample import mix_bits
 
 N_GRIDS = 256
 FARTHEST_CELL = 2.0**62
@@ -210,7 +212,7 @@ class RandomBinningFeatures(RowwiseMap):
 
         Columns at or beyond R are cut off from Z. Rows are finite.
         """
-        X = self._check_rows(X)
+        X = check_rows(X, self.n_inputs)
         parts = [self._cells(X[i : i + MAP_ROWS]) for i in range(0, len(X), MAP_ROWS)]
         empty = np.empty((0, self.n_grids), np.int64)
         columns, signs = zip(*parts, strict=True) if parts else ([empty], [empty])
@@ -230,7 +232,7 @@ class RandomBinningFeatures(RowwiseMap):
                 )
             cell[np.isnan(cell)] = 0
             hashed += cell.astype(np.int64).view(np.uint64) * self.multipliers[:, j]
-        mixed = _mix(hashed)
+        mixed = mix_bits(hashed)
         bucket = (mixed >> np.uint64(32)) % np.uint64(self.n_buckets)
         columns = bucket.astype(np.int64) + np.arange(self.n_grids) * self.n_buckets
         return columns, 1 - 2 * (mixed & np.uint64(1)).astype(np.int64)
@@ -243,10 +245,3 @@ class RandomBinningFeatures(RowwiseMap):
         inside = columns < self.n_columns
         Z[rows[inside], columns[inside]] = signs[inside]
         Z[np.isnan(np.asarray(x, np.float64)).any(axis=1)] = np.nan
-
-
-def _mix(hashed: Array) -> Array:
-    """Each bit of the output depends on all of the input: the last step of splitmix64."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
-    return np.asarray(hashed ^ (hashed >> np.uint64(31)))

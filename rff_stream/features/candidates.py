@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.features.base import MAPS, MapRequest, Nesting, map_choices
+from rff_stream.features.base import MapRequest, NamedMap, Nesting, map_choices
 from rff_stream.features.cells import Cells
 from rff_stream.features.composed import parts_of, specs_of
 from rff_stream.features.grid import Grid
@@ -53,12 +53,10 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CandidateFeatures:
+class CandidateFeatures(NamedMap):
     """Maps of the same inputs, each of a family and with sums of its own."""
 
     maps: tuple[Any, ...]
-
-    choices: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
@@ -107,6 +105,3 @@ class CandidateFeatures:
 
     def __repr__(self) -> str:
         return f"<Candidates: {', '.join(map(repr, self.maps))}>"
-
-
-MAPS.add(CandidateFeatures)

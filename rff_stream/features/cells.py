@@ -13,10 +13,10 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MAPS, MapRequest, Nesting, map_from_spec, spec_fingerprint
+from rff_stream.features.base import MapRequest, NamedMap, Nesting, map_from_spec, nested_arrays
 from rff_stream.features.partition import Partition, check_n_cells
 from rff_stream.features.rectangular import pack_triangle, solve_rows, triangle_size
-from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, frozen
+from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, check_rows, frozen
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
@@ -104,7 +104,7 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LocalFeatures:
+class LocalFeatures(NamedMap):
     """z_c(x) = L_c⁻¹ k(U_c, x) in the cell c of row x, L_c L_cᵀ = k(U_c, U_c) + εI.
 
     Each of J trees sends a row to one of its B cells, and each cell c has its own R landmarks
@@ -370,8 +370,7 @@ class LocalFeatures:
             kernel = kernel_from_spec(plain["kernel"])
             encoding = None
             if "encoding" in plain:
-                start = "encoding_"
-                own = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+                own = nested_arrays(arrays, "encoding_")
                 encoding = map_from_spec(plain["encoding"], own)
             return cls(partition, *rows, kernel, plain["nugget"], plain["dtype"], encoding)
         except (KeyError, ValueError, TypeError) as error:
@@ -379,30 +378,6 @@ class LocalFeatures:
                 f"The spec of a local map cannot be read: {error!r}. "
                 "Check where it comes from; a stored model has all of its fields."
             ) from error
-
-    @classmethod
-    def short_name(cls) -> str:
-        """What specs call it."""
-        return "local"
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 of ``spec()``: equal fingerprints are equal maps."""
-        return spec_fingerprint(self.spec())
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of what travels: pool, landmarks and trees."""
-        return int(sum(array.nbytes for array in self.spec()[1].values()))
-
-    @property
-    def factor_bytes(self) -> int:
-        """Bytes of every L_c and every cell's scaled landmarks together: what a pass keeps."""
-        return (
-            self.n_trees
-            * self.n_cells
-            * cell_bytes(self.n_components, self.partition.n_inputs, self.dtype)
-        )
 
     @cached_property
     def _scale(self) -> Float64:
@@ -419,18 +394,7 @@ class LocalFeatures:
         return f"<LocalFeatures of {name}: {size}, {self.dtype}>"
 
     def _check_rows(self, X: Array) -> Array:
-        X = np.asarray(X)
-        if X.ndim != 2 or X.shape[1] != self.n_inputs:
-            shape = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
-            raise ValueError(
-                f"X has {shape} but the map was made for {self.n_inputs} inputs. "
-                "Pass rows (n, d) with the same columns in the same order."
-            )
-        if X.dtype.kind not in "biuf":
-            raise DataError(
-                f"X has dtype {X.dtype} but a map takes numbers. "
-                "Encode the columns as floats, or leave them out."
-            )
+        X = check_rows(X, self.n_inputs)
         if X.dtype.kind == "f" and len(X):
             largest = np.abs(X).max(axis=0)
             for j in np.flatnonzero(largest > MOST_VALUE):  # not of NaN
@@ -440,9 +404,6 @@ class LocalFeatures:
                     "the column by a constant."
                 )
         return X
-
-
-MAPS.add(LocalFeatures)
 
 
 def encode_rows(encoding: Any, X: Array) -> Array:

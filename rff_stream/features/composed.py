@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.features.base import FeatureMap, Nesting, map_from_spec
+from rff_stream.features.base import FeatureMap, Nesting, map_from_spec, nested_arrays
 from rff_stream.features.rowwise import RowwiseMap, prior_count
 
 
@@ -71,10 +71,7 @@ def parts_of(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[Fea
             f"The spec of a composed map cannot be read: {error!r}. Check where it comes from."
         ) from error
     return tuple(
-        map_from_spec(
-            spec, {k.removeprefix(f"p{i}_"): a for k, a in arrays.items() if k.startswith(f"p{i}_")}
-        )
-        for i, spec in enumerate(specs)
+        map_from_spec(spec, nested_arrays(arrays, f"p{i}_")) for i, spec in enumerate(specs)
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError
 from rff_stream.features.base import MAP_ROWS, MapRequest
 from rff_stream.features.cosines import CosineMap
 from rff_stream.features.frequencies import Frequencies, check_components, draw, resolve
@@ -23,6 +22,7 @@ from rff_stream.features.rowwise import (
     check_dtype,
     frozen,
     padded_blocks,
+    refuse_overflow,
     scratch,
 )
 from rff_stream.kernels import Kernel, length_scale_vector
@@ -234,21 +234,17 @@ class FourierFeatures(CosineMap):
         np.subtract(np.asarray(x, np.float64), origin[:rows], out=exact)
         np.divide(exact, scale[:rows], out=exact)
         if not np.abs(exact).max() <= self._largest_input:  # so too when there is a NaN
-            self._refuse_overflow(x, exact)
+            refuse_overflow(
+                x, exact, self._largest_input,
+                lambda i, j: f"which origin {self.origin[j]} and scale {self.scale[j]} turn into "
+                f"{exact[i, j]:.3g}: too large for {self.dtype}. Mask such values, or give the "
+                "column a larger length-scale.",
+            )  # fmt: skip
         inputs = scratch.take("inputs", self._projections.shape[-1], self.dtype)
         inputs[:rows, :d] = exact
         inputs[rows:] = 0
         inputs[:, d:] = 1  # what b is multiplied by; no column for pairs
         return inputs
-
-    def _refuse_overflow(self, x: Array, exact: Float64) -> None:
-        finite = np.isfinite(np.asarray(x, np.float64))
-        for i, j in np.argwhere(finite & ~(np.abs(exact) <= self._largest_input)):
-            raise DataError(
-                f"Column {j} of X holds {x[i, j]}, which origin {self.origin[j]} and scale "
-                f"{self.scale[j]} turn into {exact[i, j]:.3g}: too large for {self.dtype}. "
-                "Mask such values, or give the column a larger length-scale."
-            )
 
 
 def _shapes(frequencies: tuple[int, ...], paired: bool) -> dict[str, tuple[int, ...]]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.features.base import FeatureMap, Nesting, map_from_spec
+from rff_stream.features.base import FeatureMap, Nesting, map_from_spec, nested_arrays
 from rff_stream.features.composed import ByColumns, SideBySide
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.rowwise import RowwiseMap, frozen, prior_count
@@ -83,8 +83,7 @@ class FunctionalFeatures(RowwiseMap):
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
         try:
-            own = {k.removeprefix("base_"): a for k, a in arrays.items() if k.startswith("base_")}
-            base: Any = map_from_spec(plain["base"], own)
+            base: Any = map_from_spec(plain["base"], nested_arrays(arrays, "base_"))
             return cls(base, arrays["factors"], bool(plain["turned"]))
         except (KeyError, TypeError) as error:
             raise ModelError(

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.fft import next_fast_len
 
-from rff_stream._array import Array, Float64, digest
+from rff_stream._array import Array, Float64
 from rff_stream.errors import OutsideGridError
-from rff_stream.features.base import MAPS, MapRequest
+from rff_stream.features.base import MapRequest, NamedMap
 from rff_stream.kernels import Kernel, length_scale_vector
 
 MOST_INPUTS = 3
@@ -194,7 +194,7 @@ def check_modes(modes: Sequence[int]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class GridFeatures:
+class GridFeatures(NamedMap):
     """Equispaced frequencies j/L around a centre c, for one to three inputs.
 
     Parameters
@@ -263,11 +263,6 @@ class GridFeatures:
             period[axis], reach[axis] = length, np.inf
         sides = MODES[len(low)] if modes is None else modes
         return cls((low + high) / 2, period, reach, tuple(int(m) for m in sides))
-
-    @classmethod
-    def short_name(cls) -> str:
-        """ "grid": its name in a spec."""
-        return "grid"
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
@@ -368,11 +363,3 @@ class GridFeatures:
             np.asarray(arrays[name], np.float64) for name in ("centre", "period", "reach")
         )
         return cls(centre, period, reach, tuple(plain["modes"]))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """sha256 of the spec."""
-        return digest(*self.spec())
-
-
-MAPS.add(GridFeatures)

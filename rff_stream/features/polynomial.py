@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError
 from rff_stream.features.base import MapRequest, Nesting
 from rff_stream.features.rowwise import (
     FeatureDtype,
@@ -20,6 +19,7 @@ from rff_stream.features.rowwise import (
     check_dtype,
     frozen,
     prior_count,
+    refuse_overflow,
     shifted_rows,
 )
 from rff_stream.kernels import Polynomial, length_scale_vector
@@ -190,19 +190,14 @@ class PolynomialFeatures(RowwiseMap):
     def _map_batch(self, x: Array, Z: Array) -> None:
         """Write the features (rows, R) of at most 128 rows."""
         rows = shifted_rows(x, self.origin, self.scale)[: len(x)]
-        self._refuse_overflow(x, rows)
+        if not np.abs(rows).max(initial=0) <= self._largest_input:  # so too when there is a NaN
+            refuse_overflow(
+                x, rows, self._largest_input,
+                lambda i, j: f"and its power {self.degree} is too large for {self.dtype}. Mask "
+                "such values, or give the column a larger scale.",
+            )  # fmt: skip
         columns = np.empty((len(x), self.n_components))
         columns[:, 0] = np.where(np.isnan(rows).any(axis=1), np.nan, 1.0)
         for own, before, joined in self._steps:
             np.multiply(columns[:, before], rows[:, joined], out=columns[:, own])
         Z[...] = columns
-
-    def _refuse_overflow(self, x: Array, rows: Float64) -> None:
-        if np.abs(rows).max(initial=0) <= self._largest_input:  # false where there is a NaN
-            return
-        finite = np.isfinite(np.asarray(x, np.float64))
-        for i, j in np.argwhere(finite & ~(np.abs(rows) <= self._largest_input)):
-            raise DataError(
-                f"Column {j} of X holds {x[i, j]}, and its power {self.degree} is too large for "
-                f"{self.dtype}. Mask such values, or give the column a larger scale."
-            )

@@ -27,20 +27,20 @@ _name = ctypes.pythonapi.PyCapsule_GetName
 _name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
 
 
-def _lapack(name: str, n_arguments: int) -> Callable[..., None]:
-    """A LAPACK routine as a C function: calling it releases the GIL, unlike SciPy's f2py."""
-    capsule = cython_lapack.__pyx_capi__[name]
+def c_routine(module: Any, name: str, n_arguments: int) -> Callable[..., None]:
+    """A routine of BLAS or LAPACK as a C function: it releases the GIL, unlike SciPy's f2py."""
+    capsule = module.__pyx_capi__[name]
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)
     return prototype(_pointer(capsule, _name(capsule)))
 
 
 _PRODUCTS: dict[np.dtype[Any], tuple[Callable[..., None], Any]] = {
-    np.dtype(np.float32): (_lapack("ssfrk", 10), ctypes.c_float),
-    np.dtype(np.float64): (_lapack("dsfrk", 10), ctypes.c_double),
+    np.dtype(np.float32): (c_routine(cython_lapack, "ssfrk", 10), ctypes.c_float),
+    np.dtype(np.float64): (c_routine(cython_lapack, "dsfrk", 10), ctypes.c_double),
 }
 _SOLVE: dict[np.dtype[Any], tuple[Callable[..., None], Any]] = {
-    np.dtype(np.float32): (_lapack("stfsm", 11), ctypes.c_float),
-    np.dtype(np.float64): (_lapack("dtfsm", 11), ctypes.c_double),
+    np.dtype(np.float32): (c_routine(cython_lapack, "stfsm", 11), ctypes.c_float),
+    np.dtype(np.float64): (c_routine(cython_lapack, "dtfsm", 11), ctypes.c_double),
 }
 
 _N, _L = (ctypes.byref(ctypes.c_char(letter)) for letter in (b"N", b"L"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,16 +13,8 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import (
-    MAP_ROWS,
-    MAPS,
-    FeatureMap,
-    MapRequest,
-    Nesting,
-    spec_fingerprint,
-)
+from rff_stream.features.base import MAP_ROWS, FeatureMap, NamedMap, Nesting
 from rff_stream.kernels import ExactKernel
-from rff_stream.registry import snake_case
 
 if TYPE_CHECKING:
     from rff_stream.features.composed import SideBySide, Then
@@ -41,7 +32,7 @@ in a batch nor on R. Without this, OpenBLAS on AVX2 (Haswell, Zen) gives other b
 """
 
 
-class RowwiseMap:
+class RowwiseMap(NamedMap):
     """What every map shares; a map is one frozen dataclass derived from it, in one file.
 
     It has the fields that rebuild it (arrays, numbers, texts), the properties ``n_inputs``,
@@ -53,9 +44,6 @@ class RowwiseMap:
     Rows are mapped in batches padded to one size, so that (on one BLAS thread) a row has the
     same bits whatever batch it arrives in and however it lies in memory.
     """
-
-    choices: ClassVar[tuple[str, ...]] = ()
-    """Short names that estimators take as ``features=``."""
 
     if TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -70,22 +58,9 @@ class RowwiseMap:
         def nesting(self) -> Nesting: ...
         def prior(self, n_components: int | None = None) -> Float64: ...
 
-    def __init_subclass__(cls) -> None:
-        MAPS.add(cls)
-
     @classmethod
     def _fields(cls) -> list[str]:
         return [field.name for field in dataclasses.fields(cls)]
-
-    @classmethod
-    def short_name(cls) -> str:
-        """What specs call it: "piecewise_linear", "fourier" for FourierFeatures."""
-        return snake_case(cls.__name__.removesuffix("Features"))
-
-    @classmethod
-    def drawn_for(cls, choice: str, request: MapRequest) -> FeatureMap:
-        """The map that an estimator asks for by one of ``choices``."""
-        raise ValueError(f"features={choice!r} names no map that {cls.__name__} draws.")
 
     @classmethod
     def row_entries(cls, n_components: int) -> int:
@@ -140,10 +115,6 @@ class RowwiseMap:
                 plain[name] = dict(value) if isinstance(value, Mapping) else value
         return plain, arrays
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return spec_fingerprint(self.spec())
-
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Z (n, R) of rows X (n, d).
 
@@ -159,7 +130,7 @@ class RowwiseMap:
         DataError
             When a finite value is too large for ``dtype`` after shift and scale.
         """
-        X = self._check_rows(X)
+        X = check_rows(X, self.n_inputs)
         shape = (len(X), self.n_components)
         Z = np.empty(shape, self.dtype) if out is None else out
         if Z.shape != shape:
@@ -189,20 +160,22 @@ class RowwiseMap:
 
         return Then(self, other)
 
-    def _check_rows(self, X: Array) -> Array:
-        X = np.asarray(X)
-        if X.ndim != 2 or X.shape[1] != self.n_inputs:
-            found = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
-            raise ValueError(
-                f"X has {found} but the map was made for {self.n_inputs} inputs. "
-                "Pass rows (n, d) with the same columns in the same order."
-            )
-        if X.dtype.kind not in "biuf":
-            raise DataError(
-                f"X has dtype {X.dtype} but a map takes numbers. "
-                "Encode the columns as floats, or leave them out."
-            )
-        return X
+
+def check_rows(X: Array, n_inputs: int) -> Array:
+    """Rows as an array; refuses other numbers of inputs, and what is no number."""
+    X = np.asarray(X)
+    if X.ndim != 2 or X.shape[1] != n_inputs:
+        found = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
+        raise ValueError(
+            f"X has {found} but the map was made for {n_inputs} inputs. "
+            "Pass rows (n, d) with the same columns in the same order."
+        )
+    if X.dtype.kind not in "biuf":
+        raise DataError(
+            f"X has dtype {X.dtype} but a map takes numbers. "
+            "Encode the columns as floats, or leave them out."
+        )
+    return X
 
 
 class Scratch(threading.local):
@@ -230,6 +203,15 @@ def shifted_rows(x: Array, origin: Float64, scale: Float64) -> Float64:
     np.divide(used, scale, out=used)
     exact[len(x) :] = 0
     return exact
+
+
+def refuse_overflow(
+    x: Array, exact: Float64, largest: float, why: Callable[[int, int], str]
+) -> None:
+    """Name the first finite value whose shifted one is too large: "Column j of X holds v, " why."""
+    finite = np.isfinite(np.asarray(x, np.float64))
+    for i, j in np.argwhere(finite & ~(np.abs(exact) <= largest)):
+        raise DataError(f"Column {j} of X holds {x[i, j]}, {why(i, j)}")
 
 
 def padded_blocks(table: Array, dtype: str) -> Array:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from scipy.linalg import hadamard
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError
 from rff_stream.features.base import MapRequest
 from rff_stream.features.cosines import CosineMap
 from rff_stream.features.frequencies import check_components
@@ -22,6 +21,7 @@ from rff_stream.features.rowwise import (
     RandomState,
     check_dtype,
     frozen,
+    refuse_overflow,
     scratch,
     shifted_rows,
 )
@@ -238,12 +238,11 @@ class StructuredFeatures(CosineMap):
         """x̃ in float64; refuses what would overflow."""
         exact = shifted_rows(x, self.origin, self.scale)[: len(x)]
         if not np.abs(exact).max(initial=0) <= self._largest_input:  # so too when there is a NaN
-            finite = np.isfinite(np.asarray(x, np.float64))
-            for i, j in np.argwhere(finite & ~(np.abs(exact) <= self._largest_input)):
-                raise DataError(
-                    f"Column {j} of X holds {x[i, j]}, which origin and scale turn into "
-                    f"{exact[i, j]:.3g}: too large for {self.dtype}. Mask such values."
-                )
+            refuse_overflow(
+                x, exact, self._largest_input,
+                lambda i, j: f"which origin and scale turn into {exact[i, j]:.3g}: too large for "
+                f"{self.dtype}. Mask such values.",
+            )  # fmt: skip
         return exact
 
     def _map_batch(self, x: Array, Z: Array) -> None:

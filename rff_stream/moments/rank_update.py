@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import cython_blas
 
 from rff_stream._array import Array
-
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-_name = ctypes.pythonapi.PyCapsule_GetName
-_name.restype, _name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-
-
-def _blas(name: str) -> Callable[..., None]:
-    """A BLAS routine as a C function: calling it releases the GIL, unlike SciPy's f2py."""
-    capsule = cython_blas.__pyx_capi__[name]
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 10)(_pointer(capsule, _name(capsule)))
-
+from rff_stream.features.rectangular import c_routine
 
 _SYRK = {
-    np.dtype(np.float32): (_blas("ssyrk"), ctypes.c_float),
-    np.dtype(np.float64): (_blas("dsyrk"), ctypes.c_double),
+    np.dtype(np.float32): (c_routine(cython_blas, "ssyrk", 10), ctypes.c_float),
+    np.dtype(np.float64): (c_routine(cython_blas, "dsyrk", 10), ctypes.c_double),
 }
 
 

@@ -98,7 +98,7 @@ def hash_places(places: Array, seed: int = 0) -> Keys:
     places never collide.
     """
     offset = (0x9E3779B97F4A7C15 * (2 * seed + 1)) % 2**64
-    return _mix(places.astype(np.uint64) + np.uint64(offset))
+    return mix_bits(places.astype(np.uint64) + np.uint64(offset))
 
 
 def hash_rows(places: Array, *columns: Array) -> Keys:
@@ -111,11 +111,11 @@ def hash_rows(places: Array, *columns: Array) -> Keys:
     for i, values in enumerate(columns):
         bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
         found ^= bits @ (hash_places(np.arange(bits.shape[1]), i + 1) | np.uint64(1))
-    return _mix(found)
+    return mix_bits(found)
 
 
-def _mix(z: Keys) -> Keys:
-    """SplitMix64's finaliser."""
+def mix_bits(z: Keys) -> Keys:
+    """SplitMix64's finaliser: each bit of the result depends on all of the input."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

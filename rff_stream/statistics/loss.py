@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64, digest
-from rff_stream.features.base import BATCH_ROWS, FeatureMap
+from rff_stream.features.base import BATCH_ROWS, FeatureMap, nested_arrays
 from rff_stream.losses.classification import RowLoss, value_and_slope
 from rff_stream.losses.descent import FIRST_STEPS, STEPS, Descent, Metric, Point, Probe, minimise
 from rff_stream.losses.penalised import Penalised, PenalisedClasses
@@ -22,7 +22,7 @@ from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes
 from rff_stream.statistics.moments import pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Packed, Sink, arrays_of
+from rff_stream.statistics.protocol import Packed, Sink
 
 LINE, LONG = tuple(2.0 ** (k / 2) for k in range(2, -20, -1)), 0.5
 """Steps that one pass compares, and from which on one is long."""
@@ -114,7 +114,9 @@ class LossStatistic:
 
     def unpack(self, packed: Packed) -> LossSums:
         row, count = self.row, 0 if self.row is None else self.n_curvatures
-        parts = (Packed(None, arrays_of(packed, f"curvature/{i}/")) for i in range(count))
+        parts = (
+            Packed(None, nested_arrays(packed.arrays, f"curvature/{i}/")) for i in range(count)
+        )
         curvatures = tuple(unpack_moments(part, row) for part in parts if row is not None)
         arrays: Any = packed.arrays
         return LossSums(arrays["values"], arrays["cross"], curvatures)

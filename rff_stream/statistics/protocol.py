@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 from rff_stream._array import Array
+from rff_stream.features.base import nested_arrays
 from rff_stream.sources.protocol import Rows
 
 
@@ -95,15 +96,6 @@ def pack_parts(parts: Mapping[Any, Packed]) -> Packed:
 def unpack_parts(packed: Packed) -> dict[Any, Packed]:
     """The values that :func:`pack_parts` made one."""
     return {
-        label: Packed(plain, arrays_of(packed, f"{i}/"))
+        label: Packed(plain, nested_arrays(packed.arrays, f"{i}/"))
         for i, (label, plain) in enumerate(packed.plain)
-    }
-
-
-def arrays_of(packed: Packed, start: str) -> dict[str, Array]:
-    """Arrays whose names begin so, by the rest of their names."""
-    return {
-        name.removeprefix(start): values
-        for name, values in packed.arrays.items()
-        if name.startswith(start)
     }
