@@ -13,39 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Cauchy": "kernels",
-    "Cells": "features",
-    "FourierFeatures": "features",
-    "Gaussian": "kernels",
-    "GaussianProcessRegressor": "estimators",
-    "Grid": "features",
-    "Candidates": "features",
-    "GridFeatures": "features",
-    "HermiteFeatures": "features",
-    "HoldOut": "sources",
-    "KernelClassifier": "estimators",
-    "KernelDensity": "estimators",
-    "KernelFeatures": "estimators",
-    "KernelPCA": "estimators",
-    "KernelRegressor": "estimators",
-    "KernelRidge": "estimators",
-    "Laplacian": "kernels",
-    "LocalFeatures": "features",
-    "Matern": "kernels",
-    "MomentStore": "store",
-    "Moments": "moments",
-    "NoveltyDetector": "estimators",
-    "NumericalWarning": "errors",
-    "NystroemFeatures": "features",
-    "RandomBinningFeatures": "features",
-    "RationalQuadratic": "kernels",
-    "collect": "model.fit",
-    "load": "estimators",
-    "mmd": "answers.twosample",
-    "open_source": "sources",
-    "plan": "planning",
+_ROOMS = {
+    "answers.twosample": "mmd",
+    "errors": "NumericalWarning",
+    "estimators": "GaussianProcessRegressor KernelClassifier KernelDensity KernelFeatures "
+    "KernelPCA KernelRegressor KernelRidge NoveltyDetector load",
+    "features": "Candidates Cells FourierFeatures Grid GridFeatures HermiteFeatures LocalFeatures "
+    "NystroemFeatures RandomBinningFeatures",
+    "kernels": "Cauchy Gaussian Laplacian Matern RationalQuadratic",
+    "model.fit": "collect",
+    "moments": "Moments",
+    "planning": "plan",
+    "sources": "HoldOut open_source",
+    "store": "MomentStore",
 }
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from rff_stream import plot

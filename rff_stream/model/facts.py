@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,14 +118,6 @@ def _choice(model: Any) -> Fact:
     return Fact("choice", str(choice), {"choice": weights})
 
 
-def _length_scale(model: Any) -> Fact:
-    return _of_inputs(model, "length-scale", "length_scale")
-
-
-def _bandwidth(model: Any) -> Fact:
-    return _of_inputs(model, "bandwidth", "bandwidth")
-
-
 def _alpha(model: Any) -> Fact:
     found = getattr(model, "alpha_", None)
     return Fact("alpha", numbers(found), {} if found is None else {"alpha": found})
@@ -168,23 +161,7 @@ def _map(model: Any) -> Fact:
     return Fact("map", found[:16], {"fingerprint": found})
 
 
-DESCRIPTIONS: tuple[Callable[[Any], Fact], ...] = (
-    _rows, _inputs, _targets, _classes, _kernel, _features, _choice, _length_scale, _bandwidth,
-    _alpha, _df, _noise, _threshold, _components, _moments, _map,
-)  # fmt: skip
-"""A function for each line, in the order in which they are shown."""
-
-
-def kernel_name(kernel: Any) -> str:
-    """ "gaussian", "matern nu=2.5", "best of gaussian, laplacian"."""
-    if isinstance(kernel, str):
-        return kernel
-    if isinstance(kernel, Sequence):
-        return f"best of {', '.join(map(kernel_name, kernel))}"
-    return str(as_kernel(kernel).text)
-
-
-def _of_inputs(model: Any, name: str, attribute: str) -> Fact:
+def _of_inputs(name: str, attribute: str, model: Any) -> Fact:
     """A number in units of the inputs: one for all, or one for each."""
     found = getattr(model, f"{attribute}_", None)
     if found is None:
@@ -198,3 +175,21 @@ def _of_inputs(model: Any, name: str, attribute: str) -> Fact:
         f"{each} {numbers(value)}" for each, value in zip(columns.inputs, found, strict=True)
     ]
     return Fact(name, some(names_with_units(several, columns.units)), values)
+
+
+DESCRIPTIONS: tuple[Callable[[Any], Fact], ...] = (
+    _rows, _inputs, _targets, _classes, _kernel, _features, _choice,
+    partial(_of_inputs, "length-scale", "length_scale"),
+    partial(_of_inputs, "bandwidth", "bandwidth"),
+    _alpha, _df, _noise, _threshold, _components, _moments, _map,
+)  # fmt: skip
+"""A function for each line, in the order in which they are shown."""
+
+
+def kernel_name(kernel: Any) -> str:
+    """ "gaussian", "matern nu=2.5", "best of gaussian, laplacian"."""
+    if isinstance(kernel, str):
+        return kernel
+    if isinstance(kernel, Sequence):
+        return f"best of {', '.join(map(kernel_name, kernel))}"
+    return str(as_kernel(kernel).text)

@@ -12,7 +12,13 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import Found, align
-from rff_stream.sources.kinds import KindError, is_from, is_sparse, unknown_container
+from rff_stream.sources.kinds import (
+    KindError,
+    have_unknown_rows,
+    is_from,
+    is_sparse,
+    unknown_container,
+)
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
@@ -46,16 +52,11 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
             f"(rows, inputs). Reshape your data: X.reshape(-1, 1) for one input, "
             f"X.reshape(1, -1) for one row."
         )
-    if any(has_unknown_rows(each) for each in (X, y, request.sample_weight, request.by)):
+    if have_unknown_rows(X, y, request.sample_weight, request.by):
         return open_blocks(X, y, request)
     inputs = number_columns("x", variable_of("X", ("rows", "columns"), X))
     draft = align(Arrays(inputs, y, request.missing_chunks), y, request)
     return draft.source(as_it_is, request, arrays=True)
-
-
-def has_unknown_rows(values: Any) -> bool:
-    """Whether this is a dask array whose lengths are not known."""
-    return is_from(values, "dask.array") and bool(np.isnan(values.shape[0]))
 
 
 class Arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from typing import Any
 
@@ -21,7 +22,14 @@ def is_from(value: Any, name: str) -> bool:
 
     Nothing is imported for it.
     """
-    names = (f"{base.__module__}.{base.__qualname__}." for base in type(value).__mro__)
+    kind: Any = type(value)
+    return type_is_from(kind, name)
+
+
+@functools.lru_cache(maxsize=4096)
+def type_is_from(kind: Any, name: str) -> bool:
+    """The same of a type: few are asked about, and often."""
+    names = (f"{base.__module__}.{base.__qualname__}." for base in kind.__mro__)
     return any(each.startswith(f"{name}.") for each in names)
 
 
@@ -39,6 +47,12 @@ def unknown_container(role: str, values: Any) -> KindError:
 def is_sparse(values: Any) -> bool:
     """Whether these are values of scipy.sparse: rows of them are made dense slab by slab."""
     return is_from(values, "scipy.sparse")
+
+
+def have_unknown_rows(*several: Any) -> bool:
+    """Whether one of these is a Dask array whose lengths are not known."""
+    arrays = (each for each in several if is_from(each, "dask.array"))
+    return any(bool(np.isnan(each.shape[0])) for each in arrays)
 
 
 def is_masked(values: Any) -> bool:

@@ -6,6 +6,7 @@ in ``OPENERS``.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_from, unknown_container
+from rff_stream.sources.kinds import type_is_from, unknown_container
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Request, Where
 
@@ -62,11 +63,17 @@ STREAM = Opener(".arrow_and_parquet", "lazy", ())
 
 def opener_of(X: Any) -> Opener | None:
     """Who opens X; None for a container that is not known."""
-    known = (opener for opener in OPENERS for each in opener.types if is_from(X, each))
+    kind: Any = type(X)
+    return _opener_of(kind)
+
+
+@functools.lru_cache(maxsize=256)
+def _opener_of(kind: Any) -> Opener | None:
+    known = (each for each in OPENERS if any(type_is_from(kind, name) for name in each.types))
     found = next(known, None)
-    if found is None and isinstance(X, os.PathLike):
+    if found is None and issubclass(kind, os.PathLike):
         return OPENERS[0]
-    return STREAM if found is None and hasattr(type(X), "__arrow_c_stream__") else found
+    return STREAM if found is None and hasattr(kind, "__arrow_c_stream__") else found
 
 
 def kind_of(X: Any) -> Kind | None:
