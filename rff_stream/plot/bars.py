@@ -47,10 +47,6 @@ def residuals(
         Order 2, of the model's map: ``collect(model.features_, …, by="time.year")``.
     ax : Axes, optional
     target : int
-
-    Returns
-    -------
-    Axes
     """
     _require_groups(groups)
     found = [group_errors(part, model.coef_, model.intercept_) for part in groups.values()]
@@ -80,10 +76,6 @@ def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
     found : mapping of label to TwoSample
         From :func:`~rff_stream.answers.twosample.drift`.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     _require_groups(found)
     ax, places = axes(ax), np.arange(len(found))
@@ -160,10 +152,6 @@ def relevance(found: Relevance, ax: Axes | None = None) -> Axes:
         From :func:`~rff_stream.answers.sensitivity.ard_relevance`.
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -234,10 +222,6 @@ def plan_memory(found: Plan, ax: Axes | None = None) -> Axes:
     found : Plan
         Of :func:`rff_stream.plan`, or ``model.plan_``.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     ax = axes(ax)
     bars = found.memory_parts()
@@ -258,10 +242,6 @@ def plan_time(found: Plan, ax: Axes | None = None) -> Axes:
     ----------
     found : Plan
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     ax = axes(ax)
     _stack(ax, {"pass": found.time_parts()})

@@ -41,10 +41,6 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     label : str
         Name and unit of the residuals.
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -78,10 +74,6 @@ def coverage(residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None) -> Ax
     residuals, std : (n,) arrays
         y − ŷ of rows that the fit did not see, and the standard deviation of a new y there.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------
@@ -127,10 +119,6 @@ def error_curve(
     ax : Axes, optional
     label, unit : str
         Names and units of both.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------
@@ -180,10 +168,6 @@ def error_map(
     coasts : bool
         Draw coastlines where ``rff_stream[maps]`` is installed.
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -218,10 +202,6 @@ def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
     scores : ClassScores
         From ``model.scores(X, y)``.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     totals = scores.confusion.sum(axis=1, keepdims=True)
     share = scores.confusion / np.where(totals > 0, totals, 1.0)
@@ -249,10 +229,6 @@ def calibration(scores: ClassScores, ax: Axes | None = None) -> Axes:
     scores : ClassScores
         From ``model.scores(X, y)``.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     p, right, weight = scores.calibration().T
     ax, low = axes(ax), min(float(p.min()), float(right.min()), 0.5)

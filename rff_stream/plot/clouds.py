@@ -57,10 +57,6 @@ def density(
     levels : int or (k,) array
         How many contours, of equal steps of density, or the densities themselves: the same for
         pictures that are compared. What is below two standard errors is blank.
-
-    Returns
-    -------
-    Axes
     """
     d = require_inputs(model, 1, 2)
     box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
@@ -107,10 +103,6 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
     ax : Axes, optional
     box : (2, 2) array, optional
         Lowest and highest values; the range of the row sample where absent.
-
-    Returns
-    -------
-    Axes
     """
     require_inputs(model, 2)
     box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
@@ -144,10 +136,6 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
     shares : KernelPCA, or (K,) array
         A model with ``explained_variance_ratio_``, or the shares themselves.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     found = getattr(shares, "explained_variance_ratio_", shares)
     values = np.asarray(found, np.float64)[:MOST_BARS]

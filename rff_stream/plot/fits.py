@@ -62,10 +62,6 @@ def curve(
         Which one, by position.
     coverage : float
         Of both bands.
-
-    Returns
-    -------
-    Axes
     """
     require_inputs(model, 1)
     low, high = (0.0, 1.0) if at is not None else box_of(model)[:, 0].tolist()
@@ -176,10 +172,6 @@ def observed(
     target : int
     coverage : float
         Of the intervals, mean ± a multiple of the standard deviation of a new y.
-
-    Returns
-    -------
-    Axes
     """
     predicted, seen, std, words = _pairs(model, X, y, target)
     ax = axes(ax)
@@ -293,10 +285,6 @@ def coastlines(
         Details left out are below about 5, 25 and 1 km.
     colour, width
         Of the lines; width in points.
-
-    Returns
-    -------
-    Axes
 
     Raises
     ------

@@ -29,10 +29,6 @@ def kernel_matrix(kernel: Kernel | FeatureMap, X: Array, ax: Axes | None = None)
     X : (n, d) array
         Rows in the order in which they are drawn; n² values.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     values = _matrix(kernel, X)
     ax = axes(ax)
@@ -65,10 +61,6 @@ def approximation_error(
     ax : Axes, optional
     sizes : sequence of int, optional
         R' to show; powers of 2 where absent.
-
-    Returns
-    -------
-    Axes
     """
     r = features.n_components
     shown = sorted({2 << i for i in range(20) if 2 << i < r} | {r}) if sizes is None else [*sizes]

@@ -77,10 +77,6 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     found : KernelComparison
         From :func:`~rff_stream.answers.grid_comparison.compare_kernels`.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     ax, (k, at) = axes(ax), found.best
     below = found.log_evidence.max() - found.log_evidence
@@ -117,10 +113,6 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
     found : Selection
         Of cross-validation, GCV, AIC or BIC.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     ax, best, error = axes(ax), found.best, found.relative_error
     chosen = found.sizes.index(best.n_components)
@@ -158,10 +150,6 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
         With several R', such as the default of
         :func:`~rff_stream.answers.selection.cross_validate`.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
     """
     ax, curve = axes(ax), found.learning_curve
     sizes, scores = [c.n_components for c in curve], [c.score for c in curve]
@@ -187,10 +175,6 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
         From :func:`~rff_stream.answers.learning.row_curve`.
     ax : Axes, optional
     target : int
-
-    Returns
-    -------
-    Axes
     """
     ax = axes(ax)
     name = found.targets[target]
