@@ -164,18 +164,13 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
         y : array-like, or a name in X
             Labels: numbers or strings.
-        sample_weight : array-like or name in X, optional
-            Broadcast by name for labelled data; weight 0 leaves a row out. A row of weight 3
-            counts as three.
-        inputs, dim, where, storage_options
-            As in :meth:`rff_stream.KernelRidge.fit`.
+        sample_weight, inputs, dim, where, storage_options
+            As in :meth:`rff_stream.KernelRidge.fit`. A row of weight 3 counts as three.
         classes : array-like, optional
             Labels to expect, of which the data need not hold any yet; others are then an
             error. A model in a store takes no class later that it was not saved with.
         checkpoint : path or URL, optional
-            Where finished sums, and every pass of a loss that makes several, are kept while a
-            long fit runs; the same fit goes on from there, with the same bits. Remove it when
-            the model is saved.
+            As in :meth:`rff_stream.KernelRidge.fit`, with every pass of a loss that makes several.
 
         Returns
         -------

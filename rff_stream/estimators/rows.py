@@ -90,32 +90,12 @@ def fit(
     X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
     y : None
         Not looked at; scikit-learn passes one.
-    sample_weight : array-like or name in X, optional
-        Broadcast by name for labelled data; weight 0 leaves a row out.
-    inputs : sequence of str, optional
-        Variables, coordinates or virtual names ("time.dayofyear"); default all data
-        variables except the weight.
-    dim : str or sequence of str, optional
-        Sample dimensions; others become columns u[level=500].
-    where : sequence of (name, op, value) or HoldOut
-        Rows that do not meet all of them are left out.
-    by : name(s) or array, optional
-        Label of each row: a saved model answers for any union (``load(path, groups=…)``).
-    checkpoint : path or URL, optional
-        Where a long fit is kept while it runs, and goes on with the same bits.
-    storage_options : mapping, optional
-        For URLs, as fsspec takes them.
+    sample_weight, inputs, dim, where, by, checkpoint, storage_options
+        As in :meth:`rff_stream.KernelRidge.fit`, which also says what is raised.
 
     Returns
     -------
     self
-
-    Raises
-    ------
-    DataError, ValueError
-        Naming store, array, chunk, rows or parameter; the model stays as it was.
-    PlanError
-        If the pass cannot fit in memory; nothing was read.
     """
     data = Data(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
     with self._lock():

@@ -12,6 +12,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import Found, align
+from rff_stream.sources.grid import Variable, variable_of
 from rff_stream.sources.kinds import (
     KindError,
     have_unknown_rows,
@@ -22,7 +23,6 @@ from rff_stream.sources.kinds import (
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.variable import Variable, variable_of
 from rff_stream.words import suggestion
 
 CONVERTED = (

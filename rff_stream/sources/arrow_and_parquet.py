@@ -24,11 +24,11 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
-from rff_stream.sources.grid import GridSource
+from rff_stream.sources.grid import GridSource, Variable, boundaries, variable_of
 from rff_stream.sources.kinds import is_from, needed_package
+from rff_stream.sources.protocol import Bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
-from rff_stream.sources.variable import Bounds, Variable, boundaries, variable_of
 
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""

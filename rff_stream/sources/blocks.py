@@ -16,12 +16,11 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import GridBuilder
-from rff_stream.sources.grid import Window, Wrap
+from rff_stream.sources.grid import Variable, Window, Wrap, column_values, kinds_like
 from rff_stream.sources.kinds import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
-from rff_stream.sources.variable import Variable, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
 """Rows that a partition of unknown length is taken for."""

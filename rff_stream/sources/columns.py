@@ -22,7 +22,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.grid import GridReader, GridSource, Window, Wrap
+from rff_stream.sources.grid import GridReader, GridSource, Variable, Window, Wrap
 from rff_stream.sources.kinds import KindError
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
@@ -41,7 +41,6 @@ from rff_stream.sources.rows import (
     as_text,
     units_of_time,
 )
-from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names, suggestion
 
 Picks = tuple[tuple[int, ...], ...]

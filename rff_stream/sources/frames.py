@@ -15,11 +15,11 @@ import numpy as np
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import Found, align
+from rff_stream.sources.grid import Variable, column_values, variable_of
 from rff_stream.sources.kinds import check_index, is_from
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
-from rff_stream.sources.variable import Variable, column_values, variable_of
 from rff_stream.words import list_names
 
 if TYPE_CHECKING:

@@ -19,11 +19,9 @@ import numpy as np
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import text_of
-from rff_stream.sources.grid import GridSource
+from rff_stream.sources.grid import GridSource, Variable, generation_of
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.rows import as_text
-from rff_stream.sources.trace import generation_of
-from rff_stream.sources.variable import Variable
 from rff_stream.words import list_names
 
 MOST_STAMPS = 1024

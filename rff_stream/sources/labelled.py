@@ -19,11 +19,11 @@ from rff_stream.sources.columns import (
     plain_names,
     virtual_column,
 )
-from rff_stream.sources.grid import GridSource, Wrap
+from rff_stream.sources.grid import GridSource, Variable, Wrap, variable_of
 from rff_stream.sources.kinds import is_from
+from rff_stream.sources.protocol import regular_bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.variable import Variable, regular_bounds, variable_of
 from rff_stream.words import list_names, suggestion
 
 if TYPE_CHECKING:

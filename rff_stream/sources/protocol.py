@@ -8,7 +8,7 @@ knows (dask graphs, containers, coordinates) stays in the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,10 @@ SLAB_ROWS = 8192
 
 Box = tuple[tuple[int, int], ...]
 """(lo, hi) along every sample dimension."""
+
+
+Bounds = tuple[tuple[int, ...], ...]
+"""Per dimension, where chunks begin and end."""
 
 
 PlacesAlong = tuple[Array | None, ...]
@@ -86,7 +90,7 @@ class Source(Protocol):
     """Names of the sample dimensions."""
     shape: tuple[int, ...]
     """Size of the grid; partitions, not rows, where lengths are unknown."""
-    bounds: tuple[tuple[int, ...], ...]
+    bounds: Bounds
     """Natural boundaries of each dimension, from 0 to its size: those of the costliest variable."""
     n_rows: int | None
     """Rows of the grid; None where lengths are unknown."""
@@ -123,3 +127,9 @@ class Source(Protocol):
 
     def wrap(self, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
         """Values (grid shape, or grid shape + (T,)) in the container the user gave."""
+
+
+def regular_bounds(shape: Sequence[int], steps: Sequence[int]) -> Bounds:
+    """Where chunks of one length begin and end along each dimension."""
+    pairs = zip(shape, steps, strict=True)
+    return tuple((*range(0, n, max(1, step)), n) if n else (0,) for n, step in pairs)

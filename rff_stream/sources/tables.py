@@ -19,10 +19,9 @@ from rff_stream.sources.columns import (
     virtual_column,
     with_levels,
 )
-from rff_stream.sources.grid import GridSource
+from rff_stream.sources.grid import GridSource, Variable, variable_of
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
-from rff_stream.sources.variable import Variable, variable_of
 from rff_stream.words import list_names, suggestion
 
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")

@@ -11,10 +11,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rff_stream._array import digest
 from rff_stream.errors import DataError
 from rff_stream.sources.kinds import is_from
-from rff_stream.sources.variable import SAMPLED, Variable
 from rff_stream.words import list_names
 
 
@@ -129,17 +127,6 @@ def masked_by(data: Any) -> list[Any]:
         keywords = getattr(getattr(layer, "func", None), "keywords", {})
         found += keywords.get("encoded_fill_values", ())
     return found
-
-
-def generation_of(
-    variables: Sequence[Variable], graph: Mapping[Any, Any] | None, most: int = SAMPLED
-) -> str:
-    """One hash of all variables, and of the stored arrays that the graph reads.
-
-    Of an array in memory about ``most`` values enter.
-    """
-    named = [[each.name, list(each.dims), each.identity(most)] for each in variables]
-    return digest([named, of_graph(graph)])
 
 
 def of_graph(graph: Mapping[Any, Any] | None) -> list[Any]:

@@ -32,7 +32,7 @@ from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.variable import Bounds, regular_bounds
+from rff_stream.sources.protocol import Bounds, regular_bounds
 from rff_stream.words import cause_words, redact_url
 
 if TYPE_CHECKING:
