@@ -171,10 +171,7 @@ def merge_chunks(
     edges = list(bounds)
     for axis in reversed(range(len(edges))):
         cost = source.cost(_first_box(edges))
-        grow = min(
-            target / max(cost.rows, 1),
-            LEAF_BYTES / max(cost.needed_bytes, 1),
-        )
+        grow = min(target / max(cost.rows, 1), LEAF_BYTES / max(cost.needed_bytes, 1))
         if grow >= 2:
             widest = int(np.diff(edges[axis]).max(initial=1))
             edges[axis] = _runs(edges[axis], int(widest * grow))

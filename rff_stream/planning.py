@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Self, SupportsIndex
 import numpy as np
 
 from rff_stream.cards import plan_card
-from rff_stream.costs import (
-    MACHINE,
-    SYRK_FLOPS,
-    Cost,
-    Precision,
-    Sizes,
-    WholeCost,
-)
+from rff_stream.costs import MACHINE, SYRK_FLOPS, Cost, Precision, Sizes, WholeCost
 from rff_stream.errors import PlanError
 from rff_stream.leaf_layout import (
     CHUNK_SECONDS,

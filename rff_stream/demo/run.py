@@ -88,13 +88,7 @@ class Figures:
 
 
 def fit_and_score(
-    data: Path,
-    model: Path,
-    *,
-    n_components: int,
-    memory: int,
-    seed: int,
-    page: Path | None = None,
+    data: Path, model: Path, *, n_components: int, memory: int, seed: int, page: Path | None = None
 ) -> Figures:
     """Fits all but a tenth of the rows of a cube, saves the model, and scores it on that tenth.
 

@@ -378,10 +378,7 @@ def count_in_store(
 
 
 def keep_answer_in_store(
-    path: str,
-    *,
-    memory: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str, *, memory: int | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> None:
     """Solve the model at a path for the batches that it holds now, and keep the answer there."""
     while True:

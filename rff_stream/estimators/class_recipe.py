@@ -17,9 +17,7 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
-from rff_stream.families.maps import (
-    seed_of,
-)
+from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for

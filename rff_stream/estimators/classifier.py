@@ -16,9 +16,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
-from rff_stream.families.maps import (
-    LengthScale,
-)
+from rff_stream.families.maps import LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data

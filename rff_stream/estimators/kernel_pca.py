@@ -18,11 +18,7 @@ from rff_stream.answers.preimage import pre_images
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.families.maps import (
-    check_n_components,
-    find_kernel,
-    n_columns,
-)
+from rff_stream.families.maps import check_n_components, find_kernel, n_columns
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted

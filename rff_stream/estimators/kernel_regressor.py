@@ -27,11 +27,7 @@ from rff_stream.families.whole import LinearAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised
-from rff_stream.losses.regression import (
-    EpsilonInsensitive,
-    RegressionLoss,
-    regression_loss,
-)
+from rff_stream.losses.regression import EpsilonInsensitive, RegressionLoss, regression_loss
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import PassResult

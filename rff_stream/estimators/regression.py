@@ -18,17 +18,8 @@ from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import NumericalWarning
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import (
-    DrawnMap,
-    MapParameters,
-    StoredAnswer,
-    Totals,
-    family_of,
-)
-from rff_stream.families.maps import (
-    chosen_map,
-    seed_of,
-)
+from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, family_of
+from rff_stream.families.maps import chosen_map, seed_of
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import Candidates
 from rff_stream.model.fit import fit as fit_rows

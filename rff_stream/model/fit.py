@@ -33,10 +33,7 @@ ANY_TIME = {"memory", "progress"}
 
 
 def fit(
-    recipe: Recipe,
-    data: Data,
-    checkpoint: Place | None = None,
-    before: Fitted | None = None,
+    recipe: Recipe, data: Data, checkpoint: Place | None = None, before: Fitted | None = None
 ) -> Fitted:
     """Read the rows once, and answer from the sums as a recipe says.
 
@@ -111,10 +108,7 @@ def solve(recipe: Recipe, fitted: Fitted) -> Fitted:
 
 
 def fit_moments(
-    recipe: Recipe,
-    features: FeatureMap,
-    moments: Moments | Mapping[Any, Moments],
-    flat: bool,
+    recipe: Recipe, features: FeatureMap, moments: Moments | Mapping[Any, Moments], flat: bool
 ) -> Fitted:
     """A model from moments that were collected: nothing is read."""
     groups = moments if isinstance(moments, Mapping) else {None: moments}

@@ -11,12 +11,7 @@ from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, SumRequest, family_of, foresee
-from rff_stream.families.maps import (
-    check_n_components,
-    check_sample_rows,
-    chosen_map,
-    scale_of_map,
-)
+from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import rows_of
 from rff_stream.model.fitted import Data, Fitted

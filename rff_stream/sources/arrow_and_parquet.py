@@ -112,9 +112,7 @@ def columns_asked_for(schema: Any, y: Any, request: Request) -> list[str]:
     """Names of the columns that rows are made of."""
     table = ArrowTable(schema.empty_table())
     named = replace(
-        request,
-        sample_weight=name_or_none(request.sample_weight),
-        by=name_or_none(request.by),
+        request, sample_weight=name_or_none(request.sample_weight), by=name_or_none(request.by)
     )
     draft = align(table, y if is_names(y) else None, named)
     return [variable.name for variable in draft.variables]

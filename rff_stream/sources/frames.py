@@ -193,11 +193,7 @@ def in_tuples(members: Sequence[Any], columns: Sequence[Any]) -> Any:
     first = members[0]
     first = first[sorted(columns, key=list(first.columns).index)]
     whole = first.map_partitions(
-        together,
-        *members[1:],
-        align_dataframes=False,
-        enforce_metadata=False,
-        meta=first._meta,
+        together, *members[1:], align_dataframes=False, enforce_metadata=False, meta=first._meta
     )
     return whole.simplify().lower_completely()
 

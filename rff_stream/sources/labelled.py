@@ -11,14 +11,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
-from rff_stream.sources.columns import (
-    Found,
-    align,
-    base_of,
-    labels_of,
-    plain_names,
-    virtual_column,
-)
+from rff_stream.sources.columns import Found, align, base_of, labels_of, plain_names, virtual_column
 from rff_stream.sources.grid import GridSource, Variable, Wrap, variable_of
 from rff_stream.sources.kinds import is_from
 from rff_stream.sources.protocol import regular_bounds
@@ -277,10 +270,7 @@ def union(several: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def variable_from(
-    name: str,
-    variable: xarray.Variable,
-    labels: Mapping[str, Array],
-    missing_chunks: str,
+    name: str, variable: xarray.Variable, labels: Mapping[str, Array], missing_chunks: str
 ) -> Variable:
     """A variable of the data set; values in a file stay there."""
     dims = tuple(str(dim) for dim in variable.dims)

@@ -51,13 +51,7 @@ ENDING = 2.0
 LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 """Where chunks were read in this process: the loop of Zarr, which runs in a thread of its own."""
 
-FINAL = (
-    FileNotFoundError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
-    TimeoutError,
-)
+FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, TimeoutError)
 """Errors that another attempt does not cure."""
 
 
@@ -212,9 +206,7 @@ class CheckedStore(WrapperStore[Store]):
         return found
 
     async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """Each of them by :meth:`get`."""
         reads = (self.get(key, prototype, part) for key, part in key_ranges)

@@ -44,11 +44,7 @@ class Checkpoint:
     Raises OtherPass: when the checkpoint there is of another pass: it names what differs.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        facts: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
         self._path = path
         self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts)))
         self._header: dict[str, Any] = {}

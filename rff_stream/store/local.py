@@ -91,10 +91,7 @@ class LocalFiles:
 
     def write(self, name: str, data: bytes) -> None:
         folder_name, last = os.path.split(name)
-        with (
-            cannot_write(f"{self.place}/{name}"),
-            self._folder(folder_name, make=True) as folder,
-        ):
+        with cannot_write(f"{self.place}/{name}"), self._folder(folder_name, make=True) as folder:
             _write_new(last, data, folder)
 
     def settle(self, names: Iterable[str]) -> None:
@@ -106,10 +103,7 @@ class LocalFiles:
     def create(self, name: str, data: bytes) -> bool:
         folder_name, last = os.path.split(name)
         partial = f".{last}.{uuid.uuid4().hex}.partial"
-        with (
-            cannot_write(f"{self.place}/{name}"),
-            self._folder(folder_name, make=True) as folder,
-        ):
+        with cannot_write(f"{self.place}/{name}"), self._folder(folder_name, make=True) as folder:
             _write_new(partial, data, folder, durable=True)
             try:
                 first = self._link(partial, last, folder)

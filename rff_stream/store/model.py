@@ -131,10 +131,7 @@ def save_model(
 
 
 def save_answer(
-    home: Home,
-    batches: Collection[Batch],
-    header: Mapping[str, Any],
-    answers: Mapping[str, Array],
+    home: Home, batches: Collection[Batch], header: Mapping[str, Any], answers: Mapping[str, Array]
 ) -> None:
     """Keep what was solved from exactly these batches of a model, with its own parameters.
 

@@ -339,12 +339,7 @@ def _shape(values: Any) -> Form:
 
 
 def _check_shapes(
-    row: AugmentedRow,
-    order: int,
-    count: int,
-    found: Mapping[str, Form],
-    sizes: Array,
-    place: str,
+    row: AugmentedRow, order: int, count: int, found: Mapping[str, Form], sizes: Array, place: str
 ) -> None:
     expected = _shapes(row, order, count, sizes)
     if GRID in found:
