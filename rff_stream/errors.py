@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class RffStreamError(Exception):
     """Base of the errors that are about data, models, plans and clusters."""
@@ -29,3 +32,11 @@ class ClusterError(RffStreamError, RuntimeError):
 
 class NumericalWarning(UserWarning):
     """The answer stands, but rounding or too few features shaped it."""
+
+
+def warn(words: str, kind: type[Warning] = NumericalWarning) -> None:
+    """Warn at the line that called this package, whatever lies between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals["__name__"].startswith("rff_stream."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(words, kind, stacklevel=level)

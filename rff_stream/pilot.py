@@ -6,7 +6,6 @@ model's spec; it is never drawn again.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError, NumericalWarning
+from rff_stream.errors import DataError, warn
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
@@ -137,12 +136,10 @@ class Pilot:
         constant = np.flatnonzero(self.is_constant)
         if len(constant):
             values = ", ".join(f"{self._name(int(j))}={self.x[0, j]:g}" for j in constant)
-            warnings.warn(
+            warn(
                 f"Constant in the {len(self.x)} rows looked at first, and left out of the map: "
                 f"{values}. Predictions do not depend on what is left out. Drop these inputs, or "
-                "give length_scale as one number per input if they vary in other rows.",
-                NumericalWarning,
-                stacklevel=2,
+                "give length_scale as one number per input if they vary in other rows."
             )
         return np.where(self.is_constant, FAR, length_scale)
 
@@ -156,25 +153,21 @@ class Pilot:
                 f"{name} ({deviation[j]:.3g} and {robust[j]:.3g})"
                 for name, j in zip(names, outliers, strict=True)
             )
-            warnings.warn(
+            warn(
                 "A few far values make the standard deviation more than 3 times what the quartiles "
                 f"say: {', '.join(pairs)}. The quartiles were used. Look at the far values, "
-                "transform the input, or give a number in its units.",
-                NumericalWarning,
-                stacklevel=2,
+                "transform the input, or give a number in its units."
             )
 
     def warn_of_wide_gaps(self) -> None:
         """Name the inputs whose rows lie in two far parts: distances between those say nothing."""
         for name, low, high, share in self._gaps():
             if share > WIDE:
-                warnings.warn(
+                warn(
                     f"Between {low:.6g} and {high:.6g} {name} has no rows: {share:.0%} of its "
                     "range. The median distance between rows measures this gap, and what varies "
                     "inside of the two parts may be lost. Give length_scale as numbers, or "
-                    "'evidence'.",
-                    NumericalWarning,
-                    stacklevel=2,
+                    "'evidence'."
                 )
 
     def warn_of_far_gaps(self, length_scale: Float64) -> None:
@@ -183,13 +176,11 @@ class Pilot:
         for name, low, high, share in self._gaps():
             reach = (high - low) / scales[name]
             if share > EMPTY and reach > BEYOND:
-                warnings.warn(
+                warn(
                     f"Between {low:.6g} and {high:.6g} {name} has no rows: {reach:.0f} length-"
                     "scales. Predictions there say little: look at their standard deviation. A "
                     "linear trend may be better, and so may inputs that go on inside the gap, "
-                    "such as the season.",
-                    NumericalWarning,
-                    stacklevel=2,
+                    "such as the season."
                 )
 
     def _gaps(self) -> Iterator[tuple[str, float, float, float]]:
@@ -274,11 +265,9 @@ def warn_where_left_out_vary(x: Array, length_scale: Array, names: tuple[str, ..
     left_out = np.flatnonzero(np.asarray(length_scale) >= FAR)
     vary = [j for j in left_out if len(x) and (x[:, j] != x[0, j]).any()]
     if vary:
-        warnings.warn(
+        warn(
             f"{', '.join(names[j] for j in vary)} vary in these rows but were constant in those of "
-            "the fit: the predictions do not depend on them. Fit on rows where they vary.",
-            NumericalWarning,
-            stacklevel=2,
+            "the fit: the predictions do not depend on them. Fit on rows where they vary."
         )
 
 

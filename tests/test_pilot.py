@@ -352,3 +352,10 @@ def test_a_gap_of_many_length_scales_is_told(gap: float) -> None:
         model.fit(t[:, None], y)
     told = [each for each in caught if "x0 has no rows" in str(each.message)]
     assert len(told) == (gap > 500)
+
+
+def test_a_warning_names_the_line_that_called() -> None:
+    x = np.column_stack([np.arange(300.0), np.ones(300)])
+    with pytest.warns(NumericalWarning, match="Constant in the 300 rows") as caught:
+        rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
+    assert {each.filename for each in caught} == {__file__}

@@ -8,14 +8,13 @@ A fit that is worse than the mean of the nearest other rows has a kernel that is
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 
 FEWEST = 20
 """Different rows from which equal inputs are copies: fewer are levels, and each is met again."""
@@ -119,12 +118,10 @@ def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
     """Warn where the weights of many rows leave few effective ones: Kish's (Σw)²/Σw²."""
     effective = weight**2 / squared_weight if squared_weight > 0 else float(n_rows)
     if n_rows >= MANY and effective < FEW:
-        warnings.warn(
+        warn(
             f"The weights of {n_rows:,} rows leave {effective:.2g} effective ones, (Σw)²/Σw²: "
             "a few rows decide penalties, errors and classes, and the others hardly count. Look at "
-            "the largest weights; log(w) or a limit on w may be what is meant.",
-            NumericalWarning,
-            stacklevel=2,
+            "the largest weights; log(w) or a limit on w may be what is meant."
         )
 
 
@@ -148,12 +145,10 @@ def warn_of_copies(sample: Float64, n_rows: int) -> None:
     held = HeldOut.of(sample[:, :-1], *(np.ones(len(sample)),) * 2, n_rows)
     times = float(1 / np.mean(1 / held.weight))
     if times > TWICE:
-        warnings.warn(
+        warn(
             f"Rows stand {times:.2g} times on average, with the same inputs and targets, and each "
             "copy counts as another row: penalties, noise and standard deviations are too small. "
-            "Give each row once, or weights that sum to 1 over its copies.",
-            NumericalWarning,
-            stacklevel=2,
+            "Give each row once, or weights that sum to 1 over its copies."
         )
 
 

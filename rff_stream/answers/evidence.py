@@ -8,7 +8,6 @@ closed form: one search over log α is left.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.posterior import Posterior, posterior
 from rff_stream.answers.row_space import row_space
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import (
     FEW_ROWS,
@@ -295,11 +294,9 @@ def warn_of_constants(scatter: Float64, targets: tuple[str, ...]) -> None:
     constant = np.flatnonzero(scatter == 0)
     if len(constant):
         names = ", ".join(targets[t] if targets else f"y{t}" for t in constant)
-        warnings.warn(
+        warn(
             f"Target {names} is constant: its noise and signal variance are 0. "
-            "Predictions are that constant; leave it out if that is not meant.",
-            NumericalWarning,
-            stacklevel=3,
+            "Predictions are that constant; leave it out if that is not meant."
         )
 
 

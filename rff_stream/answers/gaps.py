@@ -8,7 +8,6 @@ rows at random do not show this, held-out blocks do.
 from __future__ import annotations
 
 import functools
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.systems.system import mirror_lower
 
 MOST_TESTED = 4096
@@ -528,4 +527,4 @@ def warn_of_gaps(test: GapTest, name: str) -> None:
             if test.is_better and test.is_even
             else f"In some of them a trend is still better: {near}"
         )
-    warnings.warn(fact, NumericalWarning, stacklevel=4)
+    warn(fact)

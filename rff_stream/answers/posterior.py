@@ -7,7 +7,6 @@ Row by row from feature rows Z, in float64; the data are not read again.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -16,7 +15,7 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.copies import group_copies, nearest
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.systems.spectrum import Spectrum
 
 BLOCK_ROWS = 1024
@@ -233,10 +232,8 @@ def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Po
 
 def _warn_starved(df: Float64, n_features: int) -> None:
     if (df > STARVED * n_features).any():
-        warnings.warn(
+        warn(
             f"The fit uses {df.max():.0f} degrees of freedom of R={n_features} features, above "
             f"{STARVED} R: too few for the variance, and far from data a standard deviation is too "
-            "small. Use more components, or predict_interval.",
-            NumericalWarning,
-            stacklevel=4,
+            "small. Use more components, or predict_interval."
         )

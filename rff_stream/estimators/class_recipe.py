@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.copies import worse_than_neighbours
 from rff_stream.answers.laplace import laplace_bytes
-from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
@@ -292,11 +291,9 @@ class ClassRecipe(Recipe):
                 f"model ({', '.join(map(repr, known))}). Fit again and announce it (classes=…), "
                 "or leave classes= out: in memory, a new label is then a new class."
             )
-        warnings.warn(
+        warn(
             f"Label {label!r} is new in this batch ({len(new)} new in all): it is a class from "
-            "now on, and rows before it count as not of it.",
-            NumericalWarning,
-            stacklevel=5,
+            "now on, and rows before it count as not of it."
         )
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, ClassMoments]:
@@ -445,12 +442,10 @@ def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
     p = probabilities(answer.log_odds.predictor()(pilot.x))
     found = worse_than_neighbours((pilot.x - pilot.origin) / pilot.scale, pilot.y, p, pilot.w)
     if found is not None:
-        warnings.warn(
+        warn(
             f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of their "
             f"10 nearest neighbours is {found[1]:.3g}: the classes change faster than this model "
-            "can. Use a shorter length_scale (or 'evidence'), more components, or a smaller alpha.",
-            NumericalWarning,
-            stacklevel=5,
+            "can. Use a shorter length_scale (or 'evidence'), more components, or a smaller alpha."
         )
 
 

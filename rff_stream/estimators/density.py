@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from rff_stream.answers.bandwidth import (
 )
 from rff_stream.answers.copies import distinct_rows
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
@@ -329,13 +328,11 @@ def best(candidates: Float64, scores: Float64) -> float:
     """The candidate of least score; warns where that is the first or the last."""
     factor, inside = best_factor(candidates, scores)
     if not inside:
-        warnings.warn(
+        warn(
             f"Cross-validation has no minimum between bandwidths of {candidates[0]:.3g} and "
             f"{candidates[-1]:.3g} standard deviations and took {factor:.3g}: repeated "
             "rows make it too small, few rows too large. Give bandwidth as a number, or use "
-            "'scott'.",
-            NumericalWarning,
-            stacklevel=2,
+            "'scott'."
         )
     return factor
 
@@ -349,13 +346,11 @@ def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
     if needed <= fitted.features.n_components:
         return
     more = f"n_components={2 * int(np.ceil(needed / 2))} or " if needed < 1e9 else ""
-    warnings.warn(
+    warn(
         f"bandwidth_={np.round(answer.bandwidth, 6)} is too small for "
         f"{fitted.features.n_components} components: at half of the rows the density is below "
         "twice its own error. "
-        f"Use {more}a larger bandwidth.",
-        NumericalWarning,
-        stacklevel=2,
+        f"Use {more}a larger bandwidth."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
@@ -16,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.loss_selection import choose_regression, regression_start, unit_of
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import passes_of
@@ -312,11 +311,10 @@ class LossRecipe(RegressionRecipe):
         if state.converged:
             return
         share = state.decrement / unit**0.5
-        warnings.warn(
+        warn(
             f"After {state.passes} passes (max_passes={self.asked.max_passes}) the decrement is "
             f"{share:.2g}, above tol={self.asked.tol:.2g}. Raise max_passes, or raise alpha.",
             ConvergenceWarning,
-            stacklevel=6,
         )
 
     def restore(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -16,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
 from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, family_of
 from rff_stream.families.maps import chosen_map, seed_of
@@ -133,12 +132,10 @@ def warn_of_far_targets(fitted: Fitted, answer: RidgeAnswer) -> None:
         most = squares[-max(len(rows) // 100, 1) :].sum() / max(squares.sum(), 1e-300)
         deviation = float(np.sqrt(squares.mean()))
         if 0 < FAR * robust < deviation and most > MOST and deviation > NOTED * values.std():
-            warnings.warn(
+            warn(
                 f"{name}: 1 % of the sampled rows make {most:.0%} of the squared error, whose root "
                 f"is {deviation:.3g} where the quartiles say {robust:.3g}. Least squares follows "
-                "such rows. Look at them, or use KernelRegressor('huber') or another robust loss.",
-                NumericalWarning,
-                stacklevel=2,
+                "such rows. Look at them, or use KernelRegressor('huber') or another robust loss."
             )
 
 

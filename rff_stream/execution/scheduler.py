@@ -11,7 +11,6 @@ import multiprocessing.pool
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -22,7 +21,7 @@ import dask
 from dask.local import MultiprocessingPoolExecutor
 from dask.task_spec import Task, TaskRef
 
-from rff_stream.errors import ClusterError, NumericalWarning, PlanError
+from rff_stream.errors import ClusterError, PlanError, warn
 from rff_stream.execution.checkpoints import Keeper
 from rff_stream.execution.graph import (
     Graph,
@@ -232,13 +231,11 @@ def warn_of_kernels(kernels: Mapping[str, str]) -> None:
     if len(kernels) < 2:
         return
     words = "; ".join(f"{code} (as on {host})" for code, host in sorted(kernels.items()))
-    warnings.warn(
+    warn(
         f"Workers of this cluster ran {len(kernels)} kinds of machine code: {words}. Sums are "
         "right to rounding, but their last bits depend on which worker read which rows. Use "
         "workers with one kind of processor, or set OPENBLAS_CORETYPE and "
-        "NPY_DISABLE_CPU_FEATURES to the same values on all of them.",
-        NumericalWarning,
-        stacklevel=2,
+        "NPY_DISABLE_CPU_FEATURES to the same values on all of them."
     )
 
 

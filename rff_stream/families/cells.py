@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,7 +24,7 @@ from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.gap_safety import warn_of_swings
 from rff_stream.costs import CellCost
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.cell_classes import CellClasses
@@ -383,12 +382,10 @@ def _search_windows(
 def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
     """Warn that the data may have structure finer than the rows that were looked at."""
     if found.left_out_error > NOTHING_SEEN:
-        warnings.warn(
+        warn(
             f"{n_rows} rows of the data were looked at for length-scales, and none helps to "
             f"predict another: the error at left-out rows is {found.left_out_error:.3f} of their "
             "deviation. Structure finer than the distance between them is not seen. Give "
             "length_scale as numbers, or store neighbouring rows side by side, so that dense "
-            "windows are read.",
-            NumericalWarning,
-            stacklevel=2,
+            "windows are read."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,7 +31,7 @@ from rff_stream.answers.grid_variance import (
     steady_variance,
 )
 from rff_stream.costs import Cost, GridCost, SeveralCosts
-from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
@@ -423,13 +422,11 @@ def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
     share = np.where(posterior.noise_variance > 0, posterior.unresolved / posterior.alpha, 0.0)
     worst = float(np.max(share))
     if worst > LEFT_OUT:
-        warnings.warn(
+        warn(
             f"Frequencies beyond modes={modes} hold {posterior.unresolved:.2g} of the kernel's "
             f"variance: {worst:.2g} times that of the noise. The grid is too coarse for these "
             "length-scales, and predictions in gaps may swing. Use more modes, as in "
-            f"features=Grid(modes={tuple(2 * m for m in modes)}), or longer length-scales.",
-            NumericalWarning,
-            stacklevel=2,
+            f"features=Grid(modes={tuple(2 * m for m in modes)}), or longer length-scales."
         )
 
 
@@ -457,15 +454,13 @@ def _warn_of_error_near(posterior: GridPosterior, near: Array | None) -> None:
     worst = int(np.argmax(share))
     if share[worst] > WORSE_THAN_NEAR:
         modes = posterior.features.modes
-        warnings.warn(
+        warn(
             f"Noise of deviation {posterior.noise_variance[worst] ** 0.5:.3g} is left by "
             f"{posterior.features.n_components:,} columns of modes={modes}, but rows are told by "
             f"128 neighbours to {near[worst] ** 0.5:.3g}. The grid is too coarse, the kernel too "
             "smooth, or the data differ from place to place. Allow more columns, as in "
             f"features=Grid(columns={4 * posterior.features.n_components}), or use "
-            "features='local'.",
-            NumericalWarning,
-            stacklevel=2,
+            "features='local'."
         )
 
 

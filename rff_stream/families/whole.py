@@ -20,7 +20,7 @@ from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
 from rff_stream.answers.selection_table import Selection
 from rff_stream.costs import WholeCost
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import NumericalWarning, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
@@ -409,12 +409,10 @@ def _warn_of_few_rows(alpha: str, n_rows: list[int], n_features: int) -> None:
     fewest = FEWEST_IN_FOLD if alpha == "cv" else FEWEST_OF_GCV
     if min(n_rows) < fewest and sum(n_rows) < n_features:
         folds = f"by folds of {min(n_rows)} rows, " if alpha == "cv" else "from "
-        warnings.warn(
+        warn(
             f"alpha={alpha!r} chose {folds}{sum(n_rows)} {'in all' if alpha == 'cv' else 'rows'} "
             f"for {n_features} components: with other rows it may be a hundred times larger or "
-            "smaller, with twice the error. alpha='evidence' uses all rows at once, or give alpha.",
-            NumericalWarning,
-            stacklevel=2,
+            "smaller, with twice the error. alpha='evidence' uses all rows at once, or give alpha."
         )
 
 

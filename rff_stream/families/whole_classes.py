@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from rff_stream.answers.loss_selection import choose_alpha, choose_spread, with_
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
+from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
@@ -365,10 +365,9 @@ def _warn_of_slow(request: LossRequest, state: Descent, problem: PenalisedClasse
     from sklearn.exceptions import ConvergenceWarning
 
     share = state.decrement / (problem.system.weight * _unit(request)) ** 0.5
-    warnings.warn(
+    warn(
         f"After max_passes={request.max_passes} the decrement is {share:.2g}, above "
         f"tol={request.tol:.2g}. Go on with warm_start=True and fit again, raise "
         "max_passes, or raise alpha.",
         ConvergenceWarning,
-        stacklevel=7,
     )

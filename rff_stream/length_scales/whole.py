@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import DataError, NumericalWarning
+from rff_stream.errors import DataError, warn
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.length_scales.whole_search import (
     Advance,
@@ -139,11 +138,9 @@ def fit_length_scales(
     )
     end = search.run(named, SearchSize(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
-        warnings.warn(
+        warn(
             f"The search for length-scales was ended by its limit of {max_seconds:g} s: another "
-            "run may give other values. Raise the limit, or use fewer pilot rows or kernels.",
-            NumericalWarning,
-            stacklevel=2,
+            "run may give other values. Raise the limit, or use fewer pilot rows or kernels."
         )
     return _result(end, search, varies)
 

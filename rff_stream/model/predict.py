@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -13,7 +12,7 @@ from dask.base import is_dask_collection
 
 from rff_stream._array import Array, Float64
 from rff_stream.costs import WholeCost
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.graph import map_rows
 from rff_stream.execution.threads import single_threaded_blas
@@ -79,7 +78,7 @@ def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
         return
     words = words_of(found, seen, fitted.columns.inputs, fitted.n_rows)
     if words:
-        warnings.warn(words, NumericalWarning, stacklevel=3)
+        warn(words)
 
 
 def words_of(found: Outside, seen: Float64, inputs: tuple[str, ...], n_fitted: int) -> str:
@@ -125,7 +124,7 @@ class Watched:
             words = words_of(found, self.seen, self.inputs, self.n_fitted)
             if words:
                 _told.add(self.token)
-                warnings.warn(words, NumericalWarning, stacklevel=2)
+                warn(words)
         return self.function(x)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from rff_stream._array import Array
 from rff_stream.cards import store_card
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, warn
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.commit_log import Batch, Entry, Log, LogState, Replaced, entry_name, ever
 from rff_stream.store.contents import (
@@ -406,11 +405,10 @@ class MomentStore:
         """
         key = checked_id(id)
         if key in self._root.pilot:
-            warnings.warn(
+            warn(
                 f"The feature map and origins of this store were made from a sample of {key!r}: "
                 "its rows no longer count, but the map still depends on them. Fit a new model.",
                 UserWarning,
-                stacklevel=2,
             )
 
         def build(state: LogState) -> dict[str, Any]:

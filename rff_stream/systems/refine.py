@@ -6,14 +6,13 @@ excellent preconditioner of the exact system, whose products cost n·R work each
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.errors import NumericalWarning
+from rff_stream.errors import warn
 from rff_stream.systems.spectrum import Spectrum
 
 ENOUGH = 1e-4
@@ -38,12 +37,10 @@ class Refined:
         short = np.flatnonzero(~(self.error <= ENOUGH))
         if len(short):
             names = ", ".join(targets[t] for t in short)
-            warnings.warn(
+            warn(
                 f"refine={self.steps} left an error of {self.error[short].max():.2g} of the fitted "
                 f"function of {names}; {ENOUGH:g} is enough. Use refine={2 * self.steps}, "
-                'sums="float64", or a larger alpha.',
-                NumericalWarning,
-                stacklevel=3,
+                'sums="float64", or a larger alpha.'
             )
 
 

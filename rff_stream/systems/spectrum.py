@@ -8,7 +8,6 @@ eigenvectors are wrong, too.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -18,7 +17,7 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.errors import ModelError, warn
 from rff_stream.moments import Moments
 from rff_stream.systems.system import System, mirror_lower, ridge_system
 
@@ -285,9 +284,7 @@ def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:
     )
     if floor == "refuse":
         raise ModelError(f'{fact} Use alpha ≥ η, or collect the moments with sums="float64".')
-    warnings.warn(
-        f'{fact} alpha was raised to η; sums="float64" lowers η.', NumericalWarning, stacklevel=3
-    )
+    warn(f'{fact} alpha was raised to η; sums="float64" lowers η.')
     return np.maximum(alpha, eta)
 
 
@@ -302,12 +299,10 @@ def warn_at_floor(
     held = np.flatnonzero(alpha <= eta * slack * (1 + 1e-6))
     if len(held) and eta > FLOAT64_ROUNDING * largest:
         names = ", ".join(targets[t] for t in held)
-        warnings.warn(
+        warn(
             f"alpha={alpha[held[0]]:.3g} was chosen for {names} because no smaller one is allowed: "
             f"η={eta:.3g} is the rounding in the sums, and they ask for less. Noise is "
-            'overestimated and the fit too stiff. Use sums="float64".',
-            NumericalWarning,
-            stacklevel=4,
+            'overestimated and the fit too stiff. Use sums="float64".'
         )
 
 
