@@ -457,7 +457,8 @@ def test_a_row_that_is_its_own_landmark_has_an_error_of_its_size(rng):
     posterior = local_posterior(evidence, moments.sample.rows)
     rows, w = moments.sample.rows, np.ones((len(moments.sample.rows), 1))
     for tree, cells in enumerate(features.route(rows[:, :3])):
-        _, _, spread, least = posterior._parts(tree, cells, rows[:, :3], w)
+        found = posterior._of_rows(tree, cells, rows[:, :3], w)
+        spread, least = found.spread, found.rest
         assert (least > 0).all() and (least <= 1).all()
         exact = spread < 0.5
         assert (least[exact] <= (1 - spread)[exact] + 1e-3).all()

@@ -44,6 +44,16 @@ class TreeMoments:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _RowParts:
+    """What the sums of one tree say of rows, (n, T) each."""
+
+    mean: Float64  # f
+    missing: Float64  # k(x,x) − zᵀz (n,) of a cell; times σ_f² of a tree
+    spread: Float64  # (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw
+    rest: Float64  # the least 1 − h of rows that were counted, else 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalPosterior:
     """x ↦ mean and variance of f, averaged over trees; picklable."""
 
@@ -169,10 +179,10 @@ class LocalPosterior:
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
         for tree, cells in enumerate(self._route(x)):
-            mean, missing, spread, rest = self._parts(tree, cells, x, w)
-            rest = np.maximum(1 - spread * w, rest)  # 1 − h
-            mean = y - (y - mean) / rest
-            trees.append(self._scale_tree(tree, cells, mean, missing, spread / rest))
+            found = self._of_rows(tree, cells, x, w)
+            rest = np.maximum(1 - found.spread * w, found.rest)  # 1 − h
+            mean, spread = y - (y - found.mean) / rest, found.spread / rest
+            trees.append(self._scale_tree(tree, cells, mean, found.missing, spread))
         return trees
 
     def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
@@ -180,10 +190,11 @@ class LocalPosterior:
 
     def _of_trees(self, x: Array) -> list[TreeMoments]:
         """Those of every tree."""
-        return [
-            self._scale_tree(tree, cells, *self._parts(tree, cells, x)[:3])
-            for tree, cells in enumerate(self._route(x))
-        ]
+        trees = []
+        for tree, cells in enumerate(self._route(x)):
+            found = self._of_rows(tree, cells, x)
+            trees.append(self._scale_tree(tree, cells, found.mean, found.missing, found.spread))
+        return trees
 
     def _scale_tree(
         self, tree: int, cells: Array, mean: Float64, missing: Float64, spread: Float64
@@ -197,52 +208,71 @@ class LocalPosterior:
     def _route(self, x: Array) -> Array:
         return self.spectrum.features.route(x)
 
-    def _parts(
-        self, tree: int, cells: Array, x: Array, w: Float64 | None = None
-    ) -> tuple[Float64, Float64, Float64, Float64]:
-        """f, σ_f²[k(x,x) − zᵀz] and (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw of one tree, (n, T) each.
+    def _of_rows(self, tree: int, cells: Array, x: Array, w: Float64 | None = None) -> _RowParts:
+        """What one tree says of rows x (n, d) in these cells.
 
-        With weights w (n, 1) of rows that were counted: without the landmark that a row is, and
-        also the least 1 − h of each; else ones.
+        With weights w (n, 1) of rows that were counted: without the landmark that a row is.
         """
-        own, features = self.spectrum.trees[tree], self.spectrum.features
-        prior = prior_variance(features.kernel, encode_rows(features.encoding, x))
-        n_targets, alpha = len(self.inflation), self.alpha[tree]
+        features, n_targets = self.spectrum.features, len(self.inflation)
+        missing = prior_variance(features.kernel, encode_rows(features.encoding, x))
         mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
-        short, spread = prior.copy(), np.zeros((len(x), n_targets))
-        rest = np.ones((len(x), n_targets))
-        border = float(self.spectrum.fit_intercept)
+        spread, rest = np.zeros(mean.shape), np.ones(mean.shape)
         for cell, rows in _runs(cells):
-            k = own.index[cell]
-            if k < 0:
+            if self.spectrum.trees[tree].index[cell] < 0:
                 continue
-            values = np.empty((len(rows), features.n_components))
-            features.kernel_values(tree, cell, x[rows], values)
-            coordinates = values @ own.rotation[k]
-            short[rows] -= np.einsum("ij,ij->i", coordinates, coordinates)
-            coordinates -= own.centre[k]
-            inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
-            weights = own.rhs[k] * inverse
-            mean[rows] = own.target_mean[k] + coordinates @ weights
-            squares = coordinates**2
-            spread[rows] = squares @ inverse + border / own.weight[k]
-            if w is None:
-                continue
-            alone = squares.sum(axis=1)
-            at, landmarks = features.landmarks_at(tree, cell, x[rows])
-            if len(at):
-                # Without a landmark f is at right angles to Uᵀ L⁻¹e, a row of L⁻ᵀU.
-                normal, row, these = own.rotation[k][landmarks], coordinates[at], rows[at]
-                length = np.einsum("ij,ij->i", normal, normal)
-                short[these] += np.einsum("ij,ij->i", row + own.centre[k], normal) ** 2 / length
-                alone[at] -= np.einsum("ij,ij->i", row, normal) ** 2 / length
-                along = (row * normal) @ inverse / (normal**2 @ inverse)
-                mean[these] -= along * (normal @ weights)
-                spread[these] -= along**2 * (normal**2 @ inverse)
-            others = np.maximum(1 - border * w[rows] / own.weight[k], EPSILON)
-            rest[rows] = others * alpha / (alpha + w[rows] * alone[:, None] / others)
-        signal = self.noise_variance[tree] / alpha
-        return mean, np.maximum(short, 0)[:, None] * signal, spread, rest
+            own = self._of_cell(tree, cell, x[rows], missing[rows], None if w is None else w[rows])
+            mean[rows], missing[rows], spread[rows] = own.mean, own.missing, own.spread
+            rest[rows] = own.rest
+        signal = self.noise_variance[tree] / self.alpha[tree]
+        return _RowParts(mean, np.maximum(missing, 0)[:, None] * signal, spread, rest)
+
+    def _of_cell(
+        self, tree: int, cell: int, x: Array, prior: Float64, w: Float64 | None
+    ) -> _RowParts:
+        """The same for rows of one cell, whose k(x, x) are ``prior`` (n,)."""
+        own, features, alpha = self.spectrum.trees[tree], self.spectrum.features, self.alpha[tree]
+        k, border = own.index[cell], float(self.spectrum.fit_intercept)
+        coordinates = np.empty((len(x), features.n_components))
+        features.kernel_values(tree, cell, x, coordinates)
+        coordinates = coordinates @ own.rotation[k]
+        missing = prior - np.einsum("ij,ij->i", coordinates, coordinates)
+        coordinates -= own.centre[k]
+        inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
+        mean = own.target_mean[k] + coordinates @ (own.rhs[k] * inverse)
+        squares = coordinates**2
+        spread = squares @ inverse + border / own.weight[k]
+        found = _RowParts(mean, missing, spread, np.ones(mean.shape))
+        if w is None:
+            return found
+        alone = squares.sum(axis=1)
+        at, landmarks = features.landmarks_at(tree, cell, x)
+        if len(at):
+            normal = own.rotation[k][landmarks]
+            alone[at] -= np.einsum("ij,ij->i", coordinates[at], normal) ** 2 / _squares(normal)
+            self._leave_landmarks_out(found, at, coordinates[at], normal, tree, k)
+        others = np.maximum(1 - border * w / own.weight[k], EPSILON)
+        found.rest[...] = others * alpha / (alpha + w * alone[:, None] / others)
+        return found
+
+    def _leave_landmarks_out(
+        self, found: _RowParts, at: Array, rows: Float64, normal: Float64, tree: int, k: int
+    ) -> None:
+        """Take its own landmark from what is known at each of these rows, in place.
+
+        Without a landmark f is at right angles to Uᵀ L⁻¹e, ``normal``: a row of L⁻ᵀU.
+        """
+        own = self.spectrum.trees[tree]
+        inverse = 1 / (own.eigenvalues[k][:, None] + self.alpha[tree])
+        there = np.einsum("ij,ij->i", rows + own.centre[k], normal)
+        found.missing[at] += there**2 / _squares(normal)
+        along = (rows * normal) @ inverse / (normal**2 @ inverse)
+        found.mean[at] -= along * (normal @ (own.rhs[k] * inverse))
+        found.spread[at] -= along**2 * (normal**2 @ inverse)
+
+
+def _squares(rows: Float64) -> Float64:
+    """Squared lengths (n,) of rows."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def far_share(variance: Float64, near: Float64) -> Float64:

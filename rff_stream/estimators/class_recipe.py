@@ -34,6 +34,7 @@ from rff_stream.sources import Columns
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
 from rff_stream.statistics.kept_features import RowsStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
+from rff_stream.statistics.protocol import Statistic
 
 LOSS_NAMES = ("squared", *LOSSES)
 
@@ -456,26 +457,17 @@ def class_moments(
 
     Balanced weights are chosen after the read: every label has sums of its own until then.
     """
-    asked, opened, plan = recipe.asked, request.opened, request.plan
-    balanced, folds = asked.class_weight == "balanced", recipe.n_folds(1)
+    asked, opened, folds = recipe.asked, request.opened, recipe.n_folds(1)
     given = dict(asked.class_weight) if isinstance(asked.class_weight, Mapping) else {}
     weights = {as_written(opened, label): float(w) for label, w in given.items()}
-    known = tuple(label for label in labels if weights.get(label, 1.0) > 0)
-    places = request.reading.places(plan)
-    sums = SumRequest(
-        drawn.features, drawn.row, plan, asked.sample_rows, places, () if balanced else known
-    )
-    statistic = family_of(drawn.features).classes().statistic(sums)
-    statistic = ByClass(statistic) if balanced else statistic
-    statistic = ByFold(statistic, folds, places, RUNS) if folds else statistic
-    statistic = ClassWeighted(statistic, weights) if weights else statistic
-    tally = request.reading.whole(statistic, plan, request.checkpoint)
+    statistic = class_statistic(recipe, request, drawn, labels, weights)
+    tally = request.reading.whole(statistic, request.plan, request.checkpoint)
     groups = {
         (fold, label): part
         for fold, parts in (by_label(tally.value) if folds else {None: tally.value}).items()
         for label, part in by_label(parts).items()
     }
-    if balanced:
+    if asked.class_weight == "balanced":
         groups, factors = balance(groups)
         given = {as_label(opened, label): factor for label, factor in factors.items()}
     named = {key: under_labels(opened, part) for key, part in groups.items()}
@@ -485,6 +477,26 @@ def class_moments(
         whole = part.over(every)
         found[fold] = found[fold] + whole if fold in found else whole
     return found, given, tally.seen
+
+
+def class_statistic(
+    recipe: ClassRecipe,
+    request: PassRequest,
+    drawn: DrawnMap,
+    labels: tuple[Any, ...],
+    weights: Mapping[Any, float],
+) -> Statistic:
+    """Sums of labelled rows: by class where weights follow them, by fold, with weights."""
+    asked, plan, folds = recipe.asked, request.plan, recipe.n_folds(1)
+    balanced, places = asked.class_weight == "balanced", request.reading.places(plan)
+    known = tuple(label for label in labels if weights.get(label, 1.0) > 0)
+    sums = SumRequest(
+        drawn.features, drawn.row, plan, asked.sample_rows, places, () if balanced else known
+    )
+    statistic = family_of(drawn.features).classes().statistic(sums)
+    statistic = ByClass(statistic) if balanced else statistic
+    statistic = ByFold(statistic, folds, places, RUNS) if folds else statistic
+    return ClassWeighted(statistic, weights) if weights else statistic
 
 
 def balance(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_safety import warn_of_swings
 from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import (
+    GridChoice,
     Scales,
     choose_grid_kernel,
     grid_evidence,
@@ -289,21 +290,21 @@ class GridSpace:
         return GridMoments.zero(features, row)
 
     def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> GridAnswer:
-        if refine or (isinstance(alpha, str) and alpha == "gcv"):
+        if refine or is_named(alpha, "gcv"):
             raise ValueError(
                 f"alpha={alpha!r} and refine={refine} but the penalty on a grid of frequencies is "
                 "a number, 'evidence' or 'cv', without refine. Choose one of them."
             )
-        return GridAnswer(*_solve(totals, alpha, fit_intercept))
+        return _solve(GridAnswer, totals, alpha, fit_intercept)
 
     def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> GridProcess:
-        return GridProcess(*_solve(totals, noise, fit_intercept))
+        return _solve(GridProcess, totals, noise, fit_intercept)
 
     def ridge_in(self, stored: StoredAnswer) -> GridAnswer:
-        return GridAnswer(*_restore(stored))
+        return _restore(GridAnswer, stored)
 
     def process_in(self, stored: StoredAnswer) -> GridProcess:
-        return GridProcess(*_restore(stored))
+        return _restore(GridProcess, stored)
 
     def classes(self) -> ClassFamily:
         raise ValueError(
@@ -343,58 +344,80 @@ def foresee_solve(
     return replace(cost, steps=steps, n_searched=len(families) if known is None else 0)
 
 
-Parts = tuple[GridPosterior, Kernel, str, Float64, Float64, float, GridMoments | None]
+Answer = TypeVar("Answer", bound=GridAnswer)
 
 
-def _solve(totals: Totals, penalty: Any, fit_intercept: bool) -> Parts:
-    """Kernel and α as they are asked for, and the solution there."""
-    moments, asked = totals.whole, totals.asked
-    if asked is None:
-        raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
-    trend: Any = _trend(asked.features) if fit_intercept else "none"
-    least = 1 + {"none": 0, "constant": 1, "linear": 1 + moments.features.n_inputs}[trend]
-    if moments.n < least:
-        raise ValueError(
-            f"These moments hold {moments.n} sample(s). Variances about trend={trend!r} need at "
-            f"least {least}. Collect more rows."
-        )
-    kernel, rule = (
-        known_kernel(asked.kernel, asked.length_scale),
-        penalty if isinstance(penalty, str) else "",
-    )
-    n_targets, choice = moments.row.n_targets, None
-    if kernel is None or (rule == "evidence" and n_targets == 1):
-        one = isinstance(asked.length_scale, str) and asked.length_scale == "evidence"
-        scales: Scales = "given" if kernel is not None else "one" if one else "each"
-        families = [kernel] if kernel is not None else named_kernels(asked.kernel)
-        fixed = None if rule else float(np.mean(penalty))
-        choice = choose_grid_kernel(moments, families, scales=scales, trend=trend, alpha=fixed)
-        kernel = choice.kernel
-    if rule == "cv":
-        penalty = penalty_by_folds(totals.groups, kernel, trend=trend)
-    elif rule and choice is not None and n_targets == 1:
-        penalty = choice.alpha
-    elif rule:
-        parts = [moments.with_targets([t]) for t in range(n_targets)]
-        penalty = np.array(
-            [choose_grid_kernel(p, [kernel], scales="given", trend=trend).alpha for p in parts]
-        )
+def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool) -> Answer:
+    """The answer at the kernel and α that are asked for, or of highest evidence."""
+    moments: GridMoments = totals.whole
+    trend = _trend_of(totals, fit_intercept)
+    kernel, choice = _kernel_of(totals, penalty, trend)
+    if isinstance(penalty, str):
+        penalty = _penalty_of(totals, penalty, kernel, choice, trend)
     system = GridSystem(moments, kernel, trend)
     warn_of_constants(system.scatter, moments.row.targets)
     posterior = solve_grid(system, penalty)
     _warn_of_modes(posterior, moments.features.modes)
     _warn_of_error_near(posterior, totals.scales.get("near_error"))
     _warn_of_swings(posterior, moments, kernel, trend)
-    df, logs, errors = np.empty((3, n_targets))
+    df, logs, errors = np.empty((3, moments.row.n_targets))
     for alpha in np.unique(posterior.alpha).tolist():
         at = np.flatnonzero(posterior.alpha == alpha)
-        if choice is not None and n_targets == 1 and alpha == choice.alpha:
+        if choice is not None and len(logs) == 1 and alpha == choice.alpha:
             there = choice.evidence
         else:
             system = GridSystem(moments.with_targets(at.tolist()), kernel, trend)
             there = grid_evidence(system, alpha, probes=PROBES)
         df[at], logs[at], errors[at] = there.df, there.log_evidence, there.error
-    return posterior, kernel, trend, df, logs, float(errors.max()), moments
+    return kind(posterior, kernel, trend, df, logs, float(errors.max()), moments)
+
+
+def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
+    """What is not penalised; refuses sums of too few rows for it, or of no kernel."""
+    moments, asked = totals.whole, totals.asked
+    if asked is None:
+        raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
+    trend = _trend(asked.features) if fit_intercept else "none"
+    least = 1 + {"none": 0, "constant": 1, "linear": 1 + moments.features.n_inputs}[trend]
+    if moments.n < least:
+        raise ValueError(
+            f"These moments hold {moments.n} sample(s). Variances about trend={trend!r} need at "
+            f"least {least}. Collect more rows."
+        )
+    return trend
+
+
+def _kernel_of(totals: Totals, penalty: Any, trend: Any) -> tuple[Kernel, GridChoice | None]:
+    """The kernel that is given, or of highest evidence with what was found beside it."""
+    moments, asked = totals.whole, totals.asked
+    assert asked is not None
+    kernel = known_kernel(asked.kernel, asked.length_scale)
+    several = moments.row.n_targets > 1
+    if kernel is not None and (several or not is_named(penalty, "evidence")):
+        return kernel, None
+    one: Scales = "one" if is_named(asked.length_scale, "evidence") else "each"
+    choice = choose_grid_kernel(
+        moments,
+        named_kernels(asked.kernel) if kernel is None else [kernel],
+        scales=one if kernel is None else "given",
+        trend=trend,
+        alpha=None if isinstance(penalty, str) else float(np.mean(penalty)),
+    )
+    return choice.kernel, choice
+
+
+def _penalty_of(
+    totals: Totals, rule: str, kernel: Kernel, choice: GridChoice | None, trend: Any
+) -> Float64 | float:
+    """α by folds, that of the choice of the kernel, or of highest evidence target by target."""
+    if rule == "cv":
+        return penalty_by_folds(totals.groups, kernel, trend=trend)
+    n_targets = totals.whole.row.n_targets
+    if choice is not None and n_targets == 1:
+        return choice.alpha
+    parts = [totals.whole.with_targets([t]) for t in range(n_targets)]
+    choices = (choose_grid_kernel(p, [kernel], scales="given", trend=trend) for p in parts)
+    return np.array([each.alpha for each in choices])
 
 
 TAIL_OF_NOISE = 0.001
@@ -464,7 +487,7 @@ def _warn_of_error_near(posterior: GridPosterior, near: Array | None) -> None:
         )
 
 
-def _restore(stored: StoredAnswer) -> Parts:
+def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
     """The same from what a store keeps."""
     arrays, facts = stored.arrays, stored.facts["grid"]
     mean_df, error, unresolved, steps = arrays["numbers"].tolist()
@@ -483,7 +506,12 @@ def _restore(stored: StoredAnswer) -> Parts:
     )
     kernel, evidence = kernel_from_spec(facts["kernel"]), arrays["log_marginal_likelihood"]
     df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models
-    return posterior, kernel, facts["trend"], df, evidence, error, stored.whole
+    return kind(posterior, kernel, facts["trend"], df, evidence, error, stored.whole)
+
+
+def is_named(value: Any, name: str) -> bool:
+    """Whether a parameter that may be numbers is this text."""
+    return isinstance(value, str) and value == name
 
 
 def _request(features: Any) -> Grid:
