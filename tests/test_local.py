@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import reference_local as reference
 import rff_stream as rs
+from rff_stream.answers import cell_calibration
 from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import cell_gcv, cross_validate_cells, local_evidence
 from rff_stream.answers.cell_posterior import LocalPosterior
@@ -498,12 +499,28 @@ def test_a_factor_from_rows_beside_others_is_not_applied_in_a_gap(rng):
     narrow = replace(posterior, inflation=np.array([0.5]))
     far, raw = np.full((1, 1), 9.0), np.sqrt(posterior.moments(np.full((1, 1), 9.0))[1])
     assert narrow.std(far) == pytest.approx(raw)
+    # the noise of a row is that of rows beside others, wherever it is
+    total = narrow.std(far, noise=True) ** 2 - raw**2
+    whole = replace(posterior, inflation=np.ones(1))
+    assert total == pytest.approx(0.25 * (whole.std(far, noise=True) ** 2 - raw**2))
     variance = narrow.moments(X)[1]
-    beside = variance <= narrow.near
-    assert 0.6 < beside.mean() < 0.9
+    trees = np.array([tree.variance for tree in narrow._of_trees(X)])
+    beside = trees.max(axis=0) <= narrow.near
+    assert 0.5 < beside.mean() < 0.9
     assert (narrow.std(X) / np.sqrt(variance))[beside] == pytest.approx(0.5)
     wide = replace(posterior, inflation=np.array([1.5]))
     assert wide.std(far) == pytest.approx(1.5 * raw)
+
+
+@pytest.mark.parametrize("gap_factor", [0.8, 1.0, 1.3])
+def test_the_factor_is_the_least_that_covers_a_row(rng, gap_factor):
+    wanted, variance, noise = rng.uniform(0, 4, (3, 500, 1))
+    far = rng.choice([0.0, 0.3, 1.0], (500, 1))
+    c = cell_calibration._needed_factor(wanted, variance, noise, far, gap_factor)
+    total = c**2 * noise + (c + np.maximum(gap_factor - c, 0) * far) ** 2 * variance
+    covered = (gap_factor * far) ** 2 * variance >= wanted
+    assert (c[covered] == 0).all() and covered.any()
+    assert total[~covered] == pytest.approx(wanted[~covered])
 
 
 def test_far_from_the_data_the_variance_is_the_prior_s(rng):

@@ -16,6 +16,7 @@ from rff_stream.length_scales.cell_windows import (
     _Targets,
     compact_windows,
     fit_windows,
+    gap_factor,
     left_out_error,
     scattered_windows,
     search_windows,
@@ -155,6 +156,21 @@ def test_left_out_errors_are_those_of_fits_without_the_row(rng):
     deviations = (np.sqrt(w) * abs(y[:, 0] - np.average(y[:, 0], weights=w))).sum()
     assert found == pytest.approx(errors / deviations, rel=1e-3)
 
+    weighed, mean, _ = solved(rows, alpha)
+    signal = (y[:, 0] - mean) @ weighed / 29  # σ_f²
+    upper, ratios = x > np.median(x, axis=0), []
+    for out in (*upper.T, *~upper.T):
+        kept = np.flatnonzero(~out)
+        weighed, mean, _ = solved(kept, alpha)
+        inverse = np.linalg.inv(K[np.ix_(kept, kept)] + alpha * np.diag(1 / w[kept]))
+        across = K[np.ix_(np.flatnonzero(out), kept)]
+        apart = 1 - (across @ inverse).sum(axis=1)
+        variance = 1 - ((across @ inverse) * across).sum(axis=1) + apart**2 / inverse.sum()
+        error = y[out, 0] - mean - across @ weighed
+        ratios.extend(abs(error) / np.sqrt(signal * (variance + alpha / w[out])))
+    told = gap_factor(kernel, [RowWindow(x, y, w)], 12, order)
+    assert told == pytest.approx(np.quantile(ratios, 0.95) / 1.959964, rel=3e-3)  # α of a grid
+
 
 def test_the_inputs_that_matter_are_looked_for_first():
     """Two of 16 inputs in 300 rows: one length-scale for all sees noise, and stayed there."""
@@ -252,3 +268,17 @@ def test_slices_of_a_cube_in_one_table_tell_nothing_across_them(rng):
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, 0)
     assert of_pilot
     assert np.median([len(np.unique(block.x[:, 0])) for block in blocks]) >= 4
+
+
+def test_a_long_cube_in_one_table_gives_windows_at_its_own_density(rng):
+    """400 times of 500 places: boxes of ten times, where they were of four."""
+    time, place = np.meshgrid(np.arange(400.0), np.arange(500.0), indexing="ij")
+    X = np.stack([time.ravel(), place.ravel()], axis=1)
+    reading = Reading(open_source(X, np.sin(X[:, 0])), progress=False)
+    pilot = reading.pilot(0)
+    rows = RowWindow(pilot.x, pilot.y, pilot.w)
+    blocks, of_pilot = neighbouring_rows(reading, rows, rng, 0)
+    assert not of_pilot
+    for block in blocks:
+        assert len(np.unique(block.x[:, 0])) >= 9
+        assert (np.diff(np.unique(block.x[:, 1])) == 1).all()

@@ -39,21 +39,25 @@ NORMAL = 1.959963984540054
 FEWEST_CALIBRATING = 100
 """Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""
 
-NEAR_SHARE = 0.75
-"""Share of left-out rows that count as near: a calibration factor below 1 is for these alone."""
+NEAR_SHARE, FAR_SHARE = 0.75, 0.95
+"""Shares of left-out rows, by their variance of f: beyond the first a factor below 1 fades, beyond
+the second there are too few of them to speak of a gap."""
 
 FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 """Bounds of ν; at the upper one every cell has the variances of its tree."""
 
 
-def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> LocalPosterior:
+def local_posterior(
+    evidence: LocalEvidence, sample: Float64 | None = None, gap_factor: float = 1.0
+) -> LocalPosterior:
     """The process given the data, its trees weighed and its intervals calibrated on left-out rows.
 
     p is the largest power whose absolute leave-one-out error on the ``sample`` (rows [x, y, w]) is
     within .5 % of the least: beside rows all trees know as much, and in a gap the tree that knows
-    most is right. Standard deviations are multiplied so that ±1.96 of them cover 95 % of the
-    left-out rows, with what a factor below 1 is far from rows. With fewer than 100 rows weights are
-    1/v and nothing is calibrated.
+    most is right. The variance of y is c²σₙ² + g²v, g = c + max(b − c, 0)·far, b the gap factor,
+    and c such that ±1.96 of its root cover 95 % of the left-out rows. c < 1 where trees err
+    independently, as beside rows that are landmarks of some; in a gap they err alike. With fewer
+    than 100 rows weights are 1/v and nothing is calibrated.
     """
     plain = LocalPosterior(
         spectrum=evidence.spectrum,
@@ -61,7 +65,8 @@ def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> L
         noise_variance=evidence.noise_variance,
         power=1.0,
         inflation=np.ones(evidence.alpha.shape[1]),
-        near=np.full(evidence.alpha.shape[1], np.inf),
+        near=np.zeros(evidence.alpha.shape[1]),
+        far=np.zeros(evidence.alpha.shape[1]),
         cell_scale=tuple(np.ones(tree.scatter.shape) for tree in evidence.spectrum.trees),
     )
     if sample is None or len(sample) < FEWEST_CALIBRATING:
@@ -74,18 +79,33 @@ def local_posterior(evidence: LocalEvidence, sample: Float64 | None = None) -> L
     unit = np.maximum(plain.noise(), tiny)
     losses = [float((w * abs(y - fit[1]) / np.sqrt(unit)).sum()) for fit in fits]
     alike = [fit for fit, loss in zip(fits, losses, strict=True) if loss <= ALIKE * min(losses)]
-    power, mean, variance, noise = alike[-1]
-    near = np.maximum(np.quantile(variance, NEAR_SHARE, axis=0), tiny)
-    ratio = abs(y - mean) / (NORMAL * np.sqrt(np.maximum(variance + noise / w, tiny)))
-    inflation = conformal_quantile(_needed_factor(ratio, far_share(variance, near)), COVERAGE)
-    return replace(plain, power=power, inflation=inflation, near=near)
+    power, mean, variance, noise, reach = alike[-1]
+    near, far = np.quantile(reach, (NEAR_SHARE, FAR_SHARE), axis=0)
+    share = far_share(reach, near, far)
+    wanted = ((y - mean) / NORMAL) ** 2
+    needed = _needed_factor(wanted, variance, noise / w, share, gap_factor)
+    return replace(
+        plain,
+        power=power,
+        inflation=conformal_quantile(needed, COVERAGE),
+        near=near,
+        far=far,
+        gap_factor=gap_factor,
+    )
 
 
-def _needed_factor(ratio: Float64, far: Float64) -> Float64:
-    """Least c ≥ 0 with c + max(1 − c, 0)·far ≥ the ratio of an error to its interval."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        below = np.where(far < 1, (ratio - far) / (1 - far), 0.0)
-    return np.where(ratio > 1, ratio, np.maximum(below, 0.0))
+def _needed_factor(
+    wanted: Float64, variance: Float64, noise: Float64, far: Float64, gap_factor: float
+) -> Float64:
+    """Least c ≥ 0 with c²·noise + (c + max(b − c, 0)·far)²·variance ≥ wanted."""
+    tiny, rest = np.finfo(float).tiny, 1 - far
+    # up to b the root of c²(noise + rest²·variance) + 2c·half = missing
+    half = gap_factor * far * rest * variance
+    missing = np.maximum(wanted - (gap_factor * far) ** 2 * variance, 0)
+    root = np.sqrt(half**2 + (noise + rest**2 * variance) * missing)
+    below = missing / np.maximum(half + root, tiny)
+    above = np.sqrt(wanted / np.maximum(variance + noise, tiny))
+    return np.where(above > gap_factor, above, np.minimum(below, gap_factor))
 
 
 def _cell_scales(evidence: LocalEvidence) -> tuple[Float64, ...]:

@@ -62,12 +62,13 @@ class LocalPosterior:
     noise_variance: Float64  # (J, T)
     power: float  # p of the weights v⁻ᵖ of trees
     inflation: Float64
-    """(T,), factor of standard deviations from calibration on left-out rows; 1 without one."""
+    """(T,), c: factor of standard deviations from calibration on left-out rows; 1 without one."""
     near: Float64
-    """(T,), variance of f below which 75 % of left-out rows lie. From there on, to twice as much, a
-    factor below 1 rises to 1: in a gap without data the standard deviation returns to that of the
-    prior."""
+    far: Float64
+    """(T,), variances of f before s_c² that 75 % and 95 % of left-out rows lie below. Between them
+    a factor of f rises to ``gap_factor``: such rows say nothing of a gap, where trees err alike."""
     cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
+    gap_factor: float = 1.0  # least factor of the standard deviation of f far from rows
 
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""
@@ -79,10 +80,10 @@ class LocalPosterior:
 
     def _std(self, trees: list[TreeMoments], noise: bool) -> Float64:
         """That of rows with these moments of each tree."""
-        _, variance, own = self._combine(trees)
-        far = far_share(variance, self.near)
-        factor = self.inflation + np.maximum(1 - self.inflation, 0) * far
-        return np.asarray(np.sqrt(variance + own if noise else variance) * factor)
+        _, variance, own, plain = self._combine(trees)
+        c = self.inflation
+        factor = c + np.maximum(self.gap_factor - c, 0) * far_share(plain, self.near, self.far)
+        return np.asarray(np.sqrt(factor**2 * variance + (c**2 * own if noise else 0)))
 
     def arrays(self) -> dict[str, Array]:
         """The posterior as named arrays, for :meth:`from_arrays`: 8·J·B·R² bytes."""
@@ -103,6 +104,8 @@ class LocalPosterior:
             "power": np.array([self.power]),
             "inflation": self.inflation,
             "near": self.near,
+            "far": self.far,
+            "gap_factor": np.array([self.gap_factor]),
             "cell_scale": np.concatenate(self.cell_scale),
         }
 
@@ -134,14 +137,17 @@ class LocalPosterior:
         )
         inflation = arrays["inflation"]
         scale = arrays.get("cell_scale", np.ones((len(cells), len(inflation))))
+        near = arrays.get("near", np.zeros(len(inflation)))
         return cls(
             spectrum,
             arrays["tree_alpha"],
             arrays["tree_noise"],
             float(arrays["power"][0]),
             inflation,
-            arrays.get("near", np.full(len(inflation), np.inf)),
+            near,
+            arrays.get("far", 2 * near),
             tuple(np.split(scale, ends[1:-1])),
+            float(arrays.get("gap_factor", np.ones(1))[0]),
         )
 
     def noise(self) -> Float64:
@@ -185,7 +191,7 @@ class LocalPosterior:
             trees.append(self._scale_tree(tree, cells, mean, found.missing, spread))
         return trees
 
-    def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
+    def _combine(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64, Float64]:
         return combine_trees(trees, self.power)
 
     def _of_trees(self, x: Array) -> list[TreeMoments]:
@@ -275,13 +281,16 @@ def _squares(rows: Float64) -> Float64:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-def far_share(variance: Float64, near: Float64) -> Float64:
-    """0 where a variance of f is that of rows beside others, 1 from twice as much on."""
-    return np.asarray(np.clip(variance / near - 1, 0, 1))
+def far_share(variance: Float64, near: Float64, far: Float64) -> Float64:
+    """0 where a variance of f is that of rows beside others, 1 where hardly one has as much."""
+    between = np.maximum(far - near, np.finfo(float).tiny)
+    return np.asarray(np.maximum(np.minimum(variance, far) - near, 0) / between)
 
 
-def combine_trees(trees: list[TreeMoments], power: float) -> tuple[Float64, Float64, Float64]:
-    """Σ ω_t f_t with ω_t ∝ v_t⁻ᵖ; Σ ω_t s_t²v_t and Σ ω_t s_t²σₙ² with p ≤ 1.
+def combine_trees(
+    trees: list[TreeMoments], power: float
+) -> tuple[Float64, Float64, Float64, Float64]:
+    """Σ ω_t f_t with ω_t ∝ v_t⁻ᵖ; Σ ω_t s_t²v_t, Σ ω_t s_t²σₙ² and Σ ω_t v_t with p ≤ 1.
 
     Weights follow the distance from landmarks and rows alone, not the noise of a cell. With a
     large p the variance would be the least of J, which is too small in gaps.
@@ -297,7 +306,7 @@ def combine_trees(trees: list[TreeMoments], power: float) -> tuple[Float64, Floa
         mean += weight * tree.mean
         variance += share * tree.scale * tree.variance
         noise += share * tree.scale * tree.noise
-    return mean, variance, noise
+    return mean, variance, noise, (shares * variances).sum(axis=0)
 
 
 def _runs(cells: Array) -> Iterator[tuple[int, Array]]:

@@ -197,13 +197,15 @@ class CellSpace:
         sizes = cell_cost(features, reading.source)
         wanted = sizes.pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
+        scales: dict[str, Array] = {}
         if not isinstance(asked.features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
-                known = _search_windows(
+                found = _search_windows(
                     reading, pilot, asked, n_rows // sizes.n_cells, sizes.n_features, encoding
                 )
+                known, scales["gap_factor"] = found.kernel, np.array([found.gap_factor])
             with single_threaded_blas():
                 features = LocalFeatures.sample(
                     known,
@@ -215,8 +217,8 @@ class CellSpace:
                     dtype=asked.dtype,
                     encoding=encoding,
                 )
-        scale = np.asarray(length_scale_of(features.kernel))
-        return DrawnMap(features, self.row(features, pilot, columns), {"length_scale": scale})
+        scales["length_scale"] = np.asarray(length_scale_of(features.kernel))
+        return DrawnMap(features, self.row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         return cell_row(
@@ -295,7 +297,8 @@ def _solve(
         alphas = penalties(totals.features, moments.weight)
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
     evidence = local_evidence(spectrum, alpha=None if isinstance(alpha, str) else alpha)
-    posterior = local_posterior(evidence, moments.sample.rows)
+    (gap_factor,) = totals.scales.get("gap_factor", np.ones(1)).tolist()
+    posterior = local_posterior(evidence, moments.sample.rows, gap_factor)
     _warn_of_swings(totals.features, moments, evidence, fit_intercept)
     return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
 
@@ -350,7 +353,7 @@ def _search_windows(
     cell_rows: int,
     n_components: int,
     encoding: Any,
-) -> Any:
+) -> WindowFit:
     """The kernel that explains windows of rows best."""
     rng = np.random.default_rng(asked.seed)
     rows = RowWindow(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
@@ -376,7 +379,7 @@ def _search_windows(
             )
     if of_pilot and 2 * len(rows.x) < rows_of(reading.source):
         warn_of_spacing(found, len(rows.x))
-    return found.kernel
+    return found
 
 
 def warn_of_spacing(found: WindowFit, n_rows: int) -> None:

@@ -20,13 +20,14 @@ from rff_stream.families.protocol import SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
+from rff_stream.leaf_layout import rows_of
 from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
 from rff_stream.length_scales.whole import ITERATIONS, MOST_SEARCHED, fit_length_scales
 from rff_stream.length_scales.whole_search import SearchSize, search_seconds
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
 from rff_stream.pilot import PILOT_ROWS, Pilot, neighbour_scale
-from rff_stream.statistics.pilot import WindowRows, WindowStatistic
+from rff_stream.statistics.pilot import MOST_OF_LEAF, WindowRows, WindowStatistic
 from rff_stream.systems.spectrum import FEW_ROWS
 
 logger = logging.getLogger("rff_stream")
@@ -179,13 +180,15 @@ def neighbouring_rows(
 ) -> tuple[list[RowWindow], bool]:
     """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
 
-    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table;
-    a cube in one long table has slices side by side, which tell little of the input across them.
+    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
+    A cube in one long table has slices side by side, so boxes are as large as a fortieth of the
+    data and the windows' own limit allow: those of few slices tell little of the input across.
     """
     near = pilot_windows(rows, rng)
     if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
         return near, True
-    boxes, _ = pilot_boxes(reading.source, WINDOWS, PILOT_ROWS, seed)
+    size = max(min(MOST_OF_LEAF, rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
+    boxes, _ = pilot_boxes(reading.source, WINDOWS, size, seed)
     leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
     found: WindowRows = reading.add_up(
         WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"

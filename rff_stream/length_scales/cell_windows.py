@@ -64,6 +64,9 @@ APART = 3.0
 SAME = 0.02
 """Relative difference of left-out errors below which the evidence decides."""
 
+HALVED, COVERED, NORMAL = 4, 0.95, 1.959963984540054
+"""Most inputs along which a cell is halved; what intervals of ± so many deviations cover."""
+
 LEAST_REST = 1e-6
 """Least 1 − h, h a row's leverage: closer to 0 it is rounding."""
 
@@ -114,6 +117,8 @@ class WindowFit:
     """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
     rougher: float = 0.0
     """log p a row that a Matérn 3/2 has more, at least; 0 where other kernels competed."""
+    gap_factor: float = 1.0
+    """Errors in left-out halves of cells over what the fit says; 1 where none were compared."""
 
 
 def search_windows(
@@ -200,7 +205,8 @@ def _compete(
     least, best = min((least, best), stretched, key=lambda trial: trial[0])
     if least >= (1 - SAME) * own:
         least, best = own, held
-    return replace(best, left_out_error=least, rougher=held.rougher)
+    factor = gap_factor(best.kernel, cells, n_components, order)
+    return replace(best, left_out_error=least, rougher=held.rougher, gap_factor=factor)
 
 
 def fit_near_rows(
@@ -332,46 +338,118 @@ def left_out_error(
     together, as it will be in a tree; with residuals r and leverages h of a cell errors are
     r/(1 − h).
     """
-    parts, scatter, freedom, constant = [], 0.0, 0, 0.0
-    for each in cells:
-        n = len(each.x)
-        U = each.x[order[order < n][:n_components]]
+    fit = _fit_cells(kernel, cells, n_components, order)
+    if fit is None:
+        return 0.0
+    errors, deviations = np.zeros((2, len(fit.noise)))
+    for each in fit.cells:
+        rest = np.maximum(1 - each.leverage(fit.alpha), LEAST_REST)
+        errors += abs(each.residual(fit.alpha) / rest[:, None]).sum(axis=0)
+        deviations += abs(each.y).sum(axis=0)
+    return float((errors / deviations).mean())
+
+
+def gap_factor(
+    kernel: ExactKernel, cells: Sequence[RowWindow], n_components: int, order: Array
+) -> float:
+    """Errors in left-out halves of cells over what the fit says of them: 95 % lie below.
+
+    1 where ±1.96 standard deviations cover 95 % there. A half lies below or above the median of
+    one of the inputs along which the cell is longest. With H_oo the part of the hat matrix of the
+    rows left out, errors are (I − H_oo)⁻¹r_o and variances σₙ²(I − H_oo)⁻¹ + σ_f²(k − zᵀz).
+    Parameters are those of :func:`left_out_error`.
+
+    Notes
+    -----
+    m³/4 multiply-adds for each cell of m rows and each input.
+    """
+    fit = _fit_cells(kernel, cells, n_components, order)
+    if fit is None:
+        return 1.0
+    ratios = []
+    for each in fit.cells:
+        residual, root = each.residual(fit.alpha), np.sqrt(each.share)
+        length = each.x.std(axis=0) / np.asarray(kernel.length_scale, np.float64)
+        for column in each.x.T[np.argsort(-length, kind="stable")[:HALVED]]:
+            upper = column > np.median(column)
+            for rows in (np.flatnonzero(upper), np.flatnonzero(~upper)) if upper.any() else ():
+                Z = each.Z[rows]
+                hat = (Z / (each.eigenvalues + fit.alpha)) @ Z.T + np.outer(root[rows], root[rows])
+                rest = np.linalg.inv((1 + LEAST_REST) * np.eye(len(rows)) - hat)
+                variance = fit.noise * (rest.diagonal() + each.missing[rows] / fit.alpha)[:, None]
+                ratios.append(abs(rest @ residual[rows]) / np.sqrt(variance))
+    return float(np.quantile(np.concatenate(ratios), COVERED) / NORMAL) if ratios else 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FittedCell:
+    """Rows of a cell, centred and times √w, in the eigenbasis of ZᵀZ."""
+
+    x: Float64  # (m, d)
+    Z: Float64  # (m, R)
+    y: Float64  # (m, T)
+    eigenvalues: Float64  # (R,)
+    share: Float64  # (m,): w/Σw
+    missing: Float64  # (m,): w (k − zᵀz)
+
+    def residual(self, alpha: float) -> Float64:
+        return np.asarray(self.y - (self.Z / (self.eigenvalues + alpha)) @ (self.Z.T @ self.y))
+
+    def leverage(self, alpha: float) -> Float64:
+        return np.asarray((self.Z**2) @ (1 / (self.eigenvalues + alpha)) + self.share)
+
+    @classmethod
+    def of(cls, kernel: ExactKernel, window: RowWindow, y: Float64, U: Float64) -> _FittedCell:
         values = np.asarray(kernel(U, U))
         values[np.diag_indices_from(values)] += NUGGET * kernel.variance
         factor = linalg.cholesky(values, lower=True, check_finite=False)
-        Z = linalg.solve_triangular(factor, kernel(U, each.x), lower=True, check_finite=False).T
-        root = np.sqrt(each.w)[:, None]
-        Z = root * (Z - np.average(Z, axis=0, weights=each.w))
-        y = root * (each.y - np.average(each.y, axis=0, weights=each.w))
+        Z = linalg.solve_triangular(factor, kernel(U, window.x), lower=True, check_finite=False).T
+        missing = window.w * np.maximum(kernel.variance - (Z**2).sum(axis=1), 0)
+        root = np.sqrt(window.w)[:, None]
+        Z = root * (Z - np.average(Z, axis=0, weights=window.w))
+        y = root * (y - np.average(y, axis=0, weights=window.w))
         eigenvalues, vectors = linalg.eigh(Z.T @ Z, check_finite=False, driver="evd")
-        Z = Z @ vectors
-        parts.append((np.maximum(eigenvalues, 0), Z, y, each.w / each.w.sum()))
-        scatter = scatter + (y**2).sum(axis=0)
-        freedom += n - 1
-        constant += float(np.log(each.w.sum()) - np.log(each.w).sum())
-    total = np.asarray(scatter)
-    kept = total > 0
+        share = window.w / window.w.sum()
+        return cls(window.x, Z @ vectors, y, np.maximum(eigenvalues, 0), share, missing)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FittedCells:
+    """Cells that share α and a noise (T,) for each target that varies."""
+
+    cells: list[_FittedCell]
+    alpha: float
+    noise: Float64
+
+
+def _fit_cells(
+    kernel: ExactKernel, cells: Sequence[RowWindow], n_components: int, order: Array
+) -> _FittedCells | None:
+    """The fit of highest evidence; None where no target varies."""
+    kept = np.any([(each.y != each.y[:1]).any(axis=0) for each in cells], axis=0)
     if not kept.any():
-        return 0.0
-    eigenvalues = np.concatenate([part[0] for part in parts])[:, None]
+        return None
+    fits = [
+        _FittedCell.of(
+            kernel, each, each.y[:, kept], each.x[order[order < len(each.x)][:n_components]]
+        )
+        for each in cells
+    ]
+    freedom = sum(len(each.x) - 1 for each in cells)
+    scatter = np.sum([(each.y**2).sum(axis=0) for each in fits], axis=0)
+    border = sum(float(np.log(each.w.sum()) - np.log(each.w).sum()) for each in cells)
+    eigenvalues = np.concatenate([each.eigenvalues for each in fits])[:, None]
     profile = Profile(
         eigenvalues=eigenvalues,
-        squared_rhs=np.concatenate([(Z.T @ y) ** 2 for _, Z, y, _ in parts]),
-        scatter=total,
-        least=total * NUGGET**2,
+        squared_rhs=np.concatenate([(each.Z.T @ each.y) ** 2 for each in fits]),
+        scatter=scatter,
+        least=scatter * NUGGET**2,
         freedom=freedom,
-        constant=freedom * float(np.log(2 * np.pi)) + constant,
+        constant=freedom * float(np.log(2 * np.pi)) + border,
     )
     floor = NUGGET * len(order)
-    alpha = float(best_alpha(profile, float(eigenvalues.max()), floor, shared=True)[0])
-    errors, deviations = np.zeros((2, len(total)))
-    for own, Z, y, share in parts:
-        inverse = 1 / (own + alpha)
-        leverage = (Z**2) @ inverse + share
-        residual = y - (Z * inverse) @ (Z.T @ y)
-        errors += abs(residual / np.maximum(1 - leverage, LEAST_REST)[:, None]).sum(axis=0)
-        deviations += abs(y).sum(axis=0)
-    return float((errors[kept] / deviations[kept]).mean())
+    alpha = best_alpha(profile, float(eigenvalues.max()), floor, shared=True)
+    return _FittedCells(fits, float(alpha[0]), profile.noise(alpha))
 
 
 def _centres(
