@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -30,7 +30,7 @@ from rff_stream.model.update import Later, Update, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
-from rff_stream.store import Batch, MomentStore, StoredModel, load_model
+from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.contents import ChosenGroups, Weights, Where
 
 LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
@@ -238,19 +238,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _restore(self, stored: StoredModel, *, chosen: bool) -> Self:
-        """The estimator with the fit that a store keeps."""
-        return self._now(restore(self._recipe(), stored, chosen=chosen))
-
-    def _add_to_store(self, store: MomentStore, later: Later) -> Update:
-        """Add new rows to a store, without loading this estimator from it and without an answer."""
-        fitted = read_unsolved(store.header, store.arrays)
-        return ingest(self._recipe(), fitted, store, later)
-
-    def _keep_answer(self, batches: Collection[Batch]) -> None:
-        """Write the answer of these batches beside them in the store."""
-        keep_answer(self._recipe(), self._held(), batches)
-
     def _held(self) -> Fitted:
         """The fit; refuses an estimator without one."""
         check_is_fitted(self)
@@ -339,7 +326,8 @@ def load(
     else:
         stored = load_model(path, storage_options=storage_options)
     try:
-        return estimator_in(stored.header, stored.arrays)._restore(stored, chosen=chosen)
+        model = estimator_in(stored.header, stored.arrays)
+        return model._now(restore(model._recipe(), stored, chosen=chosen))
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, ModelError):
             raise
@@ -374,7 +362,8 @@ def count_in_store(
     model = estimator_in(store.header, store.arrays)
     if memory is not None:
         model.set_params(memory=memory)
-    return model._add_to_store(store, later), store
+    fitted = read_unsolved(store.header, store.arrays)
+    return ingest(model._recipe(), fitted, store, later), store
 
 
 def keep_answer_in_store(
@@ -387,5 +376,5 @@ def keep_answer_in_store(
         if memory is not None:
             model.set_params(memory=memory)
         if MomentStore.open(path, storage_options=storage_options).batches() == before:
-            model._keep_answer(before)
+            keep_answer(model._recipe(), model._held(), before)
             return
