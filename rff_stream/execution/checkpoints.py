@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rff_stream._array import digest
@@ -30,50 +29,20 @@ SHARE = 20
 """A write of t seconds is followed by at least so many times t without one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Nodes:
-    """Where a checkpoint that has begun keeps finished nodes of a sum."""
-
-    checkpoint: Checkpoint
-    pack: Callable[[Any], Any]
-    """A value of the statistic -> what the checkpoint keeps of it, and back."""
-    unpack: Callable[[Any], Any]  # none for no value
-
-    def nodes(self) -> dict[Node, tuple[Any, int]]:
-        """Finished nodes: values of the statistic, and the rows that were looked at for them."""
-        kept = self.checkpoint.nodes().items()
-        values = {node: (self.unpack(value), seen) for node, (value, seen) in kept}
-        return {node: pair for node, pair in values.items() if pair[0] is not None}
-
-    def save(self, node: Node, value: Any, seen: int) -> None:
-        """Keep a node in place of those below it."""
-        self.checkpoint.save(node, self.pack(value), seen)
-
-
-def nodes_of(checkpoint: Checkpoint, statistic: Statistic) -> Nodes:
-    """Where nodes of a statistic are kept: moments, by group or not, as batches of a store.
-
-    Raises TypeError: for a statistic that does not pack its values.
-    """
-    inner = statistic.statistic if isinstance(statistic, ByFold | ByGroup) else statistic
-    if not isinstance(inner, MomentStatistic):
-        packing = packing_of(statistic)
-        return Nodes(checkpoint, packing.pack, packing.unpack)
-    if inner is statistic:
-        return Nodes(checkpoint, lambda value: {None: value}, lambda groups: groups.get(None))
-    return Nodes(checkpoint, lambda value: value.by_label, Groups)
-
-
 class Keeper:
     """Restores a sum from an earlier run, and saves it from time to time.
 
     Nodes are written every 30 seconds (``rff-stream.checkpoint-seconds`` of Dask's
     configuration), less often where writing takes more than 5 % of the time, and once more
-    when the pass ends or is stopped by anything but the end of the process.
+    when the pass ends or is stopped by anything but the end of the process. Moments, by group or
+    not, are batches of a store. The checkpoint has begun.
+
+    Raises TypeError: for a statistic that does not pack its values.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    def __init__(self, checkpoint: Checkpoint, statistic: Statistic) -> None:
+        self._checkpoint = checkpoint
+        self._pack, self._unpack = _packing(statistic)
         self._written: set[Node] = set()
         self._every = seconds("checkpoint-seconds", 30)
         self._last, self._cost = time.monotonic(), 0.0
@@ -81,10 +50,12 @@ class Keeper:
     def restore(self, total: TreeSum[Tally] | RunningSum[Tally]) -> int:
         """Put finished nodes into an empty sum; returns the rows looked at for them."""
         rows = 0
-        for (level, index), (value, seen) in sorted(self._nodes.nodes().items(), reverse=True):
-            self._written.add((level, index))
-            total.add(index, Tally(value, seen), level)
-            rows += seen
+        for (level, index), (kept, seen) in sorted(self._checkpoint.nodes().items(), reverse=True):
+            value = self._unpack(kept)
+            if value is not None:
+                self._written.add((level, index))
+                total.add(index, Tally(value, seen), level)
+                rows += seen
         if rows:
             logger.warning("resuming from a checkpoint of %s rows", f"{rows:,}")
         return rows
@@ -99,10 +70,21 @@ class Keeper:
         started = time.monotonic()
         for node, tally in sorted(total.nodes.items(), reverse=True):
             if node not in self._written:
-                self._nodes.save(node, tally.value, tally.seen)
+                self._checkpoint.save(node, self._pack(tally.value), tally.seen)
                 self._written.add(node)
         self._last = time.monotonic()
         self._cost = self._last - started
+
+
+def _packing(statistic: Statistic) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """A value of a statistic -> what a checkpoint keeps of it, and back; None for no value."""
+    inner = statistic.statistic if isinstance(statistic, ByFold | ByGroup) else statistic
+    if not isinstance(inner, MomentStatistic):
+        packing = packing_of(statistic)
+        return packing.pack, packing.unpack
+    if inner is statistic:
+        return lambda value: {None: value}, lambda groups: groups.get(None)
+    return lambda value: value.by_label, Groups
 
 
 def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.execution.checkpoints import Keeper, check_same_data, nodes_of
+from rff_stream.execution.checkpoints import Keeper, check_same_data
 from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Tally, leaves_of, places_of
 from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout, merge_chunks, rows_of
@@ -143,7 +143,7 @@ class Reading:
                 layout,
                 self.source.n_rows,
                 grid=self._grid(plan),
-                keeper=None if checkpoint is None else Keeper(nodes_of(checkpoint, statistic)),
+                keeper=None if checkpoint is None else Keeper(checkpoint, statistic),
             )
         )
         check_same_data(self.source, generation)
