@@ -7,15 +7,14 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
-from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments import Moments
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.commit_log import Batch, Entry, Log, entry_name
-from rff_stream.store.creation import checked_id
+from rff_stream.store.creation import Root, checked_id
 from rff_stream.store.files import Files, Manifest, damage, read_vouched
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.moments_codec import (
@@ -128,18 +127,6 @@ READERS = 2
 
 Value = TypeVar("Value")
 Groups = dict[Label, Moments]
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """What a store began with: see :class:`~rff_stream.store.creation.NewStore`."""
-
-    header: dict[str, Any]
-    arrays: dict[str, Array]
-    answers: dict[str, Array]
-    row: AugmentedRow | None
-    order: int
-    pilot: tuple[str, ...]
 
 
 def read_whole(files: Files, read: Callable[[Files], Value]) -> Value:

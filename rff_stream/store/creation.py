@@ -201,15 +201,14 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}(?:/[A-Za-z_][A-Za-z0-9_]{0,63}){
 
 
 @dataclass(frozen=True, slots=True)
-class NewStore:
-    """What a new store begins with."""
+class Root:
+    """What a store begins with."""
 
     header: Mapping[str, Any]
     arrays: Mapping[str, Array]
     answers: Mapping[str, Array] = field(default_factory=dict)
     row: AugmentedRow | None = None
     order: int = 2
-    batch: NewBatch | None = None
     pilot: tuple[str, ...] = ()
 
     def check(self) -> None:
@@ -221,7 +220,7 @@ class NewStore:
             if name.split("/")[0] in RESERVED or (name in self.answers and "/" in name):
                 raise ModelError(f"The array name {name!r} is kept for the store. Rename it.")
 
-    def root(self) -> bytes:
+    def metadata(self) -> bytes:
         """``zarr.json`` of the store."""
         row = None if self.row is None else row_plain(self.row)
         return group_metadata(
@@ -238,7 +237,7 @@ class NewStore:
 
     def contents(self, answers: str) -> Iterator[tuple[str, bytes]]:
         """Every file but the batch's, one at a time; ``answers`` is the name of their folder."""
-        yield "zarr.json", self.root()
+        yield "zarr.json", self.metadata()
         row = {} if self.row is None else row_arrays(self.row)
         arrays = {**self.arrays, **{f"row/{name}": values for name, values in row.items()}}
         arrays |= {f"answers/{answers}/{name}": values for name, values in self.answers.items()}
@@ -251,47 +250,48 @@ class NewStore:
 
 def write_store(
     path: str | os.PathLike[str],
-    new: NewStore,
+    root: Root,
+    batch: NewBatch | None = None,
     *,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """A store with one commit; all of it is there, or nothing.
+    """A store with one commit, with or without a first batch; all of it is there, or nothing.
 
     Raises ModelError: where the path is taken, cannot be written, or a value cannot be kept.
     """
-    new.check()
+    root.check()
     files = open_files(path, storage_options)
     if isinstance(files, LocalFiles):
         with replacing(files.root, overwrite, MODEL) as path:
             beside = LocalFiles(path)
             beside.place = files.place
-            _fill(beside, new)
+            _fill(beside, root, batch)
     else:
         _check_free(files, overwrite)
-        _fill(files, new)
+        _fill(files, root, batch)
 
 
-def _fill(files: Files, new: NewStore) -> None:
+def _fill(files: Files, root: Root, batch: NewBatch | None) -> None:
     """Everything of a new store, then its commit."""
     fields: dict[str, Any] = {"files": {}}
     try:
-        if new.batch is not None:
-            fields = write_batch(files, new.batch)
-        inputs = {"header": dict(new.header), "content": fields.get("content")}
+        if batch is not None:
+            fields = write_batch(files, batch)
+        inputs = {"header": dict(root.header), "content": fields.get("content")}
         answers = sha256(canonical(inputs, "header"))
-        manifest = write_vouched(files, new.contents(answers))
+        manifest = write_vouched(files, root.contents(answers))
     except BaseException:
         if "data" in fields:
             files.remove(f"data/{fields['data']}")
         raise
     fields["files"] = {**manifest, **fields["files"]}
-    log = Log(files, new.root())
+    log = Log(files, root.metadata())
 
     def first(state: LogState) -> dict[str, Any]:
         if log.last >= 0:
             raise exists(files.place)
-        return {**fields, "op": "create", "answers": answers if new.answers else None}
+        return {**fields, "op": "create", "answers": answers if root.answers else None}
 
     log.commit(first)
 

@@ -21,7 +21,7 @@ from rff_stream.store.contents import (
     read_whole,
     sum_by_group,
 )
-from rff_stream.store.creation import FIT, NewBatch, NewStore, write_store
+from rff_stream.store.creation import FIT, NewBatch, Root, write_store
 from rff_stream.store.files import Files
 from rff_stream.store.local import local_path, open_files
 from rff_stream.store.moment_store import MomentStore
@@ -68,9 +68,9 @@ class Home:
 class StoredModel:
     """What a store gives back."""
 
-    header: dict[str, Any]  # plain values, as they were saved
-    arrays: dict[str, Array]  # such as ``map/frequencies``; read-only
-    answers: dict[str, Array]
+    header: Mapping[str, Any]  # plain values, as they were saved
+    arrays: Mapping[str, Array]  # such as ``map/frequencies``; read-only
+    answers: Mapping[str, Array]
     """What was solved from the moments; {} where batches came or went since: solve again."""
     moments: dict[Label, Moments] | None
     """Per group, summed over all batches; None where the model was saved without."""
@@ -126,8 +126,8 @@ def save_model(
         row, order = _meaning(moments)
         batch = batch.checked(row, order)
     pilot = () if batch is None else (batch.id,)
-    new = NewStore(header, arrays, answers, row, order, batch, pilot)
-    write_store(path, new, overwrite=overwrite, storage_options=storage_options)
+    root = Root(header, arrays, answers, row, order, pilot)
+    write_store(path, root, batch, overwrite=overwrite, storage_options=storage_options)
 
 
 def save_answer(

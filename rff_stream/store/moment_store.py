@@ -17,7 +17,6 @@ from rff_stream.store.commit_log import Batch, Entry, Log, LogState, Replaced, e
 from rff_stream.store.contents import (
     ANSWERS,
     ChosenGroups,
-    Root,
     SumInPlace,
     Weights,
     Where,
@@ -38,8 +37,8 @@ from rff_stream.store.contents import (
 from rff_stream.store.creation import (
     COMPACTED,
     NewBatch,
-    NewStore,
     Outdated,
+    Root,
     checked_id,
     commit_batch,
     content_of,
@@ -232,8 +231,8 @@ class MomentStore:
             For URLs, as fsspec takes them.
         """
         ids = tuple(checked_id(name) for name in pilot)
-        new = NewStore(header or {}, arrays or {}, row=row, order=order, pilot=ids)
-        write_store(path, new, storage_options=storage_options)
+        root = Root(header or {}, arrays or {}, row=row, order=order, pilot=ids)
+        write_store(path, root, storage_options=storage_options)
         return cls.open(path, storage_options=storage_options)
 
     @classmethod
@@ -273,12 +272,12 @@ class MomentStore:
     @property
     def header(self) -> dict[str, Any]:
         """Plain values the store was created with."""
-        return self._root.header
+        return dict(self._root.header)
 
     @property
     def arrays(self) -> dict[str, Array]:
         """Arrays the store was created with."""
-        return self._root.arrays
+        return dict(self._root.arrays)
 
     @property
     def head(self) -> str:
