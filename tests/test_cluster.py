@@ -433,7 +433,7 @@ def test_a_cluster_with_another_version_is_refused_before_it_works(
     processes: Processes, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes.have(1)
-    monkeypatch.setattr("rff_stream.execution.cluster.__version__", "99.0")
+    monkeypatch.setattr("rff_stream.execution.scheduler.__version__", "99.0")
     with connected(processes, 1) as client:
         before = leaves_done(client)
         with pytest.raises(ClusterError, match=r"rff_stream 99.0 but the scheduler has 0\."):

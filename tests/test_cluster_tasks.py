@@ -114,7 +114,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
     layout = lay_out(source, 1e-5, fewest_rows=LEAF_ROWS)
     leaves = leaves_of(source, layout)
     assert (len(leaves), layout.leaves_a_task(threads=2)) == (LEAVES, TOGETHER)
-    own.add_worker()
+    own.add_worker(threads=2)
     with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
         Pass(source, token="fatal", progress=False).add_up(
             Summation(fatal(leaves[3 * TOGETHER + 5].start), leaves, layout)

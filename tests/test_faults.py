@@ -19,7 +19,7 @@ import zarr
 import rff_stream as rs
 from faulttable import TABLE, rows
 from rff_stream.errors import ClusterError, DataError
-from rff_stream.execution import cluster as clusters
+from rff_stream.execution import scheduler as clusters
 from rff_stream.execution.leaves import Job
 
 HERE = Path(__file__).resolve().parent

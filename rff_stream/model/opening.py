@@ -57,7 +57,7 @@ def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> 
     """
     container = getattr(estimator, "_sklearn_output_config", {}).get("transform", "default")
     if container == "pandas":
-        from rff_stream.sources.frames import frame_wrap
+        from rff_stream.sources.tables import frame_wrap
 
         return frame_wrap(getattr(X, "index", None), values, names, ())
     if container == "polars":

@@ -40,8 +40,8 @@ class Opener:
 OPENERS = (
     Opener(".paths", "stored", ("builtins.str", "pathlib", "zarr", "icechunk")),
     Opener(".labelled", "labelled", ("xarray",)),
-    Opener(".frames", "lazy", ("dask.dataframe", "dask_expr")),
-    Opener(".frames", "table", ("pandas", "modin")),
+    Opener(".tables", "lazy", ("dask.dataframe", "dask_expr")),
+    Opener(".tables", "table", ("pandas", "modin")),
     Opener(
         ".arrow_and_parquet",
         "table",

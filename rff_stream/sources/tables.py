@@ -1,16 +1,23 @@
-"""Named columns of equal length: what tables of pandas, Arrow and plain Zarr groups share."""
+"""Named columns of equal length: what tables of pandas, Dask, Arrow and plain Zarr groups share.
+
+Values of pandas are in memory, those of Dask are computed partition by partition, with X, y and
+weights in one frame, so that Parquet is read once.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
+from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import (
     Found,
     align,
@@ -19,10 +26,16 @@ from rff_stream.sources.columns import (
     virtual_column,
     with_levels,
 )
-from rff_stream.sources.grid import GridSource, Variable, variable_of
+from rff_stream.sources.grid import GridSource, Variable, column_values, variable_of
+from rff_stream.sources.kinds import check_index, is_from
+from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
 from rff_stream.words import list_names, suggestion
+
+if TYPE_CHECKING:
+    import pandas
+
 
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
@@ -194,3 +207,190 @@ class Table:
                 f"input: a fit without names takes columns by their number. Give those columns."
             )
         return found
+
+
+def open_container(X: Any, y: Any, request: Request) -> Source:
+    """A source of the rows of a DataFrame (or of a Series as its one column)."""
+    if is_from(X, "dask.dataframe") or is_from(X, "dask_expr"):
+        frame = X if hasattr(X, "columns") and X.ndim == 2 else X.to_frame()
+        return DaskFrame(frame).source(y, request)
+    check_index(X, y=y, sample_weight=request.sample_weight, by=request.by)
+    frame = frame_of(X)
+    draft = align(Frame(frame, request.missing_chunks), y, request)
+    return draft.source(partial(frame_wrap, frame.index), request)
+
+
+def table_of(X: Any) -> Table:
+    """The columns of a DataFrame (or of a Series, the only one) by name."""
+    return Frame(frame_of(X), "auto")
+
+
+def frame_of(X: Any) -> Any:
+    """A DataFrame as it is; a Series as its one column."""
+    return X if hasattr(X, "columns") else X.to_frame(X.name if X.name is not None else "x0")
+
+
+class Frame(Table):
+    """The columns of a DataFrame; y may be another one, its rows paired by place."""
+
+    def __init__(self, frame: Any, missing_chunks: str) -> None:
+        names = text_names(frame)
+
+        def column(name: str) -> Variable:
+            return column_of(name, frame.iloc[:, names.index(name)])
+
+        super().__init__(names, column, "the DataFrame", missing_chunks)
+
+    def targets(self, y: Any) -> list[Found]:
+        """Targets by name, or columns and arrays with a row each."""
+        return named_targets(y) if is_from(y, "pandas") else super().targets(y)
+
+
+def named_targets(y: Any) -> list[Found]:
+    """A Series or the columns of a DataFrame; rows are paired by place."""
+    if y.ndim == 1:
+        name = "y" if y.name is None else str(y.name)
+        return [Found(name, column_of(name, y))]
+    names = text_names(y)
+    return [Found(name, column_of(name, y.iloc[:, i])) for i, name in enumerate(names)]
+
+
+def text_names(frame: Any) -> list[str]:
+    """Names of the columns as text, each once."""
+    names = [str(name) for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"The DataFrame has several columns named {list_names(twice)}. Columns are found by "
+            f"name, so each has its own. Rename them."
+        )
+    return names
+
+
+def column_of(name: str, series: pandas.Series[Any]) -> Variable:
+    """A column as a variable, with what it holds where numpy cannot say it."""
+    kind = str(series.dtype)
+    note = ""
+    if kind == "category":
+        note = "categories (dtype category)"
+    elif kind in ("object", "str", "string") or kind.startswith("string"):
+        note = f"{'objects' if kind == 'object' else 'strings'} (dtype {kind})"
+    return variable_of(name, ("rows",), column_values(series), note=note)
+
+
+def frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+    """A Series, or a DataFrame where there are several values a row."""
+    import pandas
+
+    values = np.asarray(values)
+    if values.ndim == 2 and values.shape[1] == 1 and len(names) == 1:
+        values = values[:, 0]
+    if values.ndim == 1:
+        return pandas.Series(values, index=index, name=names[0])
+    return pandas.DataFrame(values, index=index, columns=list(names))
+
+
+class DaskFrame(Table):
+    """The columns of a Dask DataFrame, and other collections with the same partitions."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        self.members: dict[str, Any] = {"X": frame}
+        self.places: dict[int, tuple[int, Any]] = {}
+        super().__init__(text_names(frame), self.frame_column, "the DataFrame")
+
+    def frame_column(self, name: str) -> Variable:
+        """A column of the frame, from its meta."""
+        place = self.names.index(name)
+        return self.placeholder(name, self.frame._meta.iloc[:, place], 0, self.frame.columns[place])
+
+    def placeholder(self, name: str, meta: Any, member: int, column: Any) -> Variable:
+        """A variable of no rows, and where its values will be."""
+        variable = replace(column_of(name, meta), levels=known_levels(meta))
+        self.places[id(variable)] = (member, column)
+        return variable
+
+    def join(self, name: str, values: Any) -> list[Found]:
+        """The columns of another collection that is paired with the frame."""
+        values = as_frame(name, values)
+        self.members[name] = values
+        place = len(self.members) - 1
+        if values.ndim == 1:
+            own = str(name if values.name is None else values.name)
+            return [Found(own, self.placeholder(own, values._meta, place, None))]
+        metas = ((label, values._meta.iloc[:, i]) for i, label in enumerate(values.columns))
+        return [Found(str(label), self.placeholder(str(label), meta, place, label))
+                for label, meta in metas]  # fmt: skip
+
+    def targets(self, y: Any) -> list[Found]:
+        """Targets by name, or another collection with the same partitions."""
+        by_name = isinstance(y, (str, list, tuple))
+        return super().targets(y) if by_name else self.join("y", y)
+
+    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+        """A collection of one column with the same partitions."""
+        return self.join(role, values)[0]
+
+    def source(self, y: Any, request: Request) -> BlockSource:
+        """The source of what was asked for."""
+        draft = align(self, y, request)
+        check_counts({name: each.npartitions for name, each in self.members.items()})
+        needed = {self.places[id(v)] for v in draft.variables}
+        frame = in_tuples(list(self.members.values()), [c for member, c in needed if member == 0])
+        members = [Member(name) for name in self.members]
+        wrap = partial(dask_frame_wrap, self.frame.index)
+        return block_source(
+            draft, members, [frame], lambda v: self.places[id(v)], wrap, request, packed=True
+        )
+
+
+def known_levels(meta: Any) -> tuple[str, ...]:
+    """The categories of a column; none where Dask does not know them, and for other columns."""
+    from dask.dataframe.utils import has_known_categories
+
+    if str(meta.dtype) != "category" or not has_known_categories(meta):
+        return ()
+    return tuple(str(level) for level in meta.cat.categories)
+
+
+def as_frame(name: str, values: Any) -> Any:
+    """A Dask Series or DataFrame of what is paired with a Dask DataFrame."""
+    if is_from(values, "dask.dataframe"):
+        return values
+    if is_from(values, "dask.array"):
+        import dask.dataframe
+
+        return dask.dataframe.from_dask_array(values, columns=name if values.ndim == 1 else None)
+    raise DataError(
+        f"{name} is in memory ({type(values).__name__}), but X is a Dask DataFrame, whose lengths "
+        f"are unknown. Rows are paired partition by partition; give {name} as a column of X by "
+        f"its name, or as a Dask Series with the same partitions."
+    )
+
+
+def in_tuples(members: Sequence[Any], columns: Sequence[Any]) -> Any:
+    """One frame whose partitions are tuples of the members' partitions.
+
+    It is lowered but not tuned: tuning merges partitions, and not alike for all members.
+    """
+    first = members[0]
+    first = first[sorted(columns, key=list(first.columns).index)]
+    whole = first.map_partitions(
+        together, *members[1:], align_dataframes=False, enforce_metadata=False, meta=first._meta
+    )
+    return whole.simplify().lower_completely()
+
+
+def together(*blocks: Any) -> tuple[Any, ...]:
+    """The blocks of one partition as one value; the leaf checks their lengths."""
+    return blocks
+
+
+def dask_frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
+    """A Dask Series, or a Dask DataFrame where there are several values a row."""
+    import dask.dataframe
+
+    if values.ndim == 2 and values.shape[1] == 1 and len(names) == 1:
+        values = values[:, 0]
+    columns = names[0] if values.ndim == 1 else list(names)
+    return dask.dataframe.from_dask_array(values, columns=columns, index=index)
