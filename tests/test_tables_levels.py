@@ -191,3 +191,26 @@ def test_too_many_levels_are_refused_with_a_remedy(tmp_path: Path) -> None:
     mixed = text().assign(sky=["fog", 1.5] * (N // 2))
     with pytest.raises(DataError, match=r"'sky' holds 1.5, a float, beside text"):
         ridge().fit(mixed, "y", inputs=["a", "sky"])
+
+
+def test_a_level_that_no_row_of_the_fit_has_is_told_of_with_its_share(tmp_path: Path) -> None:
+    """All its inputs are 0 there: a prediction for rain, sun and fog was given for snow."""
+    table = categories()
+    model = ridge().fit(table[["a", "sky"]], table.y)
+    new = text()[["a", "sky"]]
+    new.loc[:29, "sky"] = "snow"
+    told = r"^10.00% of the rows have a value of sky that no row of the fit has"
+    model.save(tmp_path / "model.zarr", moments=False)
+    for each in (model, rs.load(tmp_path / "model.zarr")):
+        with pytest.warns(rs.NumericalWarning, match=told):
+            each.predict(new)
+        with pytest.warns(rs.NumericalWarning, match=told):
+            each.score(new.assign(y=table.y))
+    dask_frames = pytest.importorskip("dask.dataframe")
+    with pytest.warns(rs.NumericalWarning, match="of sky that no row of the fit has"):
+        model.predict(dask_frames.from_pandas(new, npartitions=2)).compute()
+    some = ridge().fit(text(), "y", inputs=["a", "sky=rain"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rs.NumericalWarning)
+        model.predict(table[["a", "sky"]])
+        some.predict(text())  # 0 for all but rain, as in the fit

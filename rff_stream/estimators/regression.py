@@ -25,7 +25,13 @@ from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, checked_rows, in_memory, open_values
-from rff_stream.model.predict import count_outside, score_rows, values_of_rows, warn_where_outside
+from rff_stream.model.predict import (
+    Seen,
+    count_outside,
+    score_rows,
+    values_of_rows,
+    warn_where_outside,
+)
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
@@ -369,7 +375,7 @@ def residuals(
     answer: RidgeAnswer = fitted.answer
     y = list(fitted.columns.targets) if y is None else y
     data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
-    seen = fitted.input_range
+    seen = Seen.of(fitted)
     count = None if seen is None else functools.partial(count_outside, seen=seen)
     found = score_rows(self, data, ResidualStatistic(answer.mean(), answer.target_origin, count))
     if count is not None:

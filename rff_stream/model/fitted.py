@@ -214,6 +214,19 @@ class Fitted:
         reach: Array | None = self.total.sample.reach
         return reach_of(sample) if reach is None else reach
 
+    @property
+    def text_columns(self) -> Array:
+        """For each input 1, 2, … where it is one of all levels "sky=rain" of a column, else 0."""
+        sample, names = self.row_sample, [name.partition("=") for name in self.columns.inputs]
+        found = np.zeros(len(names), np.int64)
+        if sample is None:
+            return self.scales.get("text_columns", found)
+        for name in dict.fromkeys(name for name, equals, _ in names if equals):
+            levels = np.array([name == own and bool(equals) for own, equals, _ in names])
+            if (sample[:, levels].sum(axis=1) == 1).all():  # else some rows have none of them
+                found[levels] = found.max() + 1
+        return found
+
     def with_groups(self, groups: Mapping[Any, Any]) -> Self:
         """A copy with other sums and without an answer."""
         n_rows = sum(part.n for part in groups.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -34,11 +34,34 @@ FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a fit has seen of its inputs."""
+
+    reach: Float64  # (2, d): least and greatest value of each input
+    inputs: tuple[str, ...]
+    n_rows: int
+    text: Array  # (d,) int: 1, 2, … for inputs that are all levels of a column, 0 for others
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> Self | None:
+        """None where a store does not tell the range."""
+        reach = fitted.input_range
+        if reach is None:
+            return None
+        return cls(reach, fitted.columns.inputs, fitted.n_rows, fitted.text_columns)
+
+    def text_of(self, column: int) -> str:
+        """The name of a column of text."""
+        return self.inputs[int(np.argmax(self.text == column))].partition("=")[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Outside:
-    """Rows beyond the range of each input; they add."""
+    """Rows beyond the range of each input, and rows without a level that is known; they add."""
 
     beyond: Float64  # (d,): rows beyond the range of each
     reach: Float64  # (2, d): least and greatest value of each input
+    unknown: Float64  # of each column of text: rows whose level is none of the fit
     any: int  # rows beyond the range of some input
     n: int  # rows
 
@@ -48,49 +71,65 @@ class Outside:
         return type(self)(
             self.beyond + other.beyond,
             np.stack([low, high]),
+            self.unknown + other.unknown,
             self.any + other.any,
             self.n + other.n,
         )
 
 
-def count_outside(x: Array, seen: Float64) -> Outside:
-    """Rows x (n, d) beyond the range (2, d) that was seen, by more than a tenth of it."""
-    width = MARGIN * (seen[1] - seen[0])
+def count_outside(x: Array, seen: Seen) -> Outside:
+    """Rows x (n, d) beyond the range that was seen, by more than a tenth of it."""
+    low, high = seen.reach
+    width = MARGIN * (high - low)
+    columns = range(1, int(seen.text.max(initial=0)) + 1)
+    unknown = np.array([(x[:, seen.text == k].sum(axis=1) == 0).sum() for k in columns], float)
     if not len(x):
-        return Outside(np.zeros(x.shape[1]), np.full((2, x.shape[1]), np.nan), 0, 0)
+        nothing = np.full((2, x.shape[1]), np.nan)
+        return Outside(np.zeros(x.shape[1]), nothing, unknown, 0, 0)
     reach = np.array([np.fmin.reduce(x), np.fmax.reduce(x)])
-    if not ((reach[0] < seen[0] - width) | (reach[1] > seen[1] + width)).any():
-        return Outside(np.zeros(x.shape[1]), reach, 0, len(x))
-    outside = (x < seen[0] - width) | (x > seen[1] + width)
+    if not ((reach[0] < low - width) | (reach[1] > high + width)).any():
+        return Outside(np.zeros(x.shape[1]), reach, unknown, 0, len(x))
+    outside = (x < low - width) | (x > high + width)
     return Outside(
-        outside.sum(axis=0).astype(np.float64), reach, int(outside.any(axis=1).sum()), len(x)
+        outside.sum(axis=0).astype(float), reach, unknown, int(outside.any(axis=1).sum()), len(x)
     )
+
+
+def outside_in(fitted: Fitted, rows: Any) -> Outside | None:
+    """The same for rows (n, d) in memory; None where the range is not known."""
+    seen = Seen.of(fitted)
+    return None if seen is None else count_outside(np.asarray(rows), seen)
 
 
 def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
     """Warn of the share of rows outside and name the input with most, unless chance explains it.
 
     Of n rows that were fitted, one more row of their kind is beyond the range of an input with
-    probability 2/(n + 1) at most.
+    probability 2/(n + 1) at most. A level that the fit has not met is told of in any case.
     """
-    seen = fitted.input_range
-    if found is None or seen is None:
-        return
-    words = words_of(found, seen, fitted.columns.inputs, fitted.n_rows)
-    if words:
+    seen = Seen.of(fitted)
+    for words in () if found is None or seen is None else words_of(found, seen):
         warn(words)
 
 
-def words_of(found: Outside, seen: Float64, inputs: tuple[str, ...], n_fitted: int) -> str:
+def words_of(found: Outside, seen: Seen) -> Iterator[str]:
     """What :func:`warn_where_outside` tells; nothing where chance may be the cause."""
+    if found.unknown.any():
+        most = int(found.unknown.argmax())
+        yield (
+            f"{found.unknown[most] / found.n:.2%} of the rows have a value of "
+            f"{seen.text_of(most + 1)} that no row of the fit has: all inputs made of it are 0 "
+            "there, and what is predicted is no more than a guess. Leave these rows out, or fit "
+            "rows like them."
+        )
     worst = int(found.beyond.argmax())
-    chance = TIMES_CHANCE * 2 / (n_fitted + 1)
+    chance = TIMES_CHANCE * 2 / (seen.n_rows + 1)
     if not found.n or found.beyond[worst] / found.n <= max(FEWEST_SHARE, chance):
-        return ""
-    (low, high), (least, most) = seen[:, worst], found.reach[:, worst]
-    return (
+        return
+    (low, high), (least, most_seen) = seen.reach[:, worst], found.reach[:, worst]
+    yield (
         f"{found.any / found.n:.2%} of the rows lie outside of what the fit has seen: input "
-        f"{inputs[worst]} goes from {least:.6g} to {most:.6g} here, and went from "
+        f"{seen.inputs[worst]} goes from {least:.6g} to {most_seen:.6g} here, and went from "
         f"{low:.6g} to {high:.6g} in the fit. No data support predictions there: those of cells "
         "and grids return to the mean of the data, those of one map of the whole space may be any "
         "number, with a standard deviation that is too small. Leave these rows out, or fit rows "
@@ -107,9 +146,7 @@ class Watched:
     """
 
     function: RowFunction
-    seen: Float64  # (2, d)
-    inputs: tuple[str, ...]
-    n_fitted: int
+    seen: Seen
     token: str = field(default_factory=lambda: uuid.uuid4().hex)  # of one prediction
 
     @property
@@ -120,9 +157,7 @@ class Watched:
     def __call__(self, x: Array) -> Float64:
         """Its values."""
         if self.token not in _told:
-            found = count_outside(x, self.seen)
-            words = words_of(found, self.seen, self.inputs, self.n_fitted)
-            if words:
+            for words in words_of(count_outside(x, self.seen), self.seen):
                 _told.add(self.token)
                 warn(words)
         return self.function(x)
@@ -134,16 +169,8 @@ _told: set[str] = set()
 
 def watched(fitted: Fitted, function: RowFunction) -> RowFunction:
     """The function, watched where the range of the fit is known."""
-    seen = fitted.input_range
-    if seen is None:
-        return function
-    return Watched(function, seen, fitted.columns.inputs, fitted.n_rows)
-
-
-def outside_in(fitted: Fitted, rows: Any) -> Outside | None:
-    """The same for rows (n, d) in memory; None where the range is not known."""
-    seen = fitted.input_range
-    return None if seen is None else count_outside(np.asarray(rows), seen)
+    seen = Seen.of(fitted)
+    return function if seen is None else Watched(function, seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,9 @@ def save(
         raise ModelError(
             "moments=True but this model was loaded without moments. Save it with moments=False."
         )
-    ends = fitted.input_range
+    ends, text = fitted.input_range, fitted.text_columns
     scales = fitted.scales if ends is None else {**fitted.scales, "input_range": ends}
+    scales = {**scales, "text_columns": text} if text.any() else scales
     plain, arrays = named_arrays(fitted.features, scales)
     parameters = recipe.asked.get_params(deep=False).items()
     header = {
