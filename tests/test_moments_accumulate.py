@@ -419,6 +419,13 @@ def test_auto_is_float64_up_to_200_000_rows() -> None:
 # ------------------------------------------------------------------------------------------ threads
 
 
+def test_a_rank_update_takes_rows_of_any_order() -> None:
+    """BLAS refused rows in the order of columns, and the sum stayed 0."""
+    rows, matrix = np.asfortranarray(np.arange(12.0).reshape(4, 3)), np.zeros((3, 3))
+    _blas.rank_update(rows, matrix, beta=0.0)
+    np.testing.assert_array_equal(matrix, np.triu(rows.T @ rows))
+
+
 def test_a_rank_update_lets_other_threads_run() -> None:
     """One BLAS call of a third of a second: a held GIL lets the main thread wake once at most."""
     rows = np.ones((30_000, 1024), np.float32)

@@ -6,7 +6,7 @@ without that row: nothing is read or fitted again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from rff_stream.answers.row_space import spectrum_of_rows
 from rff_stream.answers.selection import alpha_grid, cross_validate, sums_of_others
 from rff_stream.answers.selection_table import Selection
 from rff_stream.features.base import FeatureMap
-from rff_stream.losses.classification import Loss, SquaredHinge
+from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
@@ -53,6 +53,20 @@ class Sampled:
     """What is held out with a row. Where inputs are levels, a row of sample weight 3 counts
     as three, which are held out one by one."""
     counts: Float64  # (C,), rows of each class in the sample, by their weights
+
+    def scored(self, held_out: Float64) -> HeldOutScores:
+        """The rows with their scores (m, K)."""
+        return HeldOutScores(held_out, self.codes, self.weights, self.counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutScores:
+    """Scores of rows by fits that did not see them."""
+
+    scores: Float64  # (m, K)
+    codes: Array  # (m,) int, class numbers
+    weights: Float64  # (m,)
+    counts: Float64  # (C,), rows of each class, by their own weights
 
 
 def sample_classes(
@@ -93,7 +107,7 @@ def least_squares(classes: ClassMoments, sample: Sampled, alpha: float | None) -
         selection = _by_sample(found, out, classes)
         alpha = selection.best.alpha
     answer = ridge_at(found, alpha)
-    return _linear(answer, out.scores(float(answer.alpha[0])), sample, selection)
+    return _linear(answer, sample.scored(out.scores(float(answer.alpha[0]))), selection)
 
 
 def squared_by_folds(
@@ -112,30 +126,23 @@ def squared_by_folds(
     for k, others in sums_of_others(list(moments.values())):
         model = ridge(others, alpha, floor="raise_silently")
         held_out[k] = model.predict(samples[order[k]].Z)
-    sample = _concatenate([samples[fold] for fold in order])
-    return _linear(ridge(classes.moments, alpha), np.concatenate(held_out), sample, chosen)
-
-
-def _concatenate(parts: Sequence[Sampled]) -> Sampled:
-    """Samples one under the other, to calibrate by scores that are known."""
-    return Sampled(
-        np.empty((0, 0)),
+    parts = [samples[fold] for fold in order]
+    scores = HeldOutScores(
+        np.concatenate(held_out),
         np.concatenate([part.codes for part in parts]),
         np.concatenate([part.weights for part in parts]),
-        HeldOut(np.empty(0), None, np.empty(0)),
         np.sum([part.counts for part in parts], axis=0),
     )
+    return _linear(ridge(classes.moments, alpha), scores, chosen)
 
 
-def calibrate_linear(
-    linear: LinearClassifier, held_out: Float64, sample: Sampled
-) -> LinearClassifier:
-    """The classifier with log-odds for scores, by scores (m, K) of rows it did not see."""
-    found: Calibration = calibrate(held_out, sample.codes, sample.weights, sample.counts)
-    return replace(linear, coef=found.slope * linear.coef, intercept=found(linear.intercept))
+def calibrate_linear(linear: LinearClassifier, found: HeldOutScores) -> LinearClassifier:
+    """The classifier with log-odds for scores."""
+    odds: Calibration = calibrate(found.scores, found.codes, found.weights, found.counts)
+    return replace(linear, coef=odds.slope * linear.coef, intercept=odds(linear.intercept))
 
 
-def almost_left_out(problem: Penalised, loss: SquaredHinge, at: Point, sample: Sampled) -> Float64:
+def almost_left_out(problem: Penalised, loss: Loss, at: Point, sample: Sampled) -> Float64:
     """Scores (m, K) of sampled rows under nearly the fit without one unit of each.
 
     One Newton step away from each row: f + hℓ′/(1 − hℓ″) with its leverage h by the Hessian
@@ -176,17 +183,17 @@ def left_out_by_sample(problem: Penalised, loss: Loss, at: Point, sample: Sample
 
 
 def _linear(
-    answer: Ridge, held_out: Float64, sample: Sampled, selection: Selection | None
+    answer: Ridge, held_out: HeldOutScores, selection: Selection | None
 ) -> LinearClassifier:
     """Scores of one-hot targets as one score ±1 for two classes, calibrated."""
     coef, intercept = answer.coef, answer.intercept
     if coef.shape[1] == 2:
         coef, intercept = coef @ _SIDES, intercept @ _SIDES
-        held_out = held_out @ _SIDES
+        held_out = replace(held_out, scores=held_out.scores @ _SIDES)
     plain = LinearClassifier(
         coef, intercept, float(answer.alpha[0]), float(answer.df[0]), selection
     )
-    return calibrate_linear(plain, held_out, sample)
+    return calibrate_linear(plain, held_out)
 
 
 _SIDES = np.array([[-1.0], [1.0]])

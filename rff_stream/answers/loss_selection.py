@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.copies import group_copies
+from rff_stream.answers.class_selection import HeldOutScores
+from rff_stream.answers.copies import FEWEST, group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
@@ -57,8 +58,15 @@ FEW_ROWS = 2000
 FEW_OF_CLASS = 100
 """The same for the rows of a class."""
 
+FEWEST_OF_CLASS = 16
+"""Rows of a class below which they are dealt out to the quarters: one of them is empty by chance in
+4 % of cases, else."""
+
 TOL, PASSES = 3e-3, 6
 """Enough to compare penalties: a start from the one before is near."""
+
+MOST_PASSES = 40
+"""For scores that calibrate."""
 
 CLEAR = 3.0
 """Standard errors of the difference from which one rise of the held-out loss is enough."""
@@ -94,14 +102,12 @@ def choose_alpha(
     once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
     """
     x, codes, w = _classes_of(pilot, class_weight)
-    size, turns = _size(features), _turns(x, codes)
-    scores = np.full((len(turns), len(ALPHAS)), np.nan)
+    size, turns = _size(features), _turns(_places(x), codes)
     if loss.cornered:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
-        for losses, turn in zip(scores, turns, strict=True):
-            parts = (_leading_rows(features, size, x[at], codes[at], w[at]) for at in turn)
-            losses[:], _ = _cornered_path(row.leading(size), loss, *parts)
+        rows = _leading_rows(features, size, x, codes, w)
+        scores, _ = _walk(_cornered_turns(row.leading(size), loss, rows, turns), w, turns)
         return _selection("held-out loss on pilot rows", ALPHAS, scores, size), None, None
     z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
@@ -110,24 +116,85 @@ def choose_alpha(
         z, basis = _own_columns(z, prior)
     every = KeptFeatures(z, codes, w, loss.n_classes)
     root = np.ones(z.shape[1]) if basis is not None else prior
-    fits: dict[int, Coefficients] = {}
-    guide: System | None = None
-    for losses, (train, held) in zip(scores, turns, strict=True):
-        fitted = every.take(train)
-        problem = fitted.penalise(root, loss, float(ALPHAS[0]))
-        guide = problem.system if basis is None else None
-        losses[:], more = _smooth_path(problem, fitted, every.take(held))
-        fits |= more
+    problem = every.penalise(root, loss, float(ALPHAS[0]))
+    scores, fits = _walk(_smooth_turns(every, problem, turns), w, turns)
     found = _selection("held-out loss on pilot rows", ALPHAS, scores, size)
-    best = int(np.argmin(np.abs(ALPHAS - found.best.alpha)))
-    if best not in fits:
-        return found, None, None
-    coef, intercept = fits[best]
+    coef, intercept = fits[int(np.argmin(np.abs(ALPHAS - found.best.alpha)))][-1]
     if basis is not None:
         coef = basis @ coef
     whole = np.zeros((features.n_components, len(intercept)))
     whole[:size] = coef
-    return found, (whole, intercept), guide
+    return found, (whole, intercept), problem.system if basis is None else None
+
+
+def held_out_scores(
+    kept: KeptFeatures,
+    problem: PenalisedClasses,
+    near: Coefficients,
+    x: Array,
+    class_weight: Mapping[int, float],
+    *,
+    copies: bool,
+) -> HeldOutScores:
+    """Scores of rows x (n, d) by fits without them: of a quarter, or of each quarter of few.
+
+    ``near`` is the fit to all rows: the curvature there guides the steps. ``copies`` of a row are
+    held out together.
+    """
+    F = np.full((len(x), len(near[1])), np.nan)
+    curvature = kept.mean_curvature(problem.loss, kept.scores(*near))
+    turns = _turns(_sorted_places(x, kept.w, copies=copies), kept.codes)
+    metric = problem.bound(curvature * _share(kept.w, turns), kept.dtype)
+    for train, held in turns:
+        part = kept.weigh(kept.w * train)
+        own = _over(problem, part)
+        *_, last = descents_of_kept(part, own, tol=TOL, max_passes=MOST_PASSES, metric=metric)
+        F[held] = part.scores(*own.linear(last.point.theta))[held]
+    return _of_known(F, kept.codes, kept.w, class_weight)
+
+
+def held_out_of_few(
+    features: FeatureMap,
+    row: AugmentedRow,
+    pilot: Pilot,
+    loss: Loss,
+    class_weight: Mapping[int, float],
+    alpha: float,
+    near: Coefficients,
+) -> HeldOutScores:
+    """The same where the pilot holds all rows, of a loss with corners too."""
+    x, codes, w = _classes_of(pilot, class_weight)
+    size, number, differ = _size(features), group_copies(x), len(np.unique(x, axis=0))
+    copies = differ < len(x) and (number is not None or differ < FEWEST)
+    if not loss.cornered:
+        z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
+        kept, prior = KeptFeatures(z, codes, w, loss.n_classes), row.leading(size).prior
+        problem, share = kept.penalise(prior, loss, alpha), prior[0] / row.prior[0]
+        near = share * near[0][:size], near[1]
+        return held_out_scores(kept, problem, near, x, class_weight, copies=copies)
+    row, rows = row.leading(size), _leading_rows(features, size, x, codes, w)
+    F = np.full((len(x), len(near[1])), np.nan)
+    for train, held in _turns(_sorted_places(x, w, copies=copies), codes):
+        linear = _cornered_fits(row, loss, select(rows, train))(alpha, None)
+        F[held] = _predict(_IdentityMap(size), linear, rows.x[held])
+    return _of_known(F, codes, w, class_weight)
+
+
+def _over(problem: PenalisedClasses, part: KeptFeatures) -> PenalisedClasses:
+    """The objective over some of the rows; G of all guides the steps."""
+    system = replace(problem.system, weight=float(part.w.sum()))
+    return replace(problem, system=system, class_weights=part.class_weights)
+
+
+def _of_known(
+    F: Float64, codes: Array, w: Float64, class_weight: Mapping[int, float]
+) -> HeldOutScores:
+    """The rows whose turn came."""
+    known = np.isfinite(F).all(axis=1)
+    F, codes, w = F[known], codes[known], w[known]
+    factor = np.array([class_weight[k] for k in sorted(class_weight)])
+    counts = np.bincount(codes, w / factor[codes], len(factor)).astype(float)
+    return HeldOutScores(F, codes, w, counts)
 
 
 def _classes_of(
@@ -168,7 +235,7 @@ def choose_regression(
     ``dispersion``) is found on held-out rows, twice: first beside the misses of the best constant,
     then beside those of the fit. Where α is given, there is no selection.
     """
-    turns, size = _turns(rows.x), _size(features)
+    size, turns = _size(features), _turns(_places(rows.x), np.zeros(len(rows.x), int))
     if features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
     z = _leading_features(features, size, rows.x)
@@ -184,15 +251,18 @@ def choose_regression(
         grid = ALPHAS * (unit / spread) if alpha is None else np.array([alpha])
         scores = np.full((len(turns), len(grid)), np.nan)
         fits = np.full((len(grid), *rows.y.shape), np.nan)
-        for losses, (train, held) in zip(scores, turns, strict=True):
-            path = _regression_path(features, row, select(rows, train), loss, grid, unit)
-            for i, linear in enumerate(path):
-                F = _predict(features, linear, rows.x[held])
-                fits[i, held] = F
+        paths = (
+            _regression_path(features, row, select(rows, train), loss, grid, unit)
+            for train, _ in turns
+        )
+        for i, linears in enumerate(zip(*paths, strict=True)):
+            for losses, (_, held), linear in zip(scores, turns, linears, strict=True):
+                fits[i, held] = F = _predict(features, linear, rows.x[held])
                 w = rows.w[held]
                 losses[i] = w @ loss.with_width(0.0).value(F, rows.y[held]) / w.sum()
-                if i > 1 and losses[i] > losses[i - 1] > losses[i - 2]:
-                    break
+            mean = scores.mean(axis=0)
+            if i > 1 and mean[i] > mean[i - 1] > mean[i - 2]:
+                break
         best = 0
         if alpha is None:
             found = _selection("held-out loss on the row sample", grid, scores, size)
@@ -246,20 +316,54 @@ def _regression_path(
         yield start
 
 
-def _turns(x: Array, codes: Array | None = None) -> list[tuple[Array, Array]]:
-    """(fitted, held out) rows: a quarter is held out, or each quarter of few; copies together.
+def _turns(place: Array, codes: Array) -> list[tuple[Array, Array]]:
+    """(fitted, held out) rows: a quarter is held out, or each quarter of few.
 
-    Rows are few where those of a class are, too: ten held-out rows tell little of it.
+    Rows are few where those of a class are, too: ten held-out rows tell little of it. The fewest
+    rows of a class are dealt out to the quarters.
+
+    Parameters
+    ----------
+    place : (n,) int array
+        Places that follow each other are in different quarters, rows of the same place together.
+    codes : (n,) int array
+        Class numbers; 0 where there are no classes.
     """
-    n, number = len(x), group_copies(x)
-    counts = np.array([n]) if codes is None else np.bincount(codes)
-    few = n < FEW_ROWS or counts[counts > 0].min() < FEW_OF_CLASS
-    quarter = np.arange(n) % 4 if number is None else number % 4
+    place, width = place.copy(), place.max() + 1
+    counts = np.bincount(np.unique(codes * width + place) // width)  # without copies
+    for code in np.flatnonzero((counts > 0) & (counts < FEWEST_OF_CLASS)):
+        at = codes == code
+        place[at] = np.unique(place[at], return_inverse=True)[1] + code
+    few = counts.sum() < FEW_ROWS or counts[counts > 0].min() < FEW_OF_CLASS
     return [
-        (quarter != turn, quarter == turn)
+        (place % 4 != turn, place % 4 == turn)
         for turn in range(4 if few else 1)
-        if (quarter == turn).any() and (quarter != turn).any()
+        if (place % 4 == turn).any() and (place % 4 != turn).any()
     ]
+
+
+def _places(x: Array) -> Array:
+    """Places (n,) of rows in random order: their numbers, of copies that of the first of them."""
+    number = group_copies(x)
+    return np.arange(len(x)) if number is None else np.unique(number, return_inverse=True)[1]
+
+
+def _sorted_places(x: Array, w: Array, *, copies: bool) -> Array:
+    """Places (n,) of rows along one direction: whatever their order and, of copies, number."""
+    some = slice(None, None, -(-len(x) // MOST_HELD_OUT))
+    share = w[some] / w[some].sum()
+    spread = np.sqrt(share @ (x[some] - share @ x[some]) ** 2)
+    towards = np.random.default_rng(0).normal(size=x.shape[1]) / np.where(spread > 0, spread, 1.0)
+    parts = (x[i : i + BATCH_ROWS] * towards for i in range(0, len(x), BATCH_ROWS))
+    along = np.concatenate([part.sum(axis=1) for part in parts])  # the same bits for each copy
+    if copies:
+        return np.unique(along, return_inverse=True)[1]
+    return np.argsort(np.argsort(along, kind="stable"))
+
+
+def _share(w: Float64, turns: Sequence[tuple[Array, Array]]) -> float:
+    """The part of the weight that is fitted in a turn, on average."""
+    return float(np.mean([w[train].sum() for train, _ in turns]) / w.sum())
 
 
 def _selection(criterion: str, alphas: Float64, scores: Float64, size: int) -> Selection:
@@ -327,26 +431,38 @@ def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Ar
     return Rows(z, np.empty((len(z), 0)), w, None, 0, codes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """Fits of all turns at once: no penalty is looked at in one turn alone."""
+
+    fit: Callable[[float, Sequence[Coefficients | None]], list[Coefficients]]  # (α, starts)
+    losses: Callable[[Coefficients], Float64]  # of all rows
+
+
 def _walk(
-    descend: Callable[[float, Coefficients | None], Coefficients],
-    held_losses: Callable[[Coefficients], Float64],
-    w: Float64,
-) -> tuple[Float64, dict[int, Coefficients]]:
-    """Mean held-out loss for each α from the middle one on, NaN where none was looked at.
+    of: _Turns, w: Float64, turns: Sequence[tuple[Array, Array]]
+) -> tuple[Float64, dict[int, list[Coefficients]]]:
+    """Mean held-out losses (turns, α) from the middle α on, NaN where none was looked at.
 
     Smaller penalties first, larger ones only where no smaller one is better; each way ends where
-    the loss has risen twice, or once by more than chance. Beside them the fits by the number of
-    their α.
+    the mean over turns has risen twice, or once by more than chance. Beside them the fits of the
+    turns by the number of their α.
     """
-    means, fits = np.full(len(ALPHAS), np.nan), dict[int, Coefficients]()
-    share = w / w.sum()
+    means, fits = np.full((len(turns), len(ALPHAS)), np.nan), dict[int, list[Coefficients]]()
+    shares = [w[held] / w[held].sum() / len(turns) for _, held in turns]
+    share = np.concatenate(shares)
 
-    def walk(numbers: range, start: Coefficients | None, before: Float64 | None) -> None:
+    def losses_at(i: int) -> list[Float64]:
+        pairs = zip(fits[i], turns, strict=True)
+        return [of.losses(linear)[held] for linear, (_, held) in pairs]
+
+    def walk(numbers: range, start: Sequence[Coefficients | None], before: Float64 | None) -> None:
         rises = 0
         for i in numbers:
-            start = fits[i] = descend(float(ALPHAS[i]), start)
-            losses = held_losses(start)
-            means[i] = share @ losses
+            start = fits[i] = of.fit(float(ALPHAS[i]), start)
+            parts = losses_at(i)
+            means[:, i] = [len(turns) * own @ part for own, part in zip(shares, parts, strict=True)]
+            losses = np.concatenate(parts)
             rise = np.zeros(1) if before is None else losses - before
             mean = float(share @ rise) if before is not None else -1.0
             rises, before = rises + 1 if mean > 0 else 0, losses
@@ -354,24 +470,21 @@ def _walk(
             if rises == 2 or (rises and mean > CLEAR * chance):
                 break
 
-    walk(range(START, len(ALPHAS)), None, None)
-    if np.nanargmin(means) == START:
-        walk(range(START - 1, -1, -1), fits[START], held_losses(fits[START]))
+    walk(range(START, len(ALPHAS)), [None] * len(turns), None)
+    if np.nanargmin(means.mean(axis=0)) == START:
+        walk(range(START - 1, -1, -1), fits[START], np.concatenate(losses_at(START)))
     return means, fits
 
 
-def _cornered_path(
-    row: AugmentedRow, loss: Loss, train: Rows, held: Rows
-) -> tuple[Float64, dict[int, Coefficients]]:
-    """The walk of a loss with corners on rows that are features: a Hessian for each step."""
+def _cornered_fits(
+    row: AugmentedRow, loss: Loss, train: Rows
+) -> Callable[[float, Coefficients | None], Coefficients]:
+    """(α, start) -> the fit of a loss with corners to rows that are features."""
     mapped, labels = _IdentityMap(row.n_features), tuple(range(loss.n_classes))
     counted = ClassStatistic(mapped, row, "float64", 0, 1, labels)
     problem = penalise(_sums_over(train)(counted), loss, float(ALPHAS[0]))
     statistic = _bare_statistic(mapped, loss, row)
     constant = problem.linear(problem.constant())
-    assert held.w is not None
-    assert held.label is not None
-    codes = held.label
 
     def descend(alpha: float, start: Coefficients | None) -> Coefficients:
         at = replace(problem, alpha=alpha)
@@ -380,38 +493,56 @@ def _cornered_path(
         )
         return problem.linear(last.point.theta)
 
-    def held_losses(linear: Coefficients) -> Float64:
-        return loss.value(_predict(mapped, linear, held.x), codes)
-
-    return _walk(descend, held_losses, held.w)
+    return descend
 
 
-def _smooth_path(
-    problem: PenalisedClasses, train: KeptFeatures, held: KeptFeatures
-) -> tuple[Float64, dict[int, Coefficients]]:
-    """The walk of a smooth loss: each fit is near the least loss.
+def _cornered_turns(
+    row: AugmentedRow, loss: Loss, rows: Rows, turns: Sequence[tuple[Array, Array]]
+) -> _Turns:
+    """A loss with corners on rows that are features: a Hessian for each step."""
+    mapped, codes = _IdentityMap(row.n_features), rows.label
+    assert codes is not None
+    each = [_cornered_fits(row, loss, select(rows, train)) for train, _ in turns]
 
-    One factor of κG + α serves until α/κ has changed by more than :data:`FACTOR`.
+    def fit(alpha: float, starts: Sequence[Coefficients | None]) -> list[Coefficients]:
+        return [own(alpha, start) for own, start in zip(each, starts, strict=True)]
+
+    def losses(linear: Coefficients) -> Float64:
+        return loss.value(_predict(mapped, linear, rows.x), codes)
+
+    return _Turns(fit, losses)
+
+
+def _smooth_turns(
+    every: KeptFeatures, problem: PenalisedClasses, turns: Sequence[tuple[Array, Array]]
+) -> _Turns:
+    """A smooth loss on features of all rows: each fit is near the least loss.
+
+    One factor of κG + α serves all turns, until α/κ has changed by more than :data:`FACTOR`.
     """
-    loss, curvature = problem.loss, problem.curvature_at_start()
+    loss, share = problem.loss, _share(every.w, turns)
+    curvature = share * problem.curvature_at_start()
+    parts = [every.weigh(every.w * train) for train, _ in turns]
     factor: tuple[float, float, Metric] | None = None
 
-    def descend(alpha: float, start: Coefficients | None) -> Coefficients:
+    def fit(alpha: float, starts: Sequence[Coefficients | None]) -> list[Coefficients]:
         nonlocal curvature, factor
         at = replace(problem, alpha=alpha)
         if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:
-            factor = alpha / curvature, curvature, at.bound(curvature, train.dtype)
+            factor = alpha / curvature, curvature, at.bound(curvature, every.dtype)
         of, solve = factor[1:]
-        size = of / curvature
-        *_, last = descents_of_kept(
-            train, at, start, tol=TOL, max_passes=PASSES,
-            metric=lambda gradient: size * solve(gradient),
-        )  # fmt: skip
-        linear = problem.linear(last.point.theta)
-        curvature = train.mean_curvature(loss, train.scores(*linear))
-        return linear
+        size, found = of / curvature, list[Coefficients]()
+        for part, start in zip(parts, starts, strict=True):
+            *_, last = descents_of_kept(
+                part, _over(at, part), start, tol=TOL, max_passes=PASSES,
+                metric=lambda gradient: size * solve(gradient),
+            )  # fmt: skip
+            found.append(problem.linear(last.point.theta))
+        bends = [p.mean_curvature(loss, p.scores(*f)) for p, f in zip(parts, found, strict=True)]
+        curvature = share * float(np.mean(bends))
+        return found
 
-    return _walk(descend, partial(held.losses, loss), held.w)
+    return _Turns(fit, partial(every.losses, loss))
 
 
 def _bare_statistic(features: FeatureMap, loss: Loss, row: AugmentedRow) -> LossStatistic:
@@ -445,7 +576,7 @@ def choose_spread(
         size = min(size, max(MOST_COMPONENTS // n_scores, 2))
     leading, losses = row.leading(size), np.zeros(len(SPREADS))
     statistic = _bare_statistic(_IdentityMap(size), loss, leading)
-    for turn in _turns(x):
+    for turn in _turns(_places(x), codes):
         train, held = (_leading_rows(features, size, x[at], codes[at], w[at]) for at in turn)
         kept = KeptFeatures(train.x.astype(np.float64), codes[turn[0]], w[turn[0]], loss.n_classes)
         problem = kept.penalise(leading.prior, loss, alpha)

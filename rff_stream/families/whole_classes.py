@@ -13,6 +13,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.class_selection import (
+    HeldOutScores,
     LinearClassifier,
     Sampled,
     almost_left_out,
@@ -23,7 +24,14 @@ from rff_stream.answers.class_selection import (
     squared_by_folds,
 )
 from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
-from rff_stream.answers.loss_selection import choose_alpha, choose_spread, with_curvatures
+from rff_stream.answers.loss_selection import (
+    MOST_HELD_OUT,
+    choose_alpha,
+    choose_spread,
+    held_out_of_few,
+    held_out_scores,
+    with_curvatures,
+)
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
@@ -186,19 +194,16 @@ class WholeClasses:
             check_width(request.features.n_components, 1 if count == 2 else count)
         alpha, selection, near, guide = _penalty(request)
         start = near if request.start is None else request.start
-        problem, state = _descent(request, alpha, start, guide)
+        sample = None
+        if isinstance(request.loss, SquaredHinge | Hinge):  # its scores are no log-odds
+            sample = sample_classes(request.classes, request.features, request.class_weight)
+        problem, state, held_out = _descent(request, alpha, start, guide, sample)
         coef, intercept = problem.linear(state.point.theta)
         linear, supports = LinearClassifier(coef, intercept, alpha, np.nan, selection), None
         laplace = _laplace(request, problem, state.point.theta)
-        if isinstance(request.loss, SquaredHinge | Hinge):
-            sample = sample_classes(request.classes, request.features, request.class_weight)
-            raw, problem = linear, penalise(request.classes, request.loss, alpha)
-            if isinstance(request.loss, Hinge):
-                wide = request.loss.with_width(MARGIN)
-                held_out = left_out_by_sample(problem, wide, state.point, sample)
-            else:
-                held_out = almost_left_out(problem, request.loss, state.point, sample)
-            linear = calibrate_linear(raw, held_out, sample)
+        if sample is not None:
+            raw, held_out = linear, held_out or _held_out(request, state, linear, sample)
+            linear = calibrate_linear(raw, held_out)
             supports = _supports(request, sample, raw, linear)
         _warn_of_slow(request, state, problem)
         return Descended(
@@ -273,15 +278,56 @@ def _laplace(request: LossRequest, problem: Penalised, theta: Float64) -> Laplac
 
 
 def _descent(
-    request: LossRequest, alpha: float, start: Coefficients | None, guide: System | None
-) -> tuple[PenalisedClasses, Descent]:
-    """The problem and the last state of its descent."""
-    unit = _unit(request)
-    exact = request.loss.n_classes == 2 and request.tol * unit**0.5 < LEAST_TOL
-    if request.kept is not None and not exact:  # else Newton's steps are worth it
-        return _descent_of_kept(request, alpha, start, guide, unit)
-    problem = penalise(request.classes, request.loss, alpha)
-    return problem, _last(request, _states(request, problem, start, unit), unit)
+    request: LossRequest,
+    alpha: float,
+    start: Coefficients | None,
+    guide: System | None,
+    sample: Sampled | None,
+) -> tuple[PenalisedClasses, Descent, HeldOutScores | None]:
+    """The problem, the last state of its descent and, of many kept rows, held-out scores."""
+    unit, loss = _unit(request), request.loss
+    exact = loss.n_classes == 2 and request.tol * unit**0.5 < LEAST_TOL
+    if request.kept is None or exact:  # Newton's steps are worth it
+        problem = penalise(request.classes, loss, alpha)
+        return problem, _last(request, _states(request, problem, start, unit), unit), None
+    tol, held_out = request.tol * unit**0.5, None
+    single = tol >= LEAST_TOL and request.features.n_components > FEW_FEATURES
+    with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
+        rows = request.kept()
+        kept = KeptFeatures.of(
+            request.features, rows, loss.n_classes, "float32" if single else "float64", pool.map
+        )
+        problem = kept.penalise(request.row.prior, loss, alpha, guide)
+        states = descents_of_kept(kept, problem, start, tol=tol, max_passes=request.max_passes)
+        state = _last(request, states, unit)
+        if sample is not None and not _are_few(request):
+            held_out = held_out_scores(
+                kept, problem, problem.linear(state.point.theta), rows[0],
+                _numbered_weights(request), copies=sample.held.number is not None,
+            )  # fmt: skip
+    return problem, state, held_out
+
+
+def _are_few(request: LossRequest) -> bool:
+    """Whether the pilot holds all rows, and all of them are looked at."""
+    return bool(request.classes.moments.n <= min(len(request.pilot.x), MOST_HELD_OUT))
+
+
+def _held_out(
+    request: LossRequest, state: Descent, linear: LinearClassifier, sample: Sampled
+) -> HeldOutScores:
+    """Scores by fits without the rows, where these are few; else nearly those."""
+    loss = request.loss
+    if _are_few(request):
+        return held_out_of_few(
+            request.features, request.row, request.pilot, loss, _numbered_weights(request),
+            linear.alpha, (linear.coef, linear.intercept),
+        )  # fmt: skip
+    problem = penalise(request.classes, loss, linear.alpha)
+    if isinstance(loss, Hinge):
+        wide = loss.with_width(MARGIN)
+        return sample.scored(left_out_by_sample(problem, wide, state.point, sample))
+    return sample.scored(almost_left_out(problem, loss, state.point, sample))
 
 
 def _last(request: LossRequest, states: Iterator[Descent], unit: float) -> Descent:
@@ -313,27 +359,6 @@ def _states(
     return follow_corners(
         request.passes, statistic, problem, start, unit=1.0, tol=request.tol, max_passes=most
     )
-
-
-def _descent_of_kept(
-    request: LossRequest,
-    alpha: float,
-    start: Coefficients | None,
-    guide: System | None,
-    unit: float,
-) -> tuple[PenalisedClasses, Descent]:
-    """The same on features that stay in memory, in as many threads as reads have."""
-    assert request.kept is not None
-    tol = request.tol * unit**0.5
-    single = tol >= LEAST_TOL and request.features.n_components > FEW_FEATURES
-    with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
-        kept = KeptFeatures.of(
-            request.features, request.kept(), request.loss.n_classes,
-            "float32" if single else "float64", pool.map,
-        )  # fmt: skip
-        problem = kept.penalise(request.row.prior, request.loss, alpha, guide)
-        states = descents_of_kept(kept, problem, start, tol=tol, max_passes=request.max_passes)
-        return problem, _last(request, states, unit)
 
 
 def _unit(request: LossRequest) -> float:

@@ -22,6 +22,8 @@ def rank_update(rows: Array, matrix: Array, beta: float) -> None:
     BLAS reads C order as the transpose: its "lower" is our upper triangle.
     """
     syrk, scalar = _SYRK[rows.dtype]
+    if rows.strides[1] != rows.itemsize:  # BLAS would refuse, and the sum stay as it was
+        rows = np.ascontiguousarray(rows)
     k, n = rows.shape
     integers = [ctypes.c_int(v) for v in (n, k, rows.strides[0] // rows.itemsize, len(matrix))]
     one, factor = scalar(1.0), scalar(beta)

@@ -67,7 +67,6 @@ class KeptFeatures:
         float32 or float64: the dtype of products, too.
     codes : (n,) int
     w : (n,) float64
-        Positive.
     n_classes : int
     each : callable
         ``map``, or that of a pool of threads: blocks of rows are summed in their order.
@@ -109,10 +108,9 @@ class KeptFeatures:
         """Of the features and their products: what guides their steps needs no more digits."""
         return self._z.dtype
 
-    def take(self, chosen: Array) -> Self:
-        """Some of the rows (n,)."""
-        parts = self._z[chosen], self.codes[chosen], self.w[chosen]
-        return type(self)(*parts, len(self.class_weights), self._each)
+    def weigh(self, w: Float64) -> Self:
+        """The same rows with other weights (n,); one of 0 leaves a row out."""
+        return type(self)(self._z, self.codes, w, len(self.class_weights), self._each)
 
     def penalise(
         self, prior: Array, loss: Loss, alpha: float, guide: System | None = None
