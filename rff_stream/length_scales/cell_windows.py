@@ -118,7 +118,7 @@ class WindowFit:
     rougher: float = 0.0
     """log p a row that a Matérn 3/2 has more, at least; 0 where other kernels competed."""
     gap_factor: float = 1.0
-    """Errors in left-out halves of cells over what the fit says; 1 where none were compared."""
+    """Of standard deviations far from rows, as :func:`gap_factor`; 1 where it was not looked at."""
 
 
 def search_windows(
@@ -352,9 +352,10 @@ def left_out_error(
 def gap_factor(
     kernel: ExactKernel, cells: Sequence[RowWindow], n_components: int, order: Array
 ) -> float:
-    """Errors in left-out halves of cells over what the fit says of them: 95 % lie below.
+    """The square root of errors in left-out halves of cells over what the fit says of them.
 
-    1 where ±1.96 standard deviations cover 95 % there. A half lies below or above the median of
+    95 % lie below, so it is 1 where ±1.96 standard deviations cover 95 % there. The root, halfway
+    to 1, as few cells tell the ratio to 15 % and a mean of trees errs less than one. A half lies below or above the median of
     one of the inputs along which the cell is longest. With H_oo the part of the hat matrix of the
     rows left out, errors are (I − H_oo)⁻¹r_o and variances σₙ²(I − H_oo)⁻¹ + σ_f²(k − zᵀz).
     Parameters are those of :func:`left_out_error`.
@@ -378,7 +379,9 @@ def gap_factor(
                 rest = np.linalg.inv((1 + LEAST_REST) * np.eye(len(rows)) - hat)
                 variance = fit.noise * (rest.diagonal() + each.missing[rows] / fit.alpha)[:, None]
                 ratios.append(abs(rest @ residual[rows]) / np.sqrt(variance))
-    return float(np.quantile(np.concatenate(ratios), COVERED) / NORMAL) if ratios else 1.0
+    if not ratios:
+        return 1.0
+    return float(np.sqrt(np.quantile(np.concatenate(ratios), COVERED) / NORMAL))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
