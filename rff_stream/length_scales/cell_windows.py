@@ -355,14 +355,10 @@ def gap_factor(
     """The square root of errors in left-out halves of cells over what the fit says of them.
 
     95 % lie below, so it is 1 where ±1.96 standard deviations cover 95 % there. The root, halfway
-    to 1, as few cells tell the ratio to 15 % and a mean of trees errs less than one. A half lies below or above the median of
-    one of the inputs along which the cell is longest. With H_oo the part of the hat matrix of the
-    rows left out, errors are (I − H_oo)⁻¹r_o and variances σₙ²(I − H_oo)⁻¹ + σ_f²(k − zᵀz).
-    Parameters are those of :func:`left_out_error`.
-
-    Notes
-    -----
-    m³/4 multiply-adds for each cell of m rows and each input.
+    to 1, as few cells tell the ratio to 15 % and a mean of trees errs less than one. A half lies
+    below or above the median of an input along which the cell is long. With H_oo the part of the
+    hat matrix of the rows left out, errors are (I − H_oo)⁻¹r_o and variances
+    σₙ²(I − H_oo)⁻¹ + σ_f²(k − zᵀz): m³/4 multiply-adds for each cell of m rows and each input.
     """
     fit = _fit_cells(kernel, cells, n_components, order)
     if fit is None:
