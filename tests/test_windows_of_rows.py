@@ -111,7 +111,7 @@ def test_windows_find_short_scales_that_scattered_rows_cannot_see(rng):
     found = fit_windows(compact, [rs.Matern(nu=2.5)], scale=scale)
     first, second = found.kernel.length_scale
     assert first < 0.1 < 0.5 < second
-    assert np.isfinite(found.log_evidence) and found.evaluations > 5
+    assert np.isfinite(found.log_evidence)
     assert 1e-5 < found.alpha < 0.05
 
 

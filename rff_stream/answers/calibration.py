@@ -25,6 +25,9 @@ WEIGHT, PRIOR = 1000.0, 1e-4
 
 MOST_STEPS = 100
 
+COVERAGE, NORMAL = 0.95, 1.959963984540054
+"""Share of left-out rows within so many standard deviations, after calibration."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:

@@ -19,7 +19,7 @@ from scipy import optimize
 from scipy.special import gammaln
 
 from rff_stream._array import Float64
-from rff_stream.answers.calibration import conformal_quantile
+from rff_stream.answers.calibration import COVERAGE, NORMAL, conformal_quantile
 from rff_stream.answers.cell_evidence import LocalEvidence
 from rff_stream.answers.cell_posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.answers.cell_spectrum import TreeSpectrum
@@ -29,12 +29,6 @@ POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 ALIKE = 1.005
 """Powers whose leave-one-out error is within this factor of the least are equally good there."""
-
-COVERAGE = 0.95
-"""Intervals of ±1.96 standard deviations cover this share of left-out rows after calibration."""
-
-NORMAL = 1.959963984540054
-"""Quantile of a normal law: 95 % lie within so many standard deviations."""
 
 FEWEST_CALIBRATING = 100
 """Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""

@@ -17,6 +17,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import COVERAGE, NORMAL
 
 STANDARD_ERRORS = 1.0
 """Standard errors of the difference by which a weighted mean must be better than one model."""
@@ -85,11 +86,11 @@ def choose_models(names: tuple[str, ...], residuals: list[Float64 | None], w: Ar
     return Choice(names, np.sqrt(squared), weights, np.sqrt(share @ taken**2), first.shape[0])
 
 
-def noise_factor(residuals: Float64, variance: Float64, noise: Float64, share: float) -> Float64:
-    """c (T,) such that ±1.96 √(variance + c·noise) covers this share of left-out rows (m, T)."""
-    needed = (residuals / 1.959963984540054) ** 2 - variance
+def noise_factor(residuals: Float64, variance: Float64, noise: Float64) -> Float64:
+    """c (T,) such that ±1.96 √(variance + c·noise) covers 95 % of left-out rows (m, T)."""
+    needed = (residuals / NORMAL) ** 2 - variance
     ratio = needed / np.maximum(noise, np.finfo(float).tiny)
-    rank = min(int(np.ceil((len(ratio) + 1) * share)), len(ratio)) - 1
+    rank = min(int(np.ceil((len(ratio) + 1) * COVERAGE)), len(ratio)) - 1
     return np.asarray(np.maximum(np.sort(ratio, axis=0)[rank], 1e-3))
 
 

@@ -22,6 +22,7 @@ from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
+    draw_cells,
     encoding_of,
     known_kernel,
     length_scale_of,
@@ -112,23 +113,13 @@ class CellClasses:
         self, pilot: Pilot, asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
-        cost: Any = plan.cost
         if not isinstance(features, LocalFeatures):
             encoding = encoding_of(features)
             kernel = known_kernel(asked.kernel, asked.length_scale)
-            with single_threaded_blas():
-                if kernel is None:
+            if kernel is None:
+                with single_threaded_blas():
                     kernel = _search_class_windows(pilot, asked, plan, encoding)
-                features = LocalFeatures.sample(
-                    kernel,
-                    pilot.x,
-                    n_cells=cost.n_cells,
-                    n_trees=cost.n_trees,
-                    n_components=cost.n_features,
-                    rng=asked.seed,
-                    dtype=asked.dtype,
-                    encoding=encoding,
-                )
+            features = draw_cells(kernel, pilot, asked, plan.cost, encoding)
         return features, {"length_scale": np.asarray(length_scale_of(features.kernel))}
 
     def statistic(self, asked: SumRequest) -> Statistic:

@@ -31,6 +31,7 @@ from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
     check_cells,
     chosen_map,
+    draw_cells,
     encoding_of,
     known_kernel,
     length_scale_of,
@@ -206,17 +207,7 @@ class CellSpace:
                     reading, pilot, asked, n_rows // sizes.n_cells, sizes.n_features, encoding
                 )
                 known, scales["gap_factor"] = found.kernel, np.array([found.gap_factor])
-            with single_threaded_blas():
-                features = LocalFeatures.sample(
-                    known,
-                    pilot.x,
-                    n_cells=sizes.n_cells,
-                    n_trees=sizes.n_trees,
-                    n_components=sizes.n_features,
-                    rng=seed,
-                    dtype=asked.dtype,
-                    encoding=encoding,
-                )
+            features = draw_cells(known, pilot, asked, sizes, encoding)
         scales["length_scale"] = np.asarray(length_scale_of(features.kernel))
         return DrawnMap(features, self.row(features, pilot, columns), scales)
 

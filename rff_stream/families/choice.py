@@ -62,9 +62,6 @@ logger = logging.getLogger("rff_stream")
 FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())
 """Of one map, asked in this order; the last takes what no other does."""
 
-COVERAGE = 0.95
-"""Intervals of ±1.96 standard deviations of a weighted mean cover this share of left-out rows."""
-
 SHOWN = (
     "alpha_",
     "df_",
@@ -297,7 +294,7 @@ class ChoiceSpace:
         variance = answer.left_out_std(sample, False) ** 2
         own_noise = answer.left_out_std(sample, True) ** 2 - variance
         errors = answer.leave_one_out(sample)
-        return replace(answer, noise_factor=noise_factor(errors, variance, own_noise, COVERAGE))
+        return replace(answer, noise_factor=noise_factor(errors, variance, own_noise))
 
     def ridge_in(self, stored: StoredAnswer) -> ChoiceAnswer:
         return self.process_in(stored)

@@ -16,7 +16,7 @@ from rff_stream.execution.leaves import Leaf
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.reading import pilot_boxes
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.protocol import SumRequest
+from rff_stream.families.protocol import MapParameters, SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
@@ -272,6 +272,23 @@ def chosen_map(features: Any, inputs: Sequence[str]) -> Any:
 def encoding_of(features: Any) -> Any:
     """What is applied to rows before they are sent to cells, None for nothing."""
     return features.encode if isinstance(features, Cells) else None
+
+
+def draw_cells(
+    kernel: Any, pilot: Pilot, asked: MapParameters, cost: Any, encoding: Any
+) -> LocalFeatures:
+    """Cells of the sizes that are priced, cut and filled from pilot rows."""
+    with single_threaded_blas():
+        return LocalFeatures.sample(
+            kernel,
+            pilot.x,
+            n_cells=cost.n_cells,
+            n_trees=cost.n_trees,
+            n_components=cost.n_features,
+            rng=asked.seed,
+            dtype=asked.dtype,
+            encoding=encoding,
+        )
 
 
 def check_cells(given: Any, kernel: Any, length_scale: LengthScale, d: int) -> None:

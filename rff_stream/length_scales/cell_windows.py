@@ -23,6 +23,7 @@ from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import COVERAGE, NORMAL
 from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
@@ -64,8 +65,8 @@ APART = 3.0
 SAME = 0.02
 """Relative difference of left-out errors below which the evidence decides."""
 
-HALVED, COVERED, NORMAL = 4, 0.95, 1.959963984540054
-"""Most inputs along which a cell is halved; what intervals of ± so many deviations cover."""
+HALVED = 4
+"""Most inputs along which a cell is halved."""
 
 LEAST_REST = 1e-6
 """Least 1 − h, h a row's leverage: closer to 0 it is rounding."""
@@ -112,7 +113,6 @@ class WindowFit:
     kernel: ExactKernel  # with its length-scales, in units of the inputs
     alpha: float  # σₙ²/σ_f² of a row of weight 1
     log_evidence: float  # Σ log p of the windows
-    evaluations: int
     left_out_error: float = float("nan")
     """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
     rougher: float = 0.0
@@ -377,7 +377,7 @@ def gap_factor(
                 ratios.append(abs(rest @ residual[rows]) / np.sqrt(variance))
     if not ratios:
         return 1.0
-    return float(np.sqrt(np.quantile(np.concatenate(ratios), COVERED) / NORMAL))
+    return float(np.sqrt(np.quantile(np.concatenate(ratios), COVERAGE) / NORMAL))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -526,8 +526,7 @@ def _climb_from(
 ) -> WindowFit:
     """L-BFGS from one start: all inputs alike first, then each for itself."""
     rounds = (False, True) if ard else (False,)
-    log_scale, log_alpha, count = np.zeros(1), float(np.log(START_ALPHA)), 0
-    value = FAILED
+    log_scale, log_alpha, value = np.zeros(1), float(np.log(START_ALPHA)), FAILED
     for each in rounds:
         free = np.broadcast_to(log_scale, (len(first) if each else 1,))
         bounds = [(-np.log(RANGE), np.log(RANGE))] * len(free)
@@ -542,13 +541,12 @@ def _climb_from(
             options={"maxiter": iterations, "ftol": FLAT},
         )
         log_scale, log_alpha = result.x[:-1], float(result.x[-1])
-        value, count = float(result.fun), count + int(result.nfev)
+        value = float(result.fun)
     scales = np.broadcast_to(np.exp(log_scale), first.shape) * first
     return WindowFit(
         kernel.with_length_scale(tuple(scales.tolist())),
         float(np.exp(log_alpha)),
         -value * target.freedom,
-        count,
     )
 
 
