@@ -37,8 +37,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
 from rff_stream.execution import progress as bars
 from rff_stream.execution import scheduler as running
-from rff_stream.execution.graph import segment_tasks, sequence_tasks
-from rff_stream.execution.leaves import Leaf, Tally
+from rff_stream.execution.leaves import Leaf, Tally, segment_tasks, sequence_tasks
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.moments import AugmentedRow, Moments, rank_update, total
 from rff_stream.moments import accumulate as accumulating

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
-from rff_stream.execution.graph import map_rows
+from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
 from rff_stream.families.maps import (

@@ -30,18 +30,22 @@ from dask.task_spec import Task, TaskRef
 from rff_stream import __version__
 from rff_stream.errors import ClusterError, PlanError, warn
 from rff_stream.execution.checkpoints import Keeper
-from rff_stream.execution.graph import (
+from rff_stream.execution.leaves import (
     Graph,
+    Job,
+    Leaf,
+    Tally,
     ancestors,
     as_tasks,
     boxes_of,
+    grid_leaves,
     itself,
     keys_of,
     segment_tasks,
     sequence_tasks,
+    versions_question,
     waist,
 )
-from rff_stream.execution.leaves import Job, Leaf, Tally, grid_leaves, versions_question
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import WatchedPool, seconds
 from rff_stream.leaf_layout import Layout

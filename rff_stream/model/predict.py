@@ -14,7 +14,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.costs import WholeCost
 from rff_stream.errors import warn
 from rff_stream.execution import Reading, no_rows
-from rff_stream.execution.graph import map_rows
+from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import checked_rows, framed_like, in_memory, in_storage
