@@ -286,6 +286,11 @@ def test_plan_counts_processes(cli: Cli, data: Path) -> None:
     assert folds["n_groups"] == 5
 
 
+def test_plan_refuses_what_fit_refuses(cli: Cli, data: Path) -> None:
+    for command in ("plan", "fit"):
+        failed(cli(command, data, *SMALL, "--alpha", "-1"), 2, "alpha", "-1")
+
+
 def test_plan_says_what_a_search_for_length_scales_takes(cli: Cli, data: Path) -> None:
     assert "for length-scales" not in cli("plan", data, *SMALL).stdout
     text = cli("plan", data, *SMALL, "--length-scale", "ard").stdout

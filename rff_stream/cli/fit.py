@@ -6,24 +6,19 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from rff_stream.cli import arguments, objects, output
 from rff_stream.cli.arguments import DataSelection, Learner, Machine
 from rff_stream.cli.objects import computing
-from rff_stream.cli.output import show
+from rff_stream.cli.output import Facts, Line, show
 from rff_stream.cli.predict import scores
 from rff_stream.errors import ModelError
 
-if TYPE_CHECKING:
-    from rff_stream.planning import Plan
-
 Value = TypeVar("Value")
 
-FOLDS = 5
 SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left out")
 
 
@@ -50,8 +45,7 @@ def plan(
     fit into --memory exits 3.
     """
     with computing(machine):
-        source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
-        facts, lines = output.of_plan(plan_fit(source, learner, machine, workers))
+        facts, lines = planned(data, selection, learner, machine, seed, workers)
     show({"command": "plan", "data": data, **facts}, lines, as_json)
 
 
@@ -104,8 +98,7 @@ def fit(
         )
     with computing(machine):
         if dry_run:
-            source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
-            facts, lines = output.of_plan(plan_fit(source, learner, machine, None))
+            facts, lines = planned(data, selection, learner, machine, seed, None)
         else:
             run = functools.partial(fitted_model, data, selection, learner, machine, seed)
             fitted, seconds = fitted_at(model, overwrite, run)
@@ -194,33 +187,16 @@ def was_finished(model: str, overwrite: bool) -> bool:
     return True
 
 
-def plan_fit(source: Any, learner: Learner, machine: Machine, workers: int | None) -> Plan:
-    """The plan of a fit: here, or for so many processes.
-
-    Raises PlanError: if it does not fit into a process.
-    """
+def planned(
+    data: str, selection: DataSelection, learner: Learner, machine: Machine, seed: int,
+    workers: int | None,
+) -> tuple[Facts, list[Line]]:  # fmt: skip
+    """The plan of a fit: here, or for so many processes."""
     from dask.system import CPU_COUNT
 
-    from rff_stream.execution import Reading
-    from rff_stream.families import family_of, foresee
-    from rff_stream.leaf_layout import rows_of
-    from rff_stream.planning import check_memory, plan_for
+    from rff_stream.estimators.base import plan_of
 
-    features = objects.features_of(learner)
-    request = family_of(features).request(features, learner.n_components, source)
-    request = replace(
-        request,
-        sums=learner.sums,
-        dtype=learner.dtype,
-        n_groups=FOLDS if isinstance(learner.alpha, str) and learner.alpha == "cv" else 1,
-    )
-    kernel = objects.kernel_of(learner)
-    request = foresee(
-        request, features, kernel, learner.length_scale, learner.alpha, rows_of(source)
-    )
-    if workers is None:
-        return Reading(source).plan(request, memory=machine.memory)
-    threads = machine.threads or CPU_COUNT
-    found = plan_for(source, request, threads=threads, workers=workers)
-    check_memory(found, machine.memory)
-    return found
+    model = objects.estimator(learner, selection, machine, seed)
+    source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
+    processes = None if workers is None else (workers, machine.threads or CPU_COUNT)
+    return output.of_plan(plan_of(model, source, processes))

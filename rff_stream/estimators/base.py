@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
+from rff_stream.execution import Reading
 from rff_stream.families.maps import FeatureChoice
 from rff_stream.features import FeatureMap
 from rff_stream.model.facts import model_card
@@ -29,7 +30,7 @@ from rff_stream.model.stored import keep_answer, parameters_in, read_unsolved, r
 from rff_stream.model.update import Later, Update, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Source
 from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.contents import ChosenGroups, Weights, Where
 
@@ -343,6 +344,14 @@ def estimator_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Esti
     kind = kinds[header["model"]]
     made: Estimator = kind(**parameters_in(header, arrays))
     return made
+
+
+def plan_of(model: Estimator, source: Source, processes: tuple[int, int] | None = None) -> Plan:
+    """The plan of a fit of these rows; refuses parameters that the fit would refuse."""
+    recipe = model._recipe()
+    recipe.check()
+    recipe.check_columns(source.columns)
+    return recipe.plan(Reading(source, processes=processes), source.columns)
 
 
 def count_in_store(

@@ -37,10 +37,18 @@ class Reading:
     """One source and everything that is read from it: pilot, moments, scores.
 
     ``held_bytes`` are those of the model that is read for: they count as memory of every plan.
+    Plans are for the computing processes there are, or for so many ``(processes, threads)``.
     """
 
-    def __init__(self, source: Source, *, progress: bool = True, held_bytes: int = 0) -> None:
-        self.source, self._held_bytes = source, held_bytes
+    def __init__(
+        self,
+        source: Source,
+        *,
+        progress: bool = True,
+        held_bytes: int = 0,
+        processes: tuple[int, int] | None = None,
+    ) -> None:
+        self.source, self._held_bytes, self._processes = source, held_bytes, processes
         self._pass = Pass(source, token=uuid.uuid4().hex[:12], progress=progress)
 
     def plan(self, request: PlanRequest, *, memory: int | None = None) -> Plan:
@@ -51,10 +59,14 @@ class Reading:
         if self.source.n_rows == 0:
             raise no_rows(self.source)
         workers, threads, limit = computing_processes()
+        if self._processes is not None:
+            (workers, threads), limit = self._processes, None
         memory = limit if memory is None else memory
         plan = plan_for(self.source, request, threads=threads, workers=workers)
         plan = replace(plan, held_bytes=self._held_bytes)
-        while plan.threads > 1 and not fits(plan, memory) and self._pass.limit(plan.threads - 1):
+        while plan.threads > 1 and not fits(plan, memory):
+            if self._processes is not None or not self._pass.limit(plan.threads - 1):
+                break
             plan = replace(plan, threads=plan.threads - 1)
         check_memory(plan, memory)
         return plan
