@@ -81,8 +81,9 @@ def local_spectrum(
         _tree_spectrum(features, moments, tree, fit_intercept) for tree in range(moments.n_trees)
     )
     mean = moments.target_mean() if fit_intercept else np.zeros(row.n_targets)
-    names = row.targets or tuple(f"y{i}" for i in range(row.n_targets))
-    return LocalSpectrum(features, trees, moments.n, moments.log_weight, fit_intercept, mean, names)
+    return LocalSpectrum(
+        features, trees, moments.n, moments.log_weight, fit_intercept, mean, row.target_names
+    )
 
 
 def _tree_spectrum(

@@ -173,8 +173,8 @@ def safe_alpha(
     seen = _take_sample(moments)
     if seen is None:
         return alpha
-    targets = moments.row.targets or tuple(f"y{i}" for i in range(moments.row.n_targets))
-    return seen.safe_alpha(features, moments.row.prior, alpha, moments.weight, largest, targets)
+    row = moments.row
+    return seen.safe_alpha(features, row.prior, alpha, moments.weight, largest, row.target_names)
 
 
 def warn_of_swings(

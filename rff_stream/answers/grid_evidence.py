@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments
@@ -110,12 +110,7 @@ def grid_evidence(
         + border
         - moments.log_weight
     )
-    # (A⁻¹)_jj = (E⁻¹ or 1/d)_jj + E [x v* − z z*/d²]_jj of x = A⁻¹z, v = W z/d, z ~ N(0, d)
-    # outside the block, where W extends to the block: A⁻¹ = E⁻¹ + W S⁻¹ Wᴴ.
-    plain = noise / np.sqrt(elimination.diagonal)
-    v = elimination.extend(plain)
-    change = (solved.real * v.real + solved.imag * v.imag - np.abs(plain) ** 2).mean(axis=0)
-    share = 1 - alpha * (elimination.inverse_diagonal + change)
+    share = 1 - alpha * _inverse_diagonal(elimination, noise, solved)
     df = float((grid.multiplicity * share).sum())
     power = np.abs(u) ** 2
     gain = freedom * alpha / positive
@@ -130,6 +125,18 @@ def grid_evidence(
         influence=counted * grid.multiplicity * (bent * power - share),
         steps=found.steps,
     )
+
+
+def _inverse_diagonal(elimination: Elimination, noise: Array, solved: Array) -> Float64:
+    """(A⁻¹)_jj, estimated from solutions x = A⁻¹z of random z ~ N(0, d) outside the block.
+
+    (E⁻¹ or 1/d)_jj + E [x v* − z z*/d²]_jj with v = W z/d, where W extends to the block:
+    A⁻¹ = E⁻¹ + W S⁻¹ Wᴴ.
+    """
+    plain = noise / np.sqrt(elimination.diagonal)
+    v = elimination.extend(plain)
+    change = (solved.real * v.real + solved.imag * v.imag - np.abs(plain) ** 2).mean(axis=0)
+    return np.asarray(elimination.inverse_diagonal + change)
 
 
 def _log_quadrature(diagonal: Float64, off: Float64) -> float:
@@ -190,26 +197,22 @@ def choose_grid_kernel(
     begins.
     """
     grid = moments.features
+    plain = _Search(moments, kernels[0], scales, alpha, trend, probes, block)
     tried = {i: _first(moments, family, scales, alpha) for i, family in enumerate(kernels)}
     if not (GridSystem(moments, kernels[0], trend).scatter > 0).any():
-        search = _Search(moments, kernels[0], scales, alpha, trend, probes, block)
-        kernel, chosen = search.at(tried[0])
-        return GridChoice(kernel, chosen, search.evidence(tried[0]), (), 1)
-    reached: dict[int, tuple[Kernel, float]] = {}
-    total = 0
-    levels, values = _levels(grid), dict[int, tuple[float, float]]()
+        return plain.choice(tried[0], (), 1)
+    levels, fewest = _levels(grid), PENALTY_EVALUATIONS if scales == "given" else LAST_EVALUATIONS
     if near_alpha is not None:
         levels, tried = [grid.modes], {i: (scale, near_alpha) for i, (scale, _) in tried.items()}
         evaluations = min(evaluations, MIDDLE_EVALUATIONS)
+    reached: dict[int, tuple[Kernel, float]] = {}
+    values, total = dict[int, tuple[float, float]](), 0
     for number, modes in enumerate(levels):
         last = number == len(levels) - 1
         part = moments if modes == grid.modes else moments.leading(modes)
-        finest = PENALTY_EVALUATIONS if scales == "given" else LAST_EVALUATIONS
-        most = evaluations if number == 0 else (finest if last else MIDDLE_EVALUATIONS)
-        for i, family in enumerate(kernels):
-            if i not in tried:
-                continue
-            search = _Search(part, family, scales, alpha, trend, probes, block)
+        most = evaluations if number == 0 else (fewest if last else MIDDLE_EVALUATIONS)
+        for i in tried:
+            search = replace(plain, moments=part, family=kernels[i])
             tried[i], used = search.best(tried[i], most)
             there = search.evidence(tried[i])
             values[i] = there.total, there.error
@@ -220,12 +223,8 @@ def choose_grid_kernel(
             gap, error = values[best][0] - values[i][0], values[best][1] + values[i][1]
             if i != best and (number == len(levels) - 2 or (number > 0 and gap > 4 * error)):
                 del tried[i]
-    search = _Search(
-        moments, kernels[best], scales, alpha, trend, 2 * probes, block, EVIDENCE_TOLERANCE
-    )
-    kernel, chosen = search.at(tried[best])
-    there = search.evidence(tried[best])
-    return GridChoice(kernel, chosen, there, tuple(reached.values()), total + 1)
+    exact = replace(plain, family=kernels[best], probes=2 * probes, tolerance=EVIDENCE_TOLERANCE)
+    return exact.choice(tried[best], tuple(reached.values()), total + 1)
 
 
 def _levels(grid: GridFeatures) -> list[tuple[int, ...]]:
@@ -332,6 +331,12 @@ class _Search:
             return self.family, point[1]
         found: Kernel = self.family.with_length_scale(tuple(point[0].tolist()))
         return found, point[1]
+
+    def choice(
+        self, point: tuple[Float64, float], tried: tuple[tuple[Kernel, float], ...], count: int
+    ) -> GridChoice:
+        """The kernel, α and evidence there, with what it took."""
+        return GridChoice(*self.at(point), self.evidence(point), tried, count)
 
     def evidence(self, point: tuple[Float64, float]) -> GridEvidence:
         """The evidence there."""

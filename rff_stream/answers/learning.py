@@ -93,5 +93,5 @@ def row_curve(
         held.append(group_errors(held_out, model.coef, model.intercept).rmse)
     return RowCurve(
         np.array(rows), np.array(fitted), np.array(held), np.array(alphas),
-        held_out.row.targets or tuple(f"y{i}" for i in range(held_out.row.n_targets)),
+        held_out.row.target_names,
     )  # fmt: skip

@@ -177,7 +177,7 @@ def _systems(moments: Moments, fit_intercept: bool) -> tuple[System, Float64, Sy
         log_weight=moments.log_weight,
         n=len(w),
         fit_intercept=fit_intercept,
-        targets=row.targets or tuple(f"y{i}" for i in range(n_targets)),
+        targets=row.target_names,
     )
     kernel = replace(
         system,

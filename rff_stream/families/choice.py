@@ -44,6 +44,7 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.families.whole import WholeSpace
 from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
+from rff_stream.features.base import nested_arrays
 from rff_stream.features.grid import MOST_INPUTS
 from rff_stream.kernels import as_kernel
 from rff_stream.leaf_layout import rows_of
@@ -303,8 +304,7 @@ class ChoiceSpace:
         arrays, facts = stored.arrays, stored.facts["choice"]
         maps, processes = stored.features.maps, {}
         for i, own in facts["kept"]:
-            start = f"p{i}_"
-            named = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+            named = nested_arrays(arrays, f"p{i}_")
             whole = None if stored.whole is None else stored.whole.members[i]
             processes[i] = _family_of(maps[i]).process_in(
                 StoredAnswer(maps[i], named, own, stored.targets, whole)

@@ -465,8 +465,7 @@ def _warn_of_swings(
             found += FREE * line @ line.T
         return found
 
-    names = moments.row.targets or tuple(f"y{t}" for t in range(moments.row.n_targets))
-    warn_of_swings(moments, values, posterior.alpha, names)
+    warn_of_swings(moments, values, posterior.alpha, moments.row.target_names)
 
 
 def _warn_of_error_near(posterior: GridPosterior, near: Array | None) -> None:

@@ -22,8 +22,13 @@ from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
 from rff_stream.leaf_layout import rows_of
 from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
-from rff_stream.length_scales.whole import ITERATIONS, MOST_SEARCHED, fit_length_scales
-from rff_stream.length_scales.whole_search import SearchSize, search_seconds
+from rff_stream.length_scales.whole import (
+    ITERATIONS,
+    MOST_SEARCHED,
+    SearchSize,
+    fit_length_scales,
+    search_seconds,
+)
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
 from rff_stream.pilot import PILOT_ROWS, Pilot, neighbour_scale

@@ -77,6 +77,13 @@ FLOOR_A_ROW = 4e-9
 a million, and what is rounded is felt before α reaches η."""
 
 
+LINEAR_ARRAYS = ("coef", "intercept", "alpha", "df", "target_origin")
+"""Fields of a linear answer that a store keeps."""
+
+VARIANCES = ("noise_variance", "signal_variance", "log_marginal_likelihood")
+"""The same of a process, beside its mean and its posterior."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearAnswer:
     """A linear model of feature columns: ŷ = intercept + Z coef."""
@@ -114,13 +121,7 @@ class LinearAnswer:
 
     def arrays(self) -> dict[str, Array]:
         """The same without the scores."""
-        return {
-            "coef": np.asarray(self.coef, np.float64),
-            "intercept": np.asarray(self.intercept, np.float64),
-            "alpha": np.asarray(self.alpha, np.float64),
-            "df": np.asarray(self.df, np.float64),
-            "target_origin": self.target_origin,
-        }
+        return {name: np.asarray(getattr(self, name), np.float64) for name in LINEAR_ARRAYS}
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -186,20 +187,16 @@ class ProcessAnswer:
 
     def arrays(self) -> dict[str, Array]:
         """The same; the posterior by its eigenvectors."""
-        posterior = self.posterior
-        return (
-            self.linear.arrays()
-            | {
-                "noise_variance": self.noise_variance,
-                "signal_variance": self.signal_variance,
-                "log_marginal_likelihood": self.log_marginal_likelihood,
-                "rotation": posterior.rotation,
-                "eigenvalues": posterior.eigenvalues,
-                "feature_mean": posterior.feature_mean,
-                "inverse_weight": np.array([1 / posterior.weight]),
-            }
-            | ({} if posterior.misfit is None else {"misfit_variance": posterior.misfit})
-        )
+        posterior, own = self.posterior, {name: getattr(self, name) for name in VARIANCES}
+        own |= {
+            "rotation": posterior.rotation,
+            "eigenvalues": posterior.eigenvalues,
+            "feature_mean": posterior.feature_mean,
+            "inverse_weight": np.array([1 / posterior.weight]),
+        }
+        if posterior.misfit is not None:
+            own["misfit_variance"] = posterior.misfit
+        return self.linear.arrays() | own
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -286,15 +283,8 @@ class WholeSpace:
         )
 
     def ridge_in(self, stored: StoredAnswer) -> LinearAnswer:
-        arrays = stored.arrays
-        return LinearAnswer(
-            features=stored.features,
-            coef=arrays["coef"],
-            intercept=arrays["intercept"],
-            alpha=arrays["alpha"],
-            df=arrays["df"],
-            target_origin=arrays["target_origin"],
-        )
+        coef, intercept, alpha, df, origin = (stored.arrays[name] for name in LINEAR_ARRAYS)
+        return LinearAnswer(stored.features, coef, intercept, alpha, df, origin)
 
     def process_in(self, stored: StoredAnswer) -> ProcessAnswer:
         arrays = stored.arrays
@@ -310,9 +300,8 @@ class WholeSpace:
             weight=1 / inverse if inverse else np.inf,
             misfit=arrays.get("misfit_variance"),
         )
-        names = ("noise_variance", "signal_variance", "log_marginal_likelihood")
         linear = self.ridge_in(stored)
-        return ProcessAnswer(linear, posterior, *(arrays[name] for name in names))
+        return ProcessAnswer(linear, posterior, *(arrays[name] for name in VARIANCES))
 
     def classes(self) -> ClassFamily:
         return WholeClasses()

@@ -238,7 +238,6 @@ class RandomBinningFeatures(RowwiseMap):
         return columns, 1 - 2 * (mixed & np.uint64(1)).astype(np.int64)
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         columns, signs = self._cells(x)
         rows = np.broadcast_to(np.arange(len(x))[:, None], columns.shape)
         Z[...] = 0

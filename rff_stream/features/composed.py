@@ -105,7 +105,6 @@ class SideBySide(_Composed):
         return super().from_spec({"maps": parts_of(plain, arrays)}, {})
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         lo = 0
         for part in self.maps:
             part(x, out=Z[:, lo : lo + part.n_components])
@@ -159,7 +158,6 @@ class Then(_Composed):
         return super().from_spec(dict(zip(names, parts_of(plain, arrays), strict=False)), {})
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         between = np.empty((len(x), self.first.n_components))  # float64: z₁ is only rounded once
         self.second(self.first(x, out=between), out=Z)
 
@@ -202,7 +200,6 @@ class ByColumns(_Composed):
         return super().from_spec(own | {"maps": parts_of(plain, arrays)}, {})
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         lo = 0
         for part, columns in zip(self.maps, self.columns, strict=True):
             part(x[:, list(columns)], out=Z[:, lo : lo + part.n_components])

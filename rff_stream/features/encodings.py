@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import Nesting
-from rff_stream.features.frequencies import check_components
+from rff_stream.features.cosines import check_components
 from rff_stream.features.rowwise import (
     FeatureDtype,
     RowwiseMap,
@@ -48,7 +48,6 @@ class _Encoding(RowwiseMap):
         return f"<{type(self).__name__}: {size}, {self.dtype}>"
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         padded = np.zeros((128, self.n_inputs))  # one shape: the same bits in any batch
         padded[: len(x)] = x
         Z[...] = self._encode(padded)[: len(x)]

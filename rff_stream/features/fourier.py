@@ -12,8 +12,13 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import MAP_ROWS, MapRequest
-from rff_stream.features.cosines import CosineMap
-from rff_stream.features.frequencies import Frequencies, check_components, draw, resolve
+from rff_stream.features.cosines import (
+    CosineMap,
+    Frequencies,
+    check_components,
+    draw,
+    resolve,
+)
 from rff_stream.features.rowwise import (
     MARGIN,
     PRODUCT_COLUMNS,
@@ -216,7 +221,6 @@ class FourierFeatures(CosineMap):
         return float(np.finfo(self.dtype).max / max(2 * widest, 2.0))
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         inputs, step = self._scale_rows(x), PRODUCT_COLUMNS * (2 if self.paired else 1)
         angles = scratch.take("angles", PRODUCT_COLUMNS + 2 * MARGIN, self.dtype)
         for block, projection in enumerate(self._projections):

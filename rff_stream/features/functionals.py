@@ -96,7 +96,6 @@ class FunctionalFeatures(RowwiseMap):
         return f"<FunctionalFeatures: {name} of {self.base!r}>"
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         waves = self.base(x)
         if self.turned and self.base.paired:  # phases were turned in the base itself
             waves[:, 0::2], waves[:, 1::2] = -waves[:, 1::2], waves[:, 0::2].copy()

@@ -173,7 +173,6 @@ class HermiteFeatures(RowwiseMap):
         return np.ascontiguousarray((self.orders + self._starts[:-1]).T)
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         table = self._functions(x)
         product = scratch.take("hermite product", self.n_components, "float64")
         factor = scratch.take("hermite factor", self.n_components, "float64")

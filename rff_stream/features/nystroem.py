@@ -238,7 +238,6 @@ class NystroemFeatures(RowwiseMap):
         return self.whitening[start : start + i + 1]
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         values = self._kernel_values(x)
         product = scratch.take("whitened", PRODUCT_COLUMNS + 2 * MARGIN, self.dtype)
         for lo, block in zip(

@@ -188,7 +188,6 @@ class PolynomialFeatures(RowwiseMap):
         return float((float(np.finfo(self.dtype).max) / 4) ** (1 / self.degree))
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         rows = shifted_rows(x, self.origin, self.scale)[: len(x)]
         if not np.abs(rows).max(initial=0) <= self._largest_input:  # so too when there is a NaN
             refuse_overflow(

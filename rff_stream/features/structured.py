@@ -13,8 +13,7 @@ from scipy.linalg import hadamard
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import MapRequest
-from rff_stream.features.cosines import CosineMap
-from rff_stream.features.frequencies import check_components
+from rff_stream.features.cosines import CosineMap, check_components
 from rff_stream.features.rowwise import (
     PADDED_ROWS,
     FeatureDtype,
@@ -246,7 +245,6 @@ class StructuredFeatures(CosineMap):
         return exact
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        """Write the features (rows, R) of at most 128 rows."""
         step = 2 if self.paired else 1
         for start in range(0, min(len(x), PADDED_ROWS), SWEEP_ROWS):
             rows = slice(start, start + SWEEP_ROWS)

@@ -62,6 +62,11 @@ class AugmentedRow:
         return len(self.target_origin)
 
     @property
+    def target_names(self) -> tuple[str, ...]:
+        """``targets``; y0, y1, … where they have no names."""
+        return self.targets or tuple(f"y{i}" for i in range(self.n_targets))
+
+    @property
     def width(self) -> int:
         """P = R + 1 + T."""
         return self.n_features + 1 + self.n_targets

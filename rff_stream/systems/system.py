@@ -88,7 +88,7 @@ def ridge_system(moments: Moments, *, fit_intercept: bool = True) -> System:
         log_weight=moments.log_weight,
         n=moments.n,
         fit_intercept=fit_intercept,
-        targets=row.targets or tuple(f"y{i}" for i in range(row.n_targets)),
+        targets=row.target_names,
     )
 
 
