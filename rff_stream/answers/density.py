@@ -115,11 +115,7 @@ class Density:
 
 
 def density(
-    moments: Moments,
-    features: FeatureMap,
-    kernel: Kernel,
-    *,
-    importance: Array | None = None,
+    moments: Moments, features: FeatureMap, kernel: Kernel, *, importance: Array | None = None
 ) -> Density:
     """The density of the rows that moments were collected of.
 

@@ -9,12 +9,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.grid import GridMoments, import_finufft
-from rff_stream.systems.grid import (
-    GridSystem,
-    inner_product,
-    toeplitz_product,
-    toeplitz_spectrum,
-)
+from rff_stream.systems.grid import GridSystem, inner_product, toeplitz_product, toeplitz_spectrum
 from rff_stream.systems.grid_solve import BLOCK, TOLERANCE, Elimination, conjugate_gradients
 
 FEWEST_ROWS = 64
@@ -137,11 +132,7 @@ def full_spectrum(features: GridFeatures, coef: Array) -> Array:
 
 
 def solve_grid(
-    system: GridSystem,
-    alpha: Float64 | float,
-    *,
-    block: int = BLOCK,
-    tolerance: float = TOLERANCE,
+    system: GridSystem, alpha: Float64 | float, *, block: int = BLOCK, tolerance: float = TOLERANCE
 ) -> GridPosterior:
     """The penalised fit at α > 0 (one, or one for each target), one solve for each target.
 

@@ -84,12 +84,7 @@ def compare_kernels(
         for at, scale in enumerate(scales):
             kernel = family.with_length_scale(tuple((scale * along).tolist()))
             found = choose_grid_kernel(
-                moments,
-                [kernel],
-                scales="given",
-                trend=trend,
-                near_alpha=near,
-                probes=probes // 2,
+                moments, [kernel], scales="given", trend=trend, near_alpha=near, probes=probes // 2
             )
             near = found.alpha
             values[k, at] = found.evidence.total

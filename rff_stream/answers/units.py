@@ -43,10 +43,7 @@ class SubSums(NamedTuple):
 def held_sub_sums(moments: Moments, name: str = "These moments") -> SubSums | None:
     """The sub-sums that hold rows; None where there are none (order 2).
 
-    Raises
-    ------
-    ModelError
-        For a difference of moments whose runs cannot be told apart any more.
+    Raises ModelError: for a difference of moments whose runs cannot be told apart any more.
     """
     if moments.parts is None:
         return None

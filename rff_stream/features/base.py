@@ -140,10 +140,7 @@ def map_choices() -> dict[str, Any]:
 def map_class(choice: str) -> Any:
     """The class that draws the map of this short name.
 
-    Raises
-    ------
-    ValueError
-        When no class does.
+    Raises ValueError: when no class does.
     """
     known = map_choices()
     if choice not in known:

@@ -12,13 +12,7 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import MAP_ROWS, MapRequest
-from rff_stream.features.cosines import (
-    CosineMap,
-    Frequencies,
-    check_components,
-    draw,
-    resolve,
-)
+from rff_stream.features.cosines import CosineMap, Frequencies, check_components, draw, resolve
 from rff_stream.features.rowwise import (
     MARGIN,
     PRODUCT_COLUMNS,

@@ -325,10 +325,8 @@ class GridFeatures(NamedMap):
     def angles(self, X: Array) -> Float64:
         """2π(x − c)/L, contiguous (d, n), in float64.
 
-        Raises
-        ------
-        DataError
-            Naming the first row beyond the reach of the grid, its input and its value.
+        Raises DataError: naming the first row beyond the reach of the grid, its input and its
+        value.
         """
         shifted = np.asarray(X, np.float64) - self.centre
         outside = ~self._reached(shifted)

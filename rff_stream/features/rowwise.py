@@ -80,10 +80,7 @@ class RowwiseMap(NamedMap):
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit; its fields are those of the class.
 
-        Raises
-        ------
-        ModelError
-            When a field is missing, of another kind, or too many.
+        Raises ModelError: when a field is missing, of another kind, or too many.
         """
         try:
             fields = cls._fields_of(plain, arrays)

@@ -128,10 +128,7 @@ def one_hot(codes: Array, n_classes: int) -> Float64:
 def sorted_labels(labels: Iterable[Any]) -> tuple[Any, ...]:
     """Labels in order, each once; refuses kinds that have no order between them.
 
-    Raises
-    ------
-    DataError
-        For labels of several kinds, numbers and strings say.
+    Raises DataError: for labels of several kinds, numbers and strings say.
     """
     found = list(dict.fromkeys(labels))
     try:

@@ -70,9 +70,7 @@ class PackingStatistic(Statistic, Protocol):
 def packing_of(statistic: Statistic) -> PackingStatistic:
     """The statistic, if its values can be kept.
 
-    Raises
-    ------
-    TypeError
+    Raises TypeError where they cannot.
     """
     if not isinstance(statistic, PackingStatistic):
         raise TypeError(

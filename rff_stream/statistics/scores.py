@@ -194,10 +194,7 @@ class ClassScores:
     def log_loss(self) -> float:
         """Mean of −log p of the true class, natural logarithm.
 
-        Raises
-        ------
-        DataError
-            If there are rows of a class that the model does not know: their p is 0.
+        Raises DataError: if there are rows of a class that the model does not know: their p is 0.
         """
         self._require_known("log-loss")
         return float(self.losses[0]) / self.weight

@@ -79,10 +79,7 @@ class Elimination:
         density, weights = system.moments.density, system.weights[self.places]
         plus, minus = (self._at(density, modes[:, None] + sign * modes[None]) for sign in (1, -1))
         block = np.block(
-            [
-                [(minus + plus).real, (plus - minus).imag],
-                [(minus + plus).imag, (minus - plus).real],
-            ]
+            [[(minus + plus).real, (plus - minus).imag], [(minus + plus).imag, (minus - plus).real]]
         )
         scale = np.concatenate([weights, weights])
         block *= scale[:, None] * scale

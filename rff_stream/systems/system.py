@@ -62,12 +62,7 @@ def ridge_system(moments: Moments, *, fit_intercept: bool = True) -> System:
     beside the packed moments, 2R² flops. The sums are about origins near the means, so that little
     cancels.
 
-    Raises
-    ------
-    ValueError
-        Order 1, no rows, or no targets.
-    ModelError
-        Sums that are not finite.
+    Raises ValueError for order 1, no rows or no targets, ModelError for sums that are not finite.
     """
     _require_rows(moments)
     row, kept = moments.row, float(fit_intercept)
