@@ -36,8 +36,8 @@ def kernel_named(name: str) -> Any:
 def as_kernel(kernel: Any) -> Any:
     """The kernel that a parameter ``kernel=`` means: by name, as it is, or translated.
 
-    Raises ValueError when a name is not known, or scikit-learn's kernel has no equal here, TypeError
-    when it is none of these.
+    Raises ValueError when a name is not known, or scikit-learn's kernel has no equal here, and
+    TypeError when it is none of these.
     """
     if isinstance(kernel, str):
         return kernel_named(kernel)

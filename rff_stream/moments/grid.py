@@ -22,7 +22,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
-from rff_stream.moments.moments import AugmentedRow, ProductMoments
+from rff_stream.moments.moments import AugmentedRow, CountedMoments, ProductMoments
 from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
 
 BATCH_ROWS = 2**18
@@ -67,7 +67,7 @@ def grid_row(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridMoments(ProductMoments):
+class GridMoments(CountedMoments, ProductMoments):
     """Sums over rows on a grid of frequencies, as one vector: an abelian group under ``+``."""
 
     kind = "Moments on a grid"
@@ -89,36 +89,6 @@ class GridMoments(ProductMoments):
         size = sum(_sizes(features, row))
         return cls(features, row, np.zeros(size), 0, 0.0, 0.0, sample)
 
-    def plus(self, other: Self, out: Float64 | None = None) -> Self:
-        """The sum; its sums are put into ``out`` where that is given."""
-        self._require_same(other)
-        return replace(
-            self,
-            sums=np.add(self.sums, other.sums, out=out),
-            n=self.n + other.n,
-            squared_weight=self.squared_weight + other.squared_weight,
-            log_weight=self.log_weight + other.log_weight,
-            sample=self.sample + other.sample,
-        )
-
-    def __neg__(self) -> Self:
-        return replace(
-            self,
-            sums=-self.sums,
-            n=-self.n,
-            squared_weight=-self.squared_weight,
-            log_weight=-self.log_weight,
-        )
-
-    def _scaled(self, factor: float) -> Self:
-        return replace(
-            self,
-            sums=self.sums * factor,
-            squared_weight=self.squared_weight * factor**2,
-            log_weight=self.log_weight + self.n * float(np.log(factor)),
-            sample=self.sample.scale(factor),
-        )
-
     def leading(self, modes: Sequence[int]) -> Self:
         """Moments on the grid of fewer modes with the same period: no second read."""
         grid = replace(self.features, modes=tuple(int(m) for m in modes))
@@ -126,8 +96,7 @@ class GridMoments(ProductMoments):
         density = self.density[_within(self.features.difference_shape, grid.difference_shape)]
         inside = (slice(None), *_within(self.features.half_shape, grid.half_shape))
         parts = [density, self.projections[inside], self.trends[1:][inside]]
-        flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
-        sums = np.concatenate([*flat, self.border.reshape(-1)])
+        sums = _joined(parts, self.border)
         return replace(self, features=grid, row=row, sums=sums)
 
     def with_targets(self, targets: Sequence[int]) -> Self:
@@ -136,8 +105,7 @@ class GridMoments(ProductMoments):
         first, own = 1 + self.features.n_inputs, np.asarray(list(targets), dtype=int)
         kept = np.r_[0:first, first + own]
         parts = [self.density, self.projections[own], self.trends[1:]]
-        flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
-        sums = np.concatenate([*flat, self.border[np.ix_(kept, kept)].reshape(-1)])
+        sums = _joined(parts, self.border[np.ix_(kept, kept)])
         return replace(self, row=row, sums=sums, sample=self.sample.columns(columns))
 
     @property
@@ -175,6 +143,12 @@ class GridMoments(ProductMoments):
 
     def __sizeof__(self) -> int:
         return int(self.sums.nbytes + self.sample.nbytes + 512)
+
+
+def _joined(parts: Sequence[Array], border: Float64) -> Float64:
+    """Complex parts as pairs of real and imaginary numbers, then the border, in one vector."""
+    flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
+    return np.concatenate([*flat, border.reshape(-1)])
 
 
 def _sizes(features: GridFeatures, row: AugmentedRow) -> tuple[int, int, int, int]:
@@ -252,8 +226,7 @@ def _moments_of(like: GridMoments, x: Array, y: Array, w: Array, places: Array) 
     density.flat[0] = w.sum()
     others.reshape(len(others), -1)[:, 0] = weighted.sum(axis=1)
     parts = [density, others[:t], others[t:]]
-    flat = [np.ascontiguousarray(part).reshape(-1).view(np.float64) for part in parts]
-    sums = np.concatenate([*flat, ((border + border.T) / 2).reshape(-1)])
+    sums = _joined(parts, (border + border.T) / 2)
     sample = like.sample
     if sample.size:
         rows = np.column_stack([x, y + row.target_origin, w]).astype(np.float64)

@@ -11,7 +11,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -144,6 +144,9 @@ class MomentGroup(ABC):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
     kind: ClassVar[str]
     row: AugmentedRow
     sample: RowSample
@@ -164,8 +167,7 @@ class MomentGroup(ABC):
         return self.plus(other)
 
     def __sub__(self, other: Self) -> Self:
-        difference: Any = self + -other
-        return replace(difference, sample=self.sample - other.sample)  # type: ignore[no-any-return]
+        return replace(self + -other, sample=self.sample - other.sample)
 
     def scale(self, factor: float) -> Self:
         """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
@@ -183,6 +185,47 @@ class MomentGroup(ABC):
             )
 
 
+class CountedMoments(MomentGroup):
+    """All sums in one vector, with the number of rows and the sums of their weights."""
+
+    __slots__ = ()
+
+    sums: Float64
+    n: int
+    squared_weight: float
+    log_weight: float
+
+    def plus(self, other: Self, out: Float64 | None = None) -> Self:
+        """The sum; its sums are put into ``out`` where that is given."""
+        self._require_same(other)
+        return replace(
+            self,
+            sums=np.add(self.sums, other.sums, out=out),
+            n=self.n + other.n,
+            squared_weight=self.squared_weight + other.squared_weight,
+            log_weight=self.log_weight + other.log_weight,
+            sample=self.sample + other.sample,
+        )
+
+    def __neg__(self) -> Self:
+        return replace(
+            self,
+            sums=-self.sums,
+            n=-self.n,
+            squared_weight=-self.squared_weight,
+            log_weight=-self.log_weight,
+        )
+
+    def _scaled(self, factor: float) -> Self:
+        return replace(
+            self,
+            sums=self.sums * factor,
+            squared_weight=self.squared_weight * factor**2,
+            log_weight=self.log_weight + self.n * float(np.log(factor)),
+            sample=self.sample.scale(factor),
+        )
+
+
 class ProductMoments(MomentGroup):
     """Sums of products of columns and of nothing less: they keep no runs of neighbouring rows."""
 
@@ -194,7 +237,7 @@ class ProductMoments(MomentGroup):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments(MomentGroup):
+class Moments(CountedMoments):
     """Σ w a aᵀ (order 2, one packed triangle) or Σ w a (order 1) with their counts.
 
     An abelian group under ``+``: exact in ``n``, to rounding in the sums.
@@ -259,16 +302,7 @@ class Moments(MomentGroup):
                 "Collect both with the same order."
             )
         parts, runs = self._added_runs(other)
-        return replace(
-            self,
-            sums=np.add(self.sums, other.sums, out=out),
-            n=self.n + other.n,
-            squared_weight=self.squared_weight + other.squared_weight,
-            log_weight=self.log_weight + other.log_weight,
-            parts=parts,
-            runs=runs,
-            sample=self.sample + other.sample,
-        )
+        return replace(CountedMoments.plus(self, other, out), parts=parts, runs=runs)
 
     def _added_runs(self, other: Self) -> tuple[Float64 | None, Labels | None]:
         if self.parts is None or other.parts is None:
@@ -283,24 +317,12 @@ class Moments(MomentGroup):
         return replace(self, runs=label_runs(self.runs, reading))
 
     def __neg__(self) -> Self:
-        return replace(
-            self,
-            sums=-self.sums,
-            n=-self.n,
-            squared_weight=-self.squared_weight,
-            log_weight=-self.log_weight,
-            parts=None if self.parts is None else -self.parts,
-        )
+        parts = None if self.parts is None else -self.parts
+        return replace(CountedMoments.__neg__(self), parts=parts)
 
     def _scaled(self, factor: float) -> Self:
-        return replace(
-            self,
-            sums=self.sums * factor,
-            squared_weight=self.squared_weight * factor**2,
-            log_weight=self.log_weight + self.n * float(np.log(factor)),
-            parts=None if self.parts is None else self.parts * factor,
-            sample=self.sample.scale(factor),
-        )
+        parts = None if self.parts is None else self.parts * factor
+        return replace(CountedMoments._scaled(self, factor), parts=parts)
 
     def leading(self, n_components: int) -> Self:
         """Moments of the map's first R' columns, prior re-scaled: no second read."""
