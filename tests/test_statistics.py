@@ -30,7 +30,7 @@ from rff_stream.pilot import augmented_row
 from rff_stream.planning import PlanRequest
 from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.content import ContentStatistic
+from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, ClassWeighted, Groups
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moments import ClassStatistic, MomentStatistic

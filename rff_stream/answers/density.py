@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.units import FEWEST_READINGS, held_sub_sums
+from rff_stream.answers.sub_sums import FEWEST_READINGS, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.fourier import FourierFeatures

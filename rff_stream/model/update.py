@@ -29,7 +29,7 @@ from rff_stream.sources.growth import (
     whole_content,
 )
 from rff_stream.sources.kinds import is_sparse
-from rff_stream.statistics.content import ContentStatistic
+from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
 from rff_stream.store.creation import checked_id
