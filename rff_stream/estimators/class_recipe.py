@@ -15,7 +15,7 @@ from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
+from rff_stream.families import DrawnMap, SumRequest, family_of
 from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
@@ -102,11 +102,7 @@ class ClassRecipe(Recipe):
                 "sample_rows=2000, or loss='logistic'."
             )
         self.check_laplace()
-        if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
-            raise ValueError(
-                f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
-                "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
-            )
+        check_passes(asked)
         self.check_class_weight()
 
     def check_laplace(self) -> None:
@@ -149,11 +145,9 @@ class ClassRecipe(Recipe):
             return "float32"  # they guide the steps of a loss, and are no answer
         return sums
 
-    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
-        """What the map is drawn by."""
-        return MapParameters.from_estimator(
-            self.asked, self.choice(columns), self.asked.alpha, seed
-        )
+    @property
+    def penalty(self) -> Any:
+        return self.asked.alpha
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)
@@ -509,6 +503,15 @@ def balance(
     mean = sum(totals.values()) / max(len(totals), 1)
     factors = {label: mean / weight for label, weight in totals.items()}
     return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
+
+
+def check_passes(asked: Any) -> None:
+    """Refuse a descent without a pass, or with a tolerance that is no number > 0."""
+    if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
+        raise ValueError(
+            f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
+            "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
+        )
 
 
 def passes_of(done: PassResult) -> SumOfRows:

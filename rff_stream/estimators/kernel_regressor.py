@@ -18,7 +18,7 @@ from rff_stream.answers.loss_selection import choose_regression, regression_star
 from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.class_recipe import passes_of
+from rff_stream.estimators.class_recipe import check_passes, passes_of
 from rff_stream.estimators.regression import RegressionRecipe
 from rff_stream.families import check_whole_space
 from rff_stream.families.maps import LengthScale
@@ -246,11 +246,7 @@ class LossRecipe(RegressionRecipe):
                 "sample_rows=0 but scale, penalty and tolerance of a loss come from the row "
                 "sample. Use sample_rows=2000."
             )
-        if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
-            raise ValueError(
-                f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
-                "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
-            )
+        check_passes(asked)
 
     def check_columns(self, columns: Columns) -> None:
         RegressionRecipe.check_columns(self, columns)
