@@ -23,19 +23,10 @@ def aligned_bytes(size: int) -> NDArray[np.uint8]:
 
 
 def digest(plain: Any, arrays: Mapping[str, Array] | None = None) -> str:
-    """sha256 of plain JSON values and named arrays: equal values, equal text.
+    """sha256 of plain JSON values and named arrays (64 digits): equal values, equal text.
 
-    Parameters
-    ----------
-    plain : JSON-like
-        Dicts are sorted by key; floats enter by their shortest exact repr.
-    arrays : mapping of str to array, optional
-        Enter with name, dtype (little-endian), shape and bytes.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
+    Dicts are sorted by key, floats enter by their shortest exact repr, arrays with name, dtype
+    (little-endian), shape and bytes.
     """
     found = hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode())
     for name, array in sorted((arrays or {}).items()):

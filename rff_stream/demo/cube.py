@@ -96,17 +96,10 @@ class Cube:
     """A seeded cube, made one run of days at a time.
 
     The same numbers in runs of any length: every day has a generator of its own.
-
-    Parameters
-    ----------
-    n_days : int
-    n_lat, n_lon : int
-        Cells of the grid.
-    seed : int
     """
 
     n_days: int = 365
-    n_lat: int = 72
+    n_lat: int = 72  # cells of the grid
     n_lon: int = 144
     seed: int = 0
 

@@ -43,23 +43,15 @@ class Kind:
 
 @contextlib.contextmanager
 def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
-    """The path of a sibling, which becomes ``target`` when the block ends well.
+    """The path of a sibling, which becomes ``target`` (absolute, no link) when the block ends well.
 
-    Parameters
-    ----------
-    target : str
-        Absolute, without links.
-    overwrite : bool
-        Replace what is there, if it is of this kind. The old one stays in its place, whole,
-        until the new one is: there is no moment without one where the system can exchange two
-        names (Linux). Elsewhere a process that is killed between two renames leaves the old one
-        beside, and :func:`recover` gives it its name back.
+    ``overwrite`` replaces what is there, if it is of this kind. The old one stays in its place,
+    whole, until the new one is: there is no moment without one where the system can exchange two
+    names (Linux). Elsewhere a process that is killed between two renames leaves the old one
+    beside, and :func:`recover` gives it its name back.
 
-    Raises
-    ------
-    ModelError
-        Where the place is taken, at the start or when the block has ended, or cannot be
-        written. What is there is unchanged.
+    Raises ModelError: the place is taken, at the start or when the block has ended, or cannot be
+    written. What is there is unchanged.
     """
     check_posix(target)
     parent, name = os.path.split(target)

@@ -53,10 +53,7 @@ class Home:
     def open(self) -> MomentStore:
         """The store that is there now.
 
-        Raises
-        ------
-        Replaced
-            When it is another model, or has another history.
+        Raises Replaced: it is another model, or has another history.
         """
         store = MomentStore.open(self.path, storage_options=self.storage_options)
         store.log.check_has(0, self.origin)
@@ -97,28 +94,14 @@ def save_model(
 ) -> None:
     """A Zarr v3 group at ``path`` that :func:`load_model` gives back bit for bit.
 
-    Parameters
-    ----------
-    header : dict
-        Plain JSON values; floats are finite. Other numbers go into arrays.
-    arrays : mapping of str to array
-        float64, float32, int64 or uint64, named such as ``map/frequencies``.
-    answers : mapping of str to array
-        What was solved from the moments, named such as ``coef``.
-    moments : mapping of label to Moments, or None
-        Groups of one pass. None keeps only what prediction needs; batches cannot be
-        added to such a model later.
-    labels : dict of plain values, optional
-        What is known of these moments as a batch.
-    overwrite : bool
-        Replace a model, at one instant; the old one is kept until then. Local paths only.
-    storage_options : mapping, optional
-        For URLs, as fsspec takes them.
+    The header holds plain JSON values with finite floats; arrays of float64, float32, int64 or
+    uint64 have names such as ``map/frequencies``, answers (what was solved from the moments) such
+    as ``coef``. Without moments only what prediction needs is kept, and batches cannot be added
+    later; labels say what is known of them as a batch. ``overwrite`` replaces a model on a local
+    path at one instant; the old one is kept until then.
 
-    Raises
-    ------
-    ModelError
-        When the path is taken, cannot be written, or a value cannot be kept; it names which.
+    Raises ModelError: the path is taken, cannot be written, or a value cannot be kept: it names
+    which.
     """
     row, order, batch = None, 2, None
     if moments is not None:
@@ -157,19 +140,11 @@ def load_model(
 ) -> StoredModel:
     """The model at ``path``, every byte of it verified.
 
-    Parameters
-    ----------
-    max_bytes : int, optional
-        Refuse a model that declares more, before memory is taken; by default the memory of the
-        machine or its container, and at most 64 GiB.
-    storage_options : mapping, optional
-        For URLs, as fsspec takes them.
+    One that declares more than ``max_bytes`` is refused before memory is taken; by default the
+    memory of the machine or its container, and at most 64 GiB.
 
-    Raises
-    ------
-    ModelError
-        When there is no model, it is of a newer format, or a file is missing, extra, a link
-        or changed; it names the file.
+    Raises ModelError: there is no model, it is of a newer format, or a file is missing, extra, a
+    link or changed: it names the file.
     """
     files = open_files(path, storage_options)
     log, stored = read_whole(files, lambda files: _load(files, max_bytes))
