@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
-from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of, foresee
+from rff_stream.families import DrawnMap, SumRequest, family_of, foresee
 from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import rows_of
@@ -106,10 +106,6 @@ class PassRecipe(ABC):
     def choice(self, columns: Columns) -> Any:
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.asked.features, columns.inputs)
-
-    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
-        """What a map is drawn by, where a penalty or a length-scale is chosen with it."""
-        return MapParameters.from_estimator(self.asked, self.choice(columns), self.penalty, seed)
 
     @abstractmethod
     def draw(self, request: PassRequest) -> DrawnMap:
