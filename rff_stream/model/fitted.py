@@ -20,6 +20,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
+from rff_stream.sources.kinds import is_names
 
 if TYPE_CHECKING:
     from rff_stream.store import Home
@@ -231,8 +232,3 @@ class Fitted:
         """A copy with other sums and without an answer."""
         n_rows = sum(part.n for part in groups.values())
         return replace(self, groups=dict(groups), n_rows=n_rows, answer=None)
-
-
-def is_names(by: Any) -> bool:
-    """Whether it is a list of names."""
-    return isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)

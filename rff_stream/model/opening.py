@@ -16,7 +16,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
 from rff_stream.sources.columns import plain_names
-from rff_stream.sources.kinds import check_index, is_masked, needed_package, plain_array
+from rff_stream.sources.kinds import check_index, is_masked, is_names, needed_package, plain_array
 
 
 def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
@@ -26,7 +26,7 @@ def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
     data are: an array of its inputs would have lost them.
     """
     kind = kind_of(X)
-    named = isinstance(by, str) or _is_names(by)
+    named = isinstance(by, str) or is_names(by)
     chosen = any(getattr(each, "by", each) is not None for each in where)
     return kind == "array" or (kind == "table" and not (named or chosen))
 
@@ -46,7 +46,7 @@ def target_names(y: Any) -> tuple[str, ...]:
     """Names that the targets of rows in memory were given by, or bring; none for arrays."""
     if isinstance(y, str):
         return (y,)
-    own: Any = y if _is_names(y) else names_of(y) or (getattr(y, "name", None),)
+    own: Any = y if is_names(y) else names_of(y) or (getattr(y, "name", None),)
     return tuple(own) if all(isinstance(name, str) for name in own) else ()
 
 
@@ -240,14 +240,14 @@ def _by_name(
     X, y, weight = (plain_array(v) if is_masked(v) else v for v in (X, y, weight))
     if kind_of(X) != "table":
         by_name = inputs is not None or isinstance(y, str) or isinstance(weight, str)
-        if by_name and not _is_names(y):
+        if by_name and not is_names(y):
             raise DataError(
                 f"Columns were given by name but X is a {type(X).__name__} without names. "
                 "Give arrays, or X as a DataFrame, Dataset or Zarr store."
             )
         return X, _beside(y), _beside(weight), ()
     table, named = table_of(X), all(isinstance(name, str) for name in names_of(X) or ())
-    targets = [y] if isinstance(y, str) else list(y) if _is_names(y) else []
+    targets = [y] if isinstance(y, str) else list(y) if is_names(y) else []
     used = [*targets, *([weight] if isinstance(weight, str) else [])]
     if y is not None and not isinstance(y, str) and np.ndim(y) == 0:
         raise DataError(
@@ -286,10 +286,6 @@ def _beside(values: Any) -> Any:
         return table.matrix(table.names)
     native = type(values).__module__.partition(".")[0] in ("polars", "pyarrow")
     return np.asarray(values) if native else values
-
-
-def _is_names(y: Any) -> bool:
-    return isinstance(y, (list, tuple)) and len(y) > 0 and all(isinstance(n, str) for n in y)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

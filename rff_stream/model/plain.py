@@ -14,8 +14,8 @@ from rff_stream.features import Candidates, Cells, FeatureMap, Grid, map_from_sp
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.scikit_learn import is_scikit_learn
 from rff_stream.losses.regression import RegressionLoss, regression_loss
-from rff_stream.model.fitted import is_names
 from rff_stream.sources import Columns, HoldOut
+from rff_stream.sources.kinds import is_names
 from rff_stream.store import Checkpoint
 
 MAP = "map/"

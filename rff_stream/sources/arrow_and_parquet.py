@@ -25,7 +25,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
 from rff_stream.sources.grid import GridSource, Variable, boundaries, variable_of
-from rff_stream.sources.kinds import is_from, needed_package
+from rff_stream.sources.kinds import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
@@ -114,19 +114,13 @@ def columns_asked_for(schema: Any, y: Any, request: Request) -> list[str]:
     named = replace(
         request, sample_weight=name_or_none(request.sample_weight), by=name_or_none(request.by)
     )
-    draft = align(table, y if is_names(y) else None, named)
+    draft = align(table, y if isinstance(y, str) or is_names(y) else None, named)
     return [variable.name for variable in draft.variables]
 
 
 def name_or_none(values: Any) -> str | None:
     """A name; None for values, which are no columns of the table."""
     return values if isinstance(values, str) else None
-
-
-def is_names(y: Any) -> bool:
-    """Whether y is a name or names."""
-    several = isinstance(y, (list, tuple)) and all(isinstance(name, str) for name in y)
-    return isinstance(y, str) or several
 
 
 def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:

@@ -44,6 +44,12 @@ def unknown_container(role: str, values: Any) -> KindError:
     )
 
 
+def is_names(values: Any) -> bool:
+    """Whether this is a list of names, at least one."""
+    several = isinstance(values, list | tuple) and len(values) > 0
+    return several and all(isinstance(name, str) for name in values)
+
+
 def is_sparse(values: Any) -> bool:
     """Whether these are values of scipy.sparse: rows of them are made dense slab by slab."""
     return is_from(values, "scipy.sparse")

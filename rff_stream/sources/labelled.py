@@ -13,7 +13,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
 from rff_stream.sources.columns import Found, align, base_of, labels_of, plain_names, virtual_column
 from rff_stream.sources.grid import GridSource, Variable, Wrap, variable_of
-from rff_stream.sources.kinds import is_from
+from rff_stream.sources.kinds import is_from, is_names
 from rff_stream.sources.protocol import regular_bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
@@ -115,7 +115,7 @@ class Labelled:
 
     def targets(self, y: Any) -> list[Found] | None:
         """Targets by name, or from a labelled array; None for a plain array."""
-        if isinstance(y, (list, tuple)) and y and all(isinstance(name, str) for name in y):
+        if is_names(y):
             return [self.find(name) for name in y]
         one = self.column("y", y)
         return None if one is None else [one]

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import type_is_from, unknown_container
+from rff_stream.sources.kinds import is_names, type_is_from, unknown_container
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Request, Where
 
@@ -156,7 +156,7 @@ def open_source(
     [1. 2.] [False  True  True]
     """
     check_names(y, inputs, dim)
-    several = isinstance(by, list | tuple) and all(isinstance(name, str) for name in by)
+    several = is_names(by)
     check_choice("missing_rows", missing_rows, ("error", "drop"))
     check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
     request = Request(

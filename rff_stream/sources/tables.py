@@ -27,7 +27,7 @@ from rff_stream.sources.columns import (
     with_levels,
 )
 from rff_stream.sources.grid import GridSource, Variable, column_values, variable_of
-from rff_stream.sources.kinds import check_index, is_from
+from rff_stream.sources.kinds import check_index, is_from, is_names
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
@@ -163,7 +163,7 @@ class Table:
     def targets(self, y: Any) -> list[Found]:
         """Targets by name, or an array with a row each."""
         names = [y] if isinstance(y, str) else y
-        if isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
+        if is_names(names):
             return [self.find(name) for name in names]
         return [targets_of(y, self.missing_chunks)]
 
