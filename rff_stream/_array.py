@@ -35,3 +35,8 @@ def digest(plain: Any, arrays: Mapping[str, Array] | None = None) -> str:
         found.update(f"{name}:{array.dtype.str}:{array.shape}".encode())
         found.update(array.data if array.size else b"")
     return found.hexdigest()
+
+
+def is_named(value: Any, name: str) -> bool:
+    """Whether a parameter that may be numbers is this text."""
+    return isinstance(value, str) and value == name

@@ -19,7 +19,7 @@ from processes import Meanwhile, Processes, connected, done_of, kill, leaves_don
 from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError
-from rff_stream.execution.leaves import leaves_of
+from rff_stream.execution.leaves import Leaves
 from rff_stream.execution.scheduler import Pass, Summation
 from rff_stream.leaf_layout import lay_out
 from rff_stream.moments import Moments
@@ -112,7 +112,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
 ) -> None:
     source = rs.open_source(store, "y", inputs=["x"])
     layout = lay_out(source, 1e-5, fewest_rows=LEAF_ROWS)
-    leaves = leaves_of(source, layout)
+    leaves = Leaves(source, layout)
     assert (len(leaves), layout.leaves_a_task(threads=2)) == (LEAVES, TOGETHER)
     own.add_worker(threads=2)
     with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
@@ -143,7 +143,7 @@ def test_a_job_that_the_scheduler_cannot_load_is_said(own: Processes, store: Pat
     own.add_worker()
     with connected(own, 1), pytest.raises(ClusterError, match="cannot load") as caught:
         Pass(source, token="elsewhere", progress=False).add_up(
-            Summation(Elsewhere(), leaves_of(source, layout), layout)
+            Summation(Elsewhere(), Leaves(source, layout), layout)
         )
     assert own.address in str(caught.value)
     assert "install their package there" in str(caught.value)

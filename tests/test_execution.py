@@ -731,7 +731,7 @@ def test_planning_opening_and_drawing_compute_nothing(xyw: Rows) -> None:
         for source in (rs.open_source(lazy, target), rs.open_source(data, "y")):
             plan = rs.plan(source, n_features=R)
             assert str(plan)
-            assert execution.leaves_of(source, plan.layout)
+            assert execution.Leaves(source, plan.layout)
             source.arguments(plan.layout.box(0))
 
 

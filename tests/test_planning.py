@@ -17,7 +17,7 @@ import rff_stream as rs
 from rff_stream import leaf_layout as layouts
 from rff_stream.costs import WholeCost, leaf_row_seconds
 from rff_stream.errors import PlanError
-from rff_stream.execution import leaves_of
+from rff_stream.execution import Leaves
 from rff_stream.execution.reading import pilot_boxes
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments import counted_entries as entrysums
@@ -148,7 +148,7 @@ def test_places_are_the_rows_of_the_grid_once_each(
     layout = Layout(edges, parts, data.draw(st.integers(0, len(edges) - 1)), seed=3)
     places = [
         np.arange(math.prod(hi - lo for lo, hi in leaf.box)) + leaf.start
-        for leaf in leaves_of(grid(edges), layout)
+        for leaf in Leaves(grid(edges), layout)
     ]
     found = np.sort(np.concatenate(places))
     assert np.array_equal(found, np.arange(math.prod(e[-1] for e in edges)))
@@ -180,7 +180,7 @@ def test_a_task_of_several_leaves_does_seconds_of_work_and_not_minutes() -> None
 def test_leaves_are_made_when_they_are_asked_for() -> None:
     source = grid((regular(10**7, 10), (0, 3)))
     layout = Layout(source.bounds, 1, 0, 128, 3)
-    leaves = leaves_of(source, layout)
+    leaves = Leaves(source, layout)
     assert len(leaves) == layout.n_leaves == 10**6
     assert leaves[5:7] == [leaves[5], leaves[6]] == list(itertools.islice(leaves, 5, 7))
     assert leaves[-1] == leaves[10**6 - 1]

@@ -22,7 +22,6 @@ from recording import table
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import Keeper, facts_of
-from rff_stream.execution.leaves import places_of
 from rff_stream.losses.classification import loss_for
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import sorted_labels
@@ -112,7 +111,7 @@ def reading_of(path: Path) -> Reading:
 
 def summed(reading: Reading, wrap: str, checkpoint: Path | None = None) -> Any:
     plan = reading.plan(PlanRequest(WholeCost(1), order=1))
-    statistic = WRAPS[wrap](ExtentStatistic(3), places_of(reading.source, plan.layout))
+    statistic = WRAPS[wrap](ExtentStatistic(3), reading.places(plan))
     kept = None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, facts_of(reading.source, plan, what=wrap))

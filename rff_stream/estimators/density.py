@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.bandwidth import (
     MOST_INPUTS,
     MultiScale,
@@ -206,12 +206,12 @@ class DensityRecipe(RowsRecipe):
                 "bandwidth already. Give that as a number, or as the kernel's length-scale."
             )
         positive_numbers("bandwidth", asked.bandwidth, d, *RULES, "cv")
-        if own and not _is(asked.bandwidth, "scott"):
+        if own and not is_named(asked.bandwidth, "scott"):
             raise ValueError(
                 f"bandwidth={asked.bandwidth!r} but the kernel {kernel!r} brings its own. "
                 "Give one of the two."
             )
-        if _is(asked.bandwidth, "cv") and d > MOST_INPUTS:
+        if is_named(asked.bandwidth, "cv") and d > MOST_INPUTS:
             kernel.self_convolution(d)
 
     def new_map(
@@ -226,7 +226,7 @@ class DensityRecipe(RowsRecipe):
             _require_spread(pilot, bandwidth)
             pilot.warn_of_outliers()
             n = effective_size(pilot.x, pilot.w, n_rows)
-            whole = _is(asked.features, "whole") or _is(asked.features, "auto")
+            whole = is_named(asked.features, "whole") or is_named(asked.features, "auto")
             if bandwidth == "cv" and d <= MOST_INPUTS and whole:
                 return self.several_bandwidths(kernel, pilot, n, seed)
             spread = pilot.smaller_scale if bandwidth == "silverman" else pilot.scale
@@ -352,10 +352,6 @@ def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
         "twice its own error. "
         f"Use {more}a larger bandwidth."
     )
-
-
-def _is(value: Any, word: str) -> bool:
-    return isinstance(value, str) and value == word
 
 
 def _require_spread(pilot: Pilot, rule: Any) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.copies import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -164,7 +164,7 @@ class RidgeRecipe(RegressionRecipe):
                 f"alpha={asked.alpha!r} but it is a number ≥ 0, one number per target, or one "
                 f"of {', '.join(map(repr, CRITERIA))}."
             )
-        if not _is(asked.alpha, "cv"):
+        if not is_named(asked.alpha, "cv"):
             return 0
         if asked.cv < 2:
             raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
@@ -203,7 +203,3 @@ def normal_sums(
     statistic = NormalEquationStatistic(done.drawn.features, coef, intercept, residuals)
     sums: NormalEquationSums = done.request.sums(statistic, "refining").value
     return sums
-
-
-def _is(alpha: Any, name: str) -> bool:
-    return isinstance(alpha, str) and alpha == name

@@ -4,7 +4,7 @@ The only room that builds a Dask graph. One task reads a box, masks it, gives it
 statistic and adds up the results; nothing of size n is ever held.
 """
 
-from rff_stream.execution.leaves import leaves_of
+from rff_stream.execution.leaves import Leaves
 from rff_stream.execution.reading import Reading, no_rows
 
-__all__ = ["Reading", "leaves_of", "no_rows"]
+__all__ = ["Leaves", "Reading", "no_rows"]

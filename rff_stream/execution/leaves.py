@@ -38,7 +38,7 @@ class Leaf:
 
 
 class Leaves(Sequence[Leaf]):
-    """Boxes and the places of their first rows; 16 bytes each, whatever their number."""
+    """Boxes in the order of the tree, with the places of their first rows; 16 bytes each."""
 
     def __init__(self, source: Source, layout: Layout) -> None:
         self._layout, self._known = layout, source.n_rows is not None
@@ -69,16 +69,6 @@ class Leaves(Sequence[Leaf]):
         before = box[cut][0] - self._layout.box(coarse)[cut][0] if part else 0
         across = math.prod(hi - lo for i, (lo, hi) in enumerate(box) if i != cut)
         return Leaf(box, int(self._starts[coarse]) + before * across)
-
-
-def leaves_of(source: Source, layout: Layout) -> Leaves:
-    """Leaves in the order of the tree, with the place of their first row."""
-    return Leaves(source, layout)
-
-
-def places_of(source: Source, layout: Layout) -> int:
-    """Places of the whole data: rows, or room for them where lengths are unknown."""
-    return layout.n_boxes << UNKNOWN_PLACES if source.n_rows is None else source.n_rows
 
 
 def grid_leaves(source: Source) -> Sequence[Leaf]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data
-from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Tally, leaves_of, places_of
+from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Leaves, Tally
 from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout, merge_chunks, rows_of
 from rff_stream.moments import ended_readings
@@ -72,8 +72,9 @@ class Reading:
         return plan
 
     def places(self, plan: Plan) -> int:
-        """Places of rows in the whole data: what runs of them are cut from."""
-        return places_of(self.source, plan.layout)
+        """Places of rows in the whole data (or room for them), which runs are cut from."""
+        known = self.source.n_rows
+        return plan.layout.n_boxes << UNKNOWN_PLACES if known is None else known
 
     def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS) -> Pilot:
         """At most 32 blocks of at most ``rows`` valid rows; all rows of small data.
@@ -151,7 +152,7 @@ class Reading:
         tally = self._pass.add_up(
             Summation(
                 statistic,
-                leaves_of(self.source, layout),
+                Leaves(self.source, layout),
                 layout,
                 self.source.n_rows,
                 grid=self._grid(plan),
@@ -174,7 +175,7 @@ class Reading:
 
     def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> Tally:
         """Sum of any statistic over all rows, in the leaves of a plan; the bar says the words."""
-        leaves = leaves_of(self.source, layout)
+        leaves = Leaves(self.source, layout)
         return self._pass.add_up(
             Summation(statistic, leaves, layout, self.source.n_rows, words=words)
         )

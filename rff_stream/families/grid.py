@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_safety import warn_of_swings
@@ -501,11 +501,6 @@ def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
     kernel, evidence = kernel_from_spec(facts["kernel"]), arrays["log_marginal_likelihood"]
     df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models
     return kind(posterior, kernel, facts["trend"], df, evidence, error, stored.whole)
-
-
-def is_named(value: Any, name: str) -> bool:
-    """Whether a parameter that may be numbers is this text."""
-    return isinstance(value, str) and value == name
 
 
 def _request(features: Any) -> Grid:

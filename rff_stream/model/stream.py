@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rff_stream.answers.early_stopping import StreamState, has_settled
 from rff_stream.errors import PlanError
-from rff_stream.execution import Reading, leaves_of
+from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, Tally
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, family_of
@@ -42,7 +42,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
         )
     reading = Reading(opened.source, progress=recipe.asked.progress)
     plan = recipe.plan(reading, opened.columns)
-    leaves = leaves_of(opened.source, plan.layout)
+    leaves = Leaves(opened.source, plan.layout)
     held = held_out(len(leaves))
     drawn = recipe.draw(PassRequest(opened, reading, plan))
     plan = recipe.precise(plan, drawn.scales)
