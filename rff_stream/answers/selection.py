@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
@@ -13,7 +13,6 @@ from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.selection_table import Rule, Selection
 from rff_stream.moments import Moments, total
 from rff_stream.moments.moments import Sums
-from rff_stream.moments.row_sample import RowSample
 from rff_stream.systems.spectrum import (
     Floor,
     Spectrum,
@@ -352,7 +351,7 @@ def _as_folds(
                 f"Group {label!r} holds {moments.n} rows of total weight {moments.weight}. "
                 "A fold needs rows to be scored on. Leave the group out, or join it to another."
             )
-    bare = [replace(m, sample=RowSample.empty(0, m.sample.rows.shape[1])) for m in groups.values()]
+    bare = [moments.without_sample() for moments in groups.values()]
     runs = np.array_split(np.arange(len(bare)), wanted)
     labels = [str(label) for label in groups]
     names = [labels[run[0]] + (f" … {labels[run[-1]]}" if len(run) > 1 else "") for run in runs]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from rff_stream.answers.sub_sums import FEWEST_READINGS, SubSums, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.rowwise import RandomState
 from rff_stream.moments import Moments, total
-from rff_stream.moments.row_sample import RowSample
 
 FEWEST_PARTS = 8
 """Sub-sums of each sample that a p-value needs: in pairs, C(8, 4) = 70 splits."""
@@ -112,7 +111,7 @@ def mmd(
     own = _distances(products, weights, observed[None])
     splits = [
         _distances(products, weights, rng.permuted(np.tile(observed, (size, 1)), axis=1))
-        for size in _blocks(n_permutations)
+        for size in (min(BLOCK, n_permutations - k) for k in range(0, n_permutations, BLOCK))
     ]
     chance = np.concatenate([*splits, own])
     scale = 1 / weights[observed].sum() + 1 / weights[~observed].sum()
@@ -154,18 +153,12 @@ def drift(
             f"{len(groups)} group was given and no reference, but drift compares two samples. "
             "Give at least two groups, or a reference."
         )
-    bare = {label: _without_sample(moments) for label, moments in groups.items()}
+    bare = {label: moments.without_sample() for label, moments in groups.items()}
     found = {}
     for label, moments in bare.items():
         others = (other for name, other in bare.items() if name != label)
         found[label] = mmd(moments, total(others) if reference is None else reference, **choices)
     return found
-
-
-def _without_sample(moments: Moments) -> Moments:
-    """The sums alone: samples need not be merged for a mean."""
-    width = moments.sample.rows.shape[1]
-    return replace(moments, sample=RowSample.empty(0, width))
 
 
 def _distances(products: Float64, weights: Float64, chosen: Any) -> Float64:
@@ -175,11 +168,6 @@ def _distances(products: Float64, weights: Float64, chosen: Any) -> Float64:
     signs = np.where(chosen, 1 / w_a[:, None], -1 / w_b[:, None])
     squared = np.einsum("mk,mk->m", signs @ products, signs)
     return np.asarray(np.maximum(squared, 0.0) / (1 / w_a + 1 / w_b))
-
-
-def _blocks(count: int) -> list[int]:
-    """Sizes of at most 1,024 that add up."""
-    return [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
 
 
 def _sub_sums_of(moments: Moments, name: str) -> SubSums:

@@ -46,7 +46,7 @@ from rff_stream.families.protocol import (
     Totals,
 )
 from rff_stream.features import Grid, GridFeatures
-from rff_stream.features.grid import PADDING, TAIL, Trend, check_n_inputs, share_modes
+from rff_stream.features.grid import PADDING, TAIL, check_n_inputs, share_modes
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
 from rff_stream.length_scales.cell_windows import RowWindow, WindowFit, fit_near_rows
 from rff_stream.moments import AugmentedRow
@@ -372,7 +372,7 @@ def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
     moments, asked = totals.whole, totals.asked
     if asked is None:
         raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
-    trend = _trend(asked.features) if fit_intercept else "none"
+    trend = _request(asked.features).trend if fit_intercept else "none"
     least = 1 + {"none": 0, "constant": 1, "linear": 1 + moments.features.n_inputs}[trend]
     if moments.n < least:
         raise ValueError(
@@ -505,10 +505,6 @@ def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
 
 def _request(features: Any) -> Grid:
     return features if isinstance(features, Grid) else Grid()
-
-
-def _trend(features: Any) -> Trend:
-    return _request(features).trend
 
 
 def _grid_over(request: Grid, pilot: Pilot, columns: Columns) -> GridFeatures:

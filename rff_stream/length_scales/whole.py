@@ -450,8 +450,8 @@ def fit_length_scales(
         int(generator.integers(2**63)),
         ard,
         clock,
-        progress or _silent,
-        advance or _without_bar,
+        progress or (lambda line: None),
+        advance or (lambda steps: None),
     )
     end = search.run(named, SearchSize(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
@@ -511,11 +511,3 @@ def _result(end: End, search: KernelSearch, varies: Array) -> LengthScales:
         trials=tuple(search.trials),
         seconds=search.clock.seconds,
     )
-
-
-def _silent(line: str) -> None:
-    """No progress."""
-
-
-def _without_bar(steps: int) -> None:
-    """No bar."""

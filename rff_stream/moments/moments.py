@@ -175,6 +175,10 @@ class MomentGroup(ABC):
             raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
         return self._scaled(factor)
 
+    def without_sample(self) -> Self:
+        """The sums alone: samples need not be merged where nobody asks for rows."""
+        return replace(self, sample=RowSample.empty(0, self.sample.rows.shape[1]))
+
     def _require_same(self, other: Self) -> None:
         if type(self).kind != getattr(type(other), "kind", None):
             raise TypeError(f"{self.kind} cannot be added to {type(other).__name__}.")
