@@ -317,3 +317,11 @@ def _deviation(values: Float64, weights: Float64) -> Float64:
     mean = np.average(shifted, axis=0, weights=weights)
     spread = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=weights))
     return np.asarray(np.where(shifted.any(axis=0), spread, 1.0))
+
+
+def weight_unit(w: Float64) -> float:
+    """What penalties of rows of these weights are times those of rows of weight 1.
+
+    A whole power of √10, so that weights of about 1 change nothing.
+    """
+    return float(10 ** (np.round(2 * np.log10(w.mean())) / 2))

@@ -12,7 +12,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.losses.regression import EpsilonInsensitive, Huber, Quantile
 
 QUIET: dict[str, Any] = {
@@ -131,6 +131,17 @@ def test_no_penalty_is_looked_at_in_one_turn_alone():
     assert len(absent) == 4
     assert (absent == absent[:1]).all()
     assert found.best.score < 0.28
+
+
+def test_a_length_scale_that_is_too_long_is_told():
+    """Two arcs of a circle: the median distance is across the gap, and left an error of .08."""
+    rng = np.random.default_rng(0)
+    arc = np.r_[rng.uniform(300, 360, 400), rng.uniform(0, 60, 400)]
+    rng.shuffle(arc)
+    y = np.cos(3 * np.deg2rad(arc)) + 0.05 * rng.normal(size=800)
+    model = rs.KernelRegressor("huber", n_components=128, random_state=0, progress=False)
+    with pytest.warns(NumericalWarning, match="y: one input alone, x0, tells"):
+        model.fit(arc[:, None], y)
 
 
 def test_targets_by_name_weights_and_two_targets(data):

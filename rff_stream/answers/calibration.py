@@ -65,6 +65,7 @@ def calibrate(
     both = np.concatenate([np.zeros_like(scores), scores], axis=1) if binary else scores
     w = weights * (WEIGHT / weights.sum())
     known = np.bincount(codes, weights, n_classes) if counts is None else counts
+    known = known * max(1.0, len(codes) / known.sum())  # small weights make no row less sure
     smooth = 2 / (np.maximum(known, 1.0)[codes] + 2)
     targets = one_hot(codes, n_classes) * (1 - smooth)[:, None] + (smooth / n_classes)[:, None]
     found = _newton(both, targets, w, free=True)

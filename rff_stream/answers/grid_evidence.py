@@ -255,7 +255,8 @@ def _first(
     else:
         alike = np.exp(np.log(grid.modes).mean()) / np.array(grid.modes)
         begin = grid.period * alike / 12
-    return begin, 0.01 * max(moments.weight, 1.0) ** 0.5 if alpha is None else alpha
+    unit = moments.weight / max(moments.n, 1)
+    return begin, 0.01 * max(moments.n, 1) ** 0.5 * unit if alpha is None else alpha
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,8 +289,9 @@ class _Search:
         elif self.scales == "one":
             bounds.append([ends[0].max(), ends[1].min()])
         if self.alpha is None:
-            total = max(self.moments.weight, 1.0)
-            bounds.append(np.log([max(1e-8, ROUNDING * total), total]).tolist())
+            n = max(self.moments.n, 1)
+            unit = self.moments.weight / n
+            bounds.append(np.log([max(1e-8, ROUNDING * n) * unit, n * unit]).tolist())
         if not bounds:
             return (about, alpha), 0
         first = np.zeros(len(bounds))

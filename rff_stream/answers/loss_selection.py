@@ -26,7 +26,7 @@ from rff_stream.losses.regression import RegressionLoss
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
@@ -102,13 +102,13 @@ def choose_alpha(
     once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
     """
     x, codes, w = _classes_of(pilot, class_weight)
-    size, turns = _size(features), _turns(_places(x), codes)
+    size, turns, alphas = _size(features), _turns(_places(x), codes), ALPHAS * weight_unit(w)
     if loss.cornered:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
         rows = _leading_rows(features, size, x, codes, w)
-        scores, _ = _walk(_cornered_turns(row.leading(size), loss, rows, turns), w, turns)
-        return _selection("held-out loss on pilot rows", ALPHAS, scores, size), None, None
+        scores, _ = _walk(_cornered_turns(row.leading(size), loss, rows, turns), w, turns, alphas)
+        return _selection("held-out loss on pilot rows", alphas, scores, size), None, None
     z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
     basis = None
@@ -116,10 +116,10 @@ def choose_alpha(
         z, basis = _own_columns(z, prior)
     every = KeptFeatures(z, codes, w, loss.n_classes)
     root = np.ones(z.shape[1]) if basis is not None else prior
-    problem = every.penalise(root, loss, float(ALPHAS[0]))
-    scores, fits = _walk(_smooth_turns(every, problem, turns), w, turns)
-    found = _selection("held-out loss on pilot rows", ALPHAS, scores, size)
-    coef, intercept = fits[int(np.argmin(np.abs(ALPHAS - found.best.alpha)))][-1]
+    problem = every.penalise(root, loss, float(alphas[0]))
+    scores, fits = _walk(_smooth_turns(every, problem, turns), w, turns, alphas)
+    found = _selection("held-out loss on pilot rows", alphas, scores, size)
+    coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1]
     if basis is not None:
         coef = basis @ coef
     whole = np.zeros((features.n_components, len(intercept)))
@@ -248,7 +248,9 @@ def choose_regression(
     for _ in range(1 if loss is free else 2):
         unit = unit_of(loss, rows)
         spread = 1.0 if loss.log_link else max(float(rows.y.var()), np.finfo(float).tiny)
-        grid = ALPHAS * (unit / spread) if alpha is None else np.array([alpha])
+        grid = (
+            ALPHAS * (unit / spread * weight_unit(rows.w)) if alpha is None else np.array([alpha])
+        )
         scores = np.full((len(turns), len(grid)), np.nan)
         fits = np.full((len(grid), *rows.y.shape), np.nan)
         paths = (
@@ -440,7 +442,7 @@ class _Turns:
 
 
 def _walk(
-    of: _Turns, w: Float64, turns: Sequence[tuple[Array, Array]]
+    of: _Turns, w: Float64, turns: Sequence[tuple[Array, Array]], alphas: Float64
 ) -> tuple[Float64, dict[int, list[Coefficients]]]:
     """Mean held-out losses (turns, α) from the middle α on, NaN where none was looked at.
 
@@ -448,7 +450,7 @@ def _walk(
     the mean over turns has risen twice, or once by more than chance. Beside them the fits of the
     turns by the number of their α.
     """
-    means, fits = np.full((len(turns), len(ALPHAS)), np.nan), dict[int, list[Coefficients]]()
+    means, fits = np.full((len(turns), len(alphas)), np.nan), dict[int, list[Coefficients]]()
     shares = [w[held] / w[held].sum() / len(turns) for _, held in turns]
     share = np.concatenate(shares)
 
@@ -459,7 +461,7 @@ def _walk(
     def walk(numbers: range, start: Sequence[Coefficients | None], before: Float64 | None) -> None:
         rises = 0
         for i in numbers:
-            start = fits[i] = of.fit(float(ALPHAS[i]), start)
+            start = fits[i] = of.fit(float(alphas[i]), start)
             parts = losses_at(i)
             means[:, i] = [len(turns) * own @ part for own, part in zip(shares, parts, strict=True)]
             losses = np.concatenate(parts)
@@ -470,7 +472,7 @@ def _walk(
             if rises == 2 or (rises and mean > CLEAR * chance):
                 break
 
-    walk(range(START, len(ALPHAS)), [None] * len(turns), None)
+    walk(range(START, len(alphas)), [None] * len(turns), None)
     if np.nanargmin(means.mean(axis=0)) == START:
         walk(range(START - 1, -1, -1), fits[START], np.concatenate(losses_at(START)))
     return means, fits

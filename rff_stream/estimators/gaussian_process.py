@@ -18,7 +18,7 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import (
     RegressionRecipe,
     values_of_targets,
-    warn_of_far_targets,
+    warn_of_residuals,
 )
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import LengthScale, seed_of
@@ -256,7 +256,7 @@ class ProcessRecipe(RegressionRecipe):
         found = fitted.family.process(
             self.totals(fitted), asked.noise, fit_intercept=asked.fit_intercept
         )
-        warn_of_far_targets(fitted, found)
+        warn_of_residuals(fitted, found, chosen=isinstance(asked.noise, str))
         return found
 
     def restore(

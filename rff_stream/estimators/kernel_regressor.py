@@ -19,14 +19,19 @@ from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import check_passes, passes_of
-from rff_stream.estimators.regression import RegressionRecipe
+from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families import check_whole_space
 from rff_stream.families.maps import LengthScale
 from rff_stream.families.whole import LinearAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised
-from rff_stream.losses.regression import EpsilonInsensitive, RegressionLoss, regression_loss
+from rff_stream.losses.regression import (
+    EpsilonInsensitive,
+    Quantile,
+    RegressionLoss,
+    regression_loss,
+)
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import PassResult
@@ -300,6 +305,8 @@ class LossRecipe(RegressionRecipe):
             converged=state.converged,
             objective=tuple(value / moments.weight for value in state.history),
         )
+        if not loss.log_link and not isinstance(loss, Quantile):  # about a mean, in units of y
+            warn_of_residuals(fitted, answer, chosen=given is None, robust=True)
         return with_support(answer, rows, unit * asked.tol**2 / 2)
 
     def warn_of_slow(self, state: Descent, unit: float) -> None:

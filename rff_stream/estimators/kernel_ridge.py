@@ -13,7 +13,7 @@ from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.copies import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.regression import RegressionRecipe, warn_of_far_targets
+from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families.maps import LengthScale
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.families.whole import LinearAnswer, refine_answer
@@ -177,7 +177,7 @@ class RidgeRecipe(RegressionRecipe):
         found = fitted.family.ridge(
             self.totals(fitted), asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
         )
-        warn_of_far_targets(fitted, found)
+        warn_of_residuals(fitted, found, chosen=isinstance(asked.alpha, str))
         return found
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> RidgeAnswer:

@@ -49,6 +49,11 @@ share of the squared error that a hundredth of the rows makes. Noise of a t dist
 degrees of freedom has 1.5 and .2. Last, the deviation over that of y: without noise, errors lie
 at corners and edges of the data, and nothing is wrong with these rows."""
 
+BINS, LEAST_SHARE, SMALL = 20, 0.2, 0.1
+"""Parts of an input, the share of the residuals' variance between them that is told, beyond 5
+standard errors of chance, and their deviation over that of y. The share was below .05 of fits to
+what they can represent, .23 to .62 of those with too long or too many length-scales."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionRecipe(Recipe):
@@ -124,24 +129,65 @@ class RegressionRecipe(Recipe):
         return fitted.family.ridge_in(self.stored(fitted, arrays, facts))
 
 
-def warn_of_far_targets(fitted: Fitted, answer: RidgeAnswer) -> None:
-    """Name the targets whose squared error a few sampled rows make: least squares follows them."""
+def warn_of_residuals(
+    fitted: Fitted, answer: RidgeAnswer, *, chosen: bool, robust: bool = False
+) -> None:
+    """Tell of residuals that are no noise: of a few sampled rows, or of what one input tells.
+
+    The first where the loss is not ``robust``, the second where the penalty was ``chosen`` here.
+    """
     rows = np.empty((0, 0)) if fitted.total is None else fitted.total.sample.rows
     if len(rows) < FEWEST_FAR:
         return
     x, y = rows[:, : fitted.n_inputs], rows[:, fitted.n_inputs : -1]
     missed = y - answer.mean()(x)
     for name, residual, values in zip(fitted.columns.targets, missed.T, y.T, strict=True):
-        low, middle, high = np.quantile(residual, (0.25, 0.5, 0.75))
-        robust, squares = (high - low) / 1.349, np.sort((residual - middle) ** 2)
-        most = squares[-max(len(rows) // 100, 1) :].sum() / max(squares.sum(), 1e-300)
-        deviation = float(np.sqrt(squares.mean()))
-        if 0 < FAR * robust < deviation and most > MOST and deviation > NOTED * values.std():
-            warn(
-                f"{name}: 1 % of the sampled rows make {most:.0%} of the squared error, whose root "
-                f"is {deviation:.3g} where the quartiles say {robust:.3g}. Least squares follows "
-                "such rows. Look at them, or use KernelRegressor('huber') or another robust loss."
-            )
+        words = "" if robust else _far_targets(residual, values)
+        if chosen and not words:
+            words = _underfit(fitted.columns.inputs, x, residual, values)
+        if words:
+            warn(f"{name}: {words}")
+
+
+def _far_targets(residual: Array, values: Array) -> str:
+    """What is told where a few rows make the squared error: least squares follows them."""
+    low, middle, high = np.quantile(residual, (0.25, 0.5, 0.75))
+    spread, squares = (high - low) / 1.349, np.sort((residual - middle) ** 2)
+    most = squares[-max(len(squares) // 100, 1) :].sum() / max(squares.sum(), 1e-300)
+    deviation = float(np.sqrt(squares.mean()))
+    if not 0 < FAR * spread < deviation or most <= MOST or deviation <= NOTED * values.std():
+        return ""
+    return (
+        f"1 % of the sampled rows make {most:.0%} of the squared error, whose root is "
+        f"{deviation:.3g} where the quartiles say {spread:.3g}. Least squares follows such rows. "
+        "Look at them, or use KernelRegressor('huber') or another robust loss."
+    )
+
+
+def _underfit(inputs: Sequence[str], x: Array, residual: Array, values: Array) -> str:
+    """What is told where one input tells the residuals: what a fit calls noise is none."""
+    share, chance = shares_of_inputs(x, residual), (2 * BINS) ** 0.5 / len(x)
+    if share.max() <= LEAST_SHARE + 5 * chance or residual.std() <= SMALL * values.std():
+        return ""
+    return (
+        f"one input alone, {inputs[int(share.argmax())]}, tells {share.max():.0%} of what the "
+        f"model leaves of the sampled rows, so its noise of {residual.std():.3g} is not noise, and "
+        "standard deviations of the mean are too small. Use length_scale='ard' or shorter ones, "
+        "more components, or a smaller alpha."
+    )
+
+
+def shares_of_inputs(x: Array, residual: Array) -> Array:
+    """Share (d,) of the variance of residuals (m,) between 20 parts of each input, less chance."""
+    m, found, residual = len(x), np.zeros(x.shape[1]), residual - residual.mean()
+    for j, values in enumerate(x.T):
+        levels, part = np.unique(values, return_inverse=True)
+        if len(levels) > BINS:
+            part = np.argsort(np.argsort(values, kind="stable")) * BINS // m
+        counts, sums = np.bincount(part), np.bincount(part, residual)
+        between = (sums**2 / counts).sum() / max(residual @ residual, 1e-300)
+        found[j] = between - (len(counts) - 1) / (m - 1)
+    return found
 
 
 def values_of_targets(

@@ -353,7 +353,8 @@ def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool
     warn_of_constants(system.scatter, moments.row.targets)
     posterior = solve_grid(system, penalty)
     _warn_of_modes(posterior, moments.features.modes)
-    _warn_of_error_near(posterior, totals.scales.get("near_error"))
+    near, row_weight = totals.scales.get("near_error"), moments.weight / max(moments.n, 1)
+    _warn_of_error_near(posterior, near, row_weight)
     _warn_of_swings(posterior, moments, kernel, trend)
     df, logs, errors = np.empty((3, moments.row.n_targets))
     for alpha in np.unique(posterior.alpha).tolist():
@@ -463,16 +464,20 @@ def _warn_of_swings(
     warn_of_swings(moments, values, posterior.alpha, moments.row.target_names)
 
 
-def _warn_of_error_near(posterior: GridPosterior, near: Array | None) -> None:
-    """Say that small windows of neighbouring rows leave a smaller error than the grid has noise."""
+def _warn_of_error_near(posterior: GridPosterior, near: Array | None, weight: float) -> None:
+    """Say that small windows of neighbouring rows leave a smaller error than the grid has noise.
+
+    ``weight`` is that of a row on average: its noise is less the more it weighs.
+    """
     if near is None:
         return
-    share = posterior.noise_variance / np.maximum(near, 1e-300)
+    noise = posterior.noise_variance / weight
+    share = noise / np.maximum(near, 1e-300)
     worst = int(np.argmax(share))
     if share[worst] > WORSE_THAN_NEAR:
         modes = posterior.features.modes
         warn(
-            f"Noise of deviation {posterior.noise_variance[worst] ** 0.5:.3g} is left by "
+            f"Noise of deviation {noise[worst] ** 0.5:.3g} is left by "
             f"{posterior.features.n_components:,} columns of modes={modes}, but rows are told by "
             f"128 neighbours to {near[worst] ** 0.5:.3g}. The grid is too coarse, the kernel too "
             "smooth, or the data differ from place to place. Allow more columns, as in "

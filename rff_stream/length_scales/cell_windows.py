@@ -28,7 +28,7 @@ from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
 from rff_stream.length_scales.relevance import relevant_inputs
-from rff_stream.pilot import neighbour_scale
+from rff_stream.pilot import neighbour_scale, weight_unit
 from rff_stream.systems.system import mirror_lower
 
 RANGE = 1e3
@@ -141,6 +141,7 @@ def search_windows(
     such cells. Closer ones differ in gaps and not beside rows, and there the evidence knows more. 5
     to 40 CPU seconds for ten blocks and four kernels.
     """
+    blocks, rows = _of_unit_weight(blocks, rows)
     scattered = scattered_windows(
         rows.x, rows.y, rows.w, size=SCATTERED_ROWS, count=SCATTERED_SETS, rng=rng
     )
@@ -161,6 +162,14 @@ def search_windows(
         cells += _cells(blocks, rows, cell, _scales(close[0]), rng)
     order = rng.permutation(max(len(each.x) for each in cells))
     return _compete(second, [*ends, *close], cells, cell.n_components, order)
+
+
+def _of_unit_weight(
+    blocks: Sequence[RowWindow], rows: RowWindow
+) -> tuple[Sequence[RowWindow], RowWindow]:
+    """The same with weights of about 1, which the ends of the search are for."""
+    unit = weight_unit(rows.w)
+    return [replace(each, w=each.w / unit) for each in blocks], replace(rows, w=rows.w / unit)
 
 
 def _fit_each(
@@ -222,6 +231,7 @@ def fit_near_rows(
     smooth one may see ridges in noise. Its searches start from the steps between rows and from
     their spread: an input that varies quickly and one that hardly matters are both found.
     """
+    blocks, rows = _of_unit_weight(blocks, rows)
     scale = np.median([neighbour_scale(block.x) for block in blocks], axis=0)
     near = [each for each in _centres(blocks, scale, NEAR_ROWS) if len(each.x) >= NEAR_ROWS / 2]
     if not near or not any((each.y != each.y[:1]).any() for each in near):
