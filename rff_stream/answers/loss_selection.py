@@ -95,8 +95,8 @@ def choose_alpha(
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
 
     Also the raw coefficients of a fit of pilot rows near it, where a descent may start, and the
-    system that guided its steps; None for a loss with corners. The pilot's y is one-hot, the row
-    without targets, and rows are held out in turn along the pilot.
+    system that guided its steps; None where none did, and for a loss with corners. The pilot's y
+    is one-hot, the row without targets, and rows are held out in turn along the pilot.
 
     α is the inverse prior variance of scores, so its best value hardly depends on n, nor on R
     once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
@@ -116,15 +116,16 @@ def choose_alpha(
         z, basis = _own_columns(z, prior)
     every = KeptFeatures(z, codes, w, loss.n_classes)
     root = np.ones(z.shape[1]) if basis is not None else prior
-    problem = every.penalise(root, loss, float(alphas[0]))
-    scores, fits = _walk(_smooth_turns(every, problem, turns), w, turns, alphas)
+    problem = every.penalise(root, loss, float(alphas[START]))
+    smooth = _smooth_turns(every, root, problem, turns)
+    scores, fits = _walk(smooth, w, turns, alphas)
     found = _selection("held-out loss on pilot rows", alphas, scores, size)
     coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1]
     if basis is not None:
         coef = basis @ coef
     whole = np.zeros((features.n_components, len(intercept)))
     whole[:size] = coef
-    return found, (whole, intercept), problem.system if basis is None else None
+    return found, (whole, intercept), smooth.guide() if basis is None else None
 
 
 def held_out_scores(
@@ -439,6 +440,7 @@ class _Turns:
 
     fit: Callable[[float, Sequence[Coefficients | None]], list[Coefficients]]  # (α, starts)
     losses: Callable[[Coefficients], Float64]  # of all rows
+    guide: Callable[[], System | None] = lambda: None  # what guided the steps so far
 
 
 def _walk(
@@ -516,35 +518,47 @@ def _cornered_turns(
 
 
 def _smooth_turns(
-    every: KeptFeatures, problem: PenalisedClasses, turns: Sequence[tuple[Array, Array]]
+    every: KeptFeatures,
+    prior: Array,
+    problem: PenalisedClasses,
+    turns: Sequence[tuple[Array, Array]],
 ) -> _Turns:
     """A smooth loss on features of all rows: each fit is near the least loss.
 
-    One factor of κG + α serves all turns, until α/κ has changed by more than :data:`FACTOR`.
+    G is summed at the first α that asks for it. One factor of κG + α serves all turns, until α/κ
+    has changed by more than :data:`FACTOR`.
     """
     loss, share = problem.loss, _share(every.w, turns)
-    curvature = share * problem.curvature_at_start()
     parts = [every.weigh(every.w * train) for train, _ in turns]
     factor: tuple[float, float, Metric] | None = None
 
+    def bend(starts: Sequence[Coefficients | None]) -> float:
+        """The mean curvature at starts; without G it is not looked for."""
+        if starts[0] is None or not problem.guided:
+            return share * problem.curvature_at_start()
+        pairs = zip(parts, starts, strict=True)
+        return share * float(np.mean([p.mean_curvature(loss, p.scores(*f)) for p, f in pairs if f]))
+
     def fit(alpha: float, starts: Sequence[Coefficients | None]) -> list[Coefficients]:
-        nonlocal curvature, factor
-        at = replace(problem, alpha=alpha)
+        nonlocal problem, factor
+        if not problem.guided and replace(problem, alpha=alpha).stiff:
+            problem, factor = every.penalise(prior, loss, alpha), None
+        at, curvature = replace(problem, alpha=alpha), bend(starts)
         if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:
             factor = alpha / curvature, curvature, at.bound(curvature, every.dtype)
         of, solve = factor[1:]
         size, found = of / curvature, list[Coefficients]()
         for part, start in zip(parts, starts, strict=True):
             *_, last = descents_of_kept(
-                part, _over(at, part), start, tol=TOL, max_passes=PASSES,
+                part, _over(at, part), start, tol=TOL,
+                max_passes=PASSES if at.guided else 2 * PASSES,
                 metric=lambda gradient: size * solve(gradient),
             )  # fmt: skip
             found.append(problem.linear(last.point.theta))
-        bends = [p.mean_curvature(loss, p.scores(*f)) for p, f in zip(parts, found, strict=True)]
-        curvature = share * float(np.mean(bends))
         return found
 
-    return _Turns(fit, partial(every.losses, loss))
+    losses = partial(every.losses, loss)
+    return _Turns(fit, losses, lambda: problem.system if problem.guided else None)
 
 
 def _bare_statistic(features: FeatureMap, loss: Loss, row: AugmentedRow) -> LossStatistic:

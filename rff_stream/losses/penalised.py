@@ -27,6 +27,13 @@ RAREST = 1e-12
 SAFE_SINGLE = 8 * float(np.finfo(np.float32).eps)
 """α over the size of κG from which a factor of float32 guides the steps as well."""
 
+STIFF = 5e4
+"""κΣw/α up to which the steps of one score need no G: some ten products with the rows more, each
+of which costs far less than the R² a row of G."""
+
+LARGEST = 0.05
+"""Share of its trace that the largest eigenvalue of G is taken for where G was not summed."""
+
 JITTERS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
 """Shares of the mean diagonal that rounding may ask for: the factor only guides the steps."""
 
@@ -42,8 +49,14 @@ class Penalised:
     for features times √s."""
 
     def bound(self, kappa: float, dtype: Any = np.float64) -> Metric:
-        """(κG + αI)⁻¹ and 1/(κΣw); in float32, where asked, if α is well above its rounding."""
+        """(κG + αI)⁻¹ and 1/(κΣw); in float32, where asked, if α is well above its rounding.
+
+        Where G was not summed a multiple of I stands for it.
+        """
         matrix, weight = self.system.matrix, kappa * self.system.weight
+        if not matrix.size:
+            size = LARGEST * weight + self.alpha
+            return lambda g: np.concatenate([g[:-1] / size, g[-1:] / weight])
         single = dtype == np.float32 and self.alpha > SAFE_SINGLE * kappa * linalg.norm(matrix)
         solve = _inverse(matrix * kappa, self.alpha, np.float32 if single else np.float64)
 
@@ -119,6 +132,17 @@ class PenalisedClasses(Penalised):
 
     loss: Loss
     class_weights: Float64
+
+    @property
+    def guided(self) -> bool:
+        """Whether G was summed."""
+        return self.system.matrix.size > 0
+
+    @property
+    def stiff(self) -> bool:
+        """Whether G pays as a guide of steps: several scores share it, or α is small beside it."""
+        several = self.loss.n_classes > 2
+        return several or self.loss.bound * self.system.weight > STIFF * self.alpha
 
     def at_constant(self) -> Point:
         """Objective and gradient at γ = 0 and the loss's own constant: no rows are needed."""

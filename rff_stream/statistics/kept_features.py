@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -115,19 +115,20 @@ class KeptFeatures:
     def penalise(
         self, prior: Array, loss: Loss, alpha: float, guide: System | None = None
     ) -> PenalisedClasses:
-        """The objective over these rows. G is of some of them, or of ``guide``: it guides steps."""
+        """The objective over these rows. G guides steps: of a guide, of some rows, or none."""
         root, weight = np.sqrt(prior), float(self.w.sum())
         mean = self.cross(self.w[:, None])[:-1, 0] / weight
-        if guide is None or guide.n_features != len(mean):
-            matrix = self._scatter(mean, root, weight)
-        else:
-            matrix = guide.matrix * (weight / guide.weight)
         nothing = np.empty((len(mean), 0))
         system = System(
-            matrix, nothing, nothing[0], root, mean, nothing[0], weight,
+            nothing, nothing, nothing[0], root, mean, nothing[0], weight,
             log_weight=0.0, n=len(self.w), fit_intercept=True, targets=(),
         )  # fmt: skip
-        return PenalisedClasses(system, loss, alpha, self.class_weights)
+        found = PenalisedClasses(system, loss, alpha, self.class_weights)
+        if guide is not None and guide.n_features == len(mean):
+            system = replace(system, matrix=guide.matrix * (weight / guide.weight))
+        elif found.stiff:
+            system = replace(system, matrix=self._scatter(mean, root, weight))
+        return replace(found, system=system)
 
     def _scatter(self, mean: Float64, root: Float64, weight: float) -> Array:
         """G of every k-th row about a mean, as if they weighed as much as all."""
@@ -193,8 +194,8 @@ def descents_of_kept(
     """Descents of a penalised loss over features in memory, two products each.
 
     From raw coefficients, or from the best constant. ``tol`` is as in
-    :func:`~rff_stream.statistics.loss.descents`; the metric, where absent, is that of least
-    squares, scaled by the mean curvature at the start.
+    :func:`~rff_stream.statistics.loss.descents`; the metric, where absent, is ``problem.bound`` of
+    the mean curvature at the start.
     """
     line = _Line(kept, problem)
     theta = problem.constant() if start is None else problem.theta(*start)
