@@ -11,8 +11,8 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
-from rff_stream.answers.gap_safety import CheckRows
-from rff_stream.answers.gaps import (
+from rff_stream.answers.gap_remedy import CheckRows
+from rff_stream.answers.gap_test import (
     FOLDS,
     HALVINGS,
     PARTITIONS,
@@ -193,7 +193,7 @@ def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     row = augmented_row(features, pilot, ("a", "b"), ("y",))
     found = evidence(accumulate(features, x, y, row=row))
     with pytest.warns(NumericalWarning, match="between the data, predictions would swing"):
-        safe = seen.safe(features, found)
+        safe = seen.check_evidence(features, found)
     gap = np.random.default_rng(1).uniform(-1.8, 1.8, (500, 2))
     slope, *_ = np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), y, rcond=None)
     trend = np.column_stack([np.ones(len(gap)), gap]) @ slope
@@ -234,7 +234,7 @@ def test_kind_data_keep_the_very_answer() -> None:
     seen = CheckRows.of(pilot)
     features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0)
     found = evidence(accumulate(features, x, y))
-    assert seen.safe(features, found) is found
+    assert seen.check_evidence(features, found) is found
 
 
 def test_the_default_fit_of_many_rows_is_no_worse_than_that_of_fewer() -> None:

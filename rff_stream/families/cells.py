@@ -22,7 +22,7 @@ from rff_stream.answers.cell_evidence import (
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.gap_safety import warn_of_swings
+from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.costs import CellCost
 from rff_stream.errors import warn
 from rff_stream.execution import Reading

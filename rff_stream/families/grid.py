@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
-from rff_stream.answers.gap_safety import warn_of_swings
+from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import GridChoice, Scales, choose_grid_kernel, grid_evidence
 from rff_stream.answers.grid_selection import penalty_by_folds

@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.evidence import evidence, evidence_at
-from rff_stream.answers.gap_safety import CheckRows, safe_alpha, safe_evidence
+from rff_stream.answers.gap_remedy import CheckRows, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.row_space import ridge_of_rows

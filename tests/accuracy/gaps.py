@@ -27,7 +27,7 @@ import numpy as np
 from regression import folder, rmse
 
 import rff_stream as rs
-from rff_stream.answers.gaps import block_of_rows
+from rff_stream.answers.gap_test import block_of_rows
 from rff_stream.answers.ridge import ridge
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import total

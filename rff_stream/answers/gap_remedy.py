@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
-from rff_stream.answers.gaps import (
+from rff_stream.answers.gap_test import (
     FEWEST_TESTED,
     MOST_TESTED,
     GapRows,
@@ -100,7 +100,7 @@ class CheckRows:
         tests = gap_test(rows, alpha, weight)
         return any(test.worst >= 1 for test in tests)
 
-    def safe(
+    def check_evidence(
         self, features: FeatureMap, found: Evidence, kernel: Float64 | None = None
     ) -> Evidence:
         """The evidence's answer, or one of a larger α where held-out blocks show that it explodes.
@@ -111,13 +111,13 @@ class CheckRows:
             return found
         largest = largest_eigenvalue(found.spectrum.eigenvalues)
         system = found.spectrum.system
-        alpha = self.safe_alpha(
+        alpha = self.check_alpha(
             features, system.root_prior**2, found.alpha, system.weight, largest, system.targets,
             kernel,
         )  # fmt: skip
         return found if (alpha == found.alpha).all() else evidence_at(found.spectrum, alpha)
 
-    def safe_alpha(
+    def check_alpha(
         self,
         features: FeatureMap,
         prior: Array,
@@ -156,8 +156,8 @@ def safe_evidence(
     if fit_intercept and kept and isinstance(solved, RowSpace) and len(seen.x) == len(kept.x):
         w = np.ones(len(kept.x)) if kept.w is None else kept.w  # the sample has all rows
         seen = CheckRows(kept.x, kept.y, w, seen.origin, seen.scale)
-        return seen.safe(features, found, solved.kernel)
-    return seen.safe(features, found)
+        return seen.check_evidence(features, found, solved.kernel)
+    return seen.check_evidence(features, found)
 
 
 def safe_alpha(
@@ -174,7 +174,7 @@ def safe_alpha(
     if seen is None:
         return alpha
     row = moments.row
-    return seen.safe_alpha(features, row.prior, alpha, moments.weight, largest, row.target_names)
+    return seen.check_alpha(features, row.prior, alpha, moments.weight, largest, row.target_names)
 
 
 def warn_of_swings(
