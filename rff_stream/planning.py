@@ -22,7 +22,7 @@ from rff_stream.leaf_layout import (
     lay_out,
     rows_of,
 )
-from rff_stream.moments.accumulate import Sums, resolve_sums
+from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.protocol import SLAB_ROWS, BoxCost, Source
 from rff_stream.words import format_bytes, format_seconds
@@ -328,7 +328,7 @@ class PlanRequest:
 
     cost: Cost  # of the map, or of several maps
     order: int = 2  # as in plan, like all up to ``n_groups``
-    sums: Sums = "auto"
+    sums: SumsDtype = "auto"
     dtype: DTypeLike = "float32"
     n_groups: int = 1
     search_seconds: float = 0.0  # of the search for length-scales before the pass
@@ -339,7 +339,7 @@ def plan(
     *,
     n_features: int | Cost,
     order: int = 2,
-    sums: Sums = "auto",
+    sums: SumsDtype = "auto",
     dtype: DTypeLike = "float32",
     n_groups: int = 1,
     threads: int = 1,

@@ -11,7 +11,7 @@ from rff_stream.answers.components import components
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge
 from rff_stream.moments import Moments
-from rff_stream.moments.accumulate import Sums, accumulate
+from rff_stream.moments.accumulate import SumsDtype, accumulate
 from rff_stream.systems import spectrum as room
 from rff_stream.systems.spectrum import Spectrum, spectrum
 from rff_stream.systems.system import ridge_system
@@ -21,7 +21,7 @@ R = 256
 EPS = np.finfo(np.float64).eps
 
 
-def moments_of(n: int, d: int = 3, *, sums: Sums = "float64", copies: int = 1) -> Moments:
+def moments_of(n: int, d: int = 3, *, sums: SumsDtype = "float64", copies: int = 1) -> Moments:
     rng = np.random.default_rng(n)
     x = np.tile(rng.normal(size=(n // copies, d)), (copies, 1))
     y = np.stack([np.sin(x[:, 0]), x[:, -1] ** 2], axis=1) + 0.1 * rng.normal(size=(len(x), 2))

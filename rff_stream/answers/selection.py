@@ -12,7 +12,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.answers.selection_table import Rule, Selection
 from rff_stream.moments import Moments, total
-from rff_stream.moments.moments import Sums
+from rff_stream.moments.moments import AnyMoments
 from rff_stream.systems.spectrum import (
     Floor,
     Spectrum,
@@ -319,10 +319,10 @@ def _eigenvalues(
     return values, system.target_scatter
 
 
-def sums_of_others(parts: Sequence[Sums]) -> Iterator[tuple[int, Sums]]:
+def sums_of_others(parts: Sequence[AnyMoments]) -> Iterator[tuple[int, AnyMoments]]:
     """(k, Σ of all parts but k), by halving: log₂ sums are held, nothing is subtracted."""
 
-    def walk(lo: int, hi: int, outside: Sums | None) -> Iterator[tuple[int, Sums]]:
+    def walk(lo: int, hi: int, outside: AnyMoments | None) -> Iterator[tuple[int, AnyMoments]]:
         if hi - lo == 1:
             assert outside is not None
             yield lo, outside

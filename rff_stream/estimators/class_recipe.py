@@ -25,7 +25,7 @@ from rff_stream.model.opening import Opened, open_labels, open_later
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
@@ -139,8 +139,8 @@ class ClassRecipe(Recipe):
                 )
 
     @property
-    def sums(self) -> Sums:
-        sums: Sums = self.asked.sums
+    def sums(self) -> SumsDtype:
+        sums: SumsDtype = self.asked.sums
         if sums == "auto" and self.asked.loss != "squared":
             return "float32"  # they guide the steps of a loss, and are no answer
         return sums

@@ -23,7 +23,7 @@ from rff_stream.model.fitted import Data
 from rff_stream.model.opening import in_memory
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.row_functions import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
@@ -140,7 +140,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     tol: float = 1e-2
     warm_start: bool = False
     laplace: float | str | None = None
-    sums: Sums = "auto"
+    sums: SumsDtype = "auto"
 
     def fit(
         self,

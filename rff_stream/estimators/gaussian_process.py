@@ -26,7 +26,7 @@ from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import inputs_of_rows
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.words import format_bytes
@@ -100,7 +100,7 @@ n_missing_, plan_
     noise: float | str | Array = "evidence"
     _: KW_ONLY
     fit_intercept: bool = True
-    sums: Sums = "auto"
+    sums: SumsDtype = "auto"
 
     fit = regression.fit
     stream = regression.stream

@@ -36,7 +36,7 @@ from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments import Moments
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row
 from rff_stream.row_functions import AnswerPredictor, RowFunction
 from rff_stream.sources import Columns
@@ -120,7 +120,7 @@ n_missing_, plan_
     _: KW_ONLY
     max_passes: int = 100
     tol: float = 1e-2
-    sums: Sums = "auto"
+    sums: SumsDtype = "auto"
 
     def fit(
         self,

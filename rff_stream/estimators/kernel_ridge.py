@@ -20,7 +20,7 @@ from rff_stream.families.whole import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassResult
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.statistics.normal_equations import NormalEquationStatistic, NormalEquationSums
 from rff_stream.systems.spectrum import alpha_of_targets
 
@@ -134,7 +134,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     cv: int = 5
     refine: int = 0
     fit_intercept: bool = True
-    sums: Sums = "auto"
+    sums: SumsDtype = "auto"
 
     fit = regression.fit
     stream = regression.stream

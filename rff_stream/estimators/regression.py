@@ -35,7 +35,7 @@ from rff_stream.model.predict import (
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import Plan
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
@@ -70,8 +70,8 @@ class RegressionRecipe(Recipe):
         return self.asked.alpha
 
     @property
-    def sums(self) -> Sums:
-        sums: Sums = self.asked.sums
+    def sums(self) -> SumsDtype:
+        sums: SumsDtype = self.asked.sums
         return sums
 
     def open(self, data: Data) -> Opened:

@@ -20,7 +20,7 @@ from rff_stream.model.opening import Opened
 from rff_stream.model.plain import plain_selection, plain_value
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source, open_source
 from rff_stream.sources.growth import can_grow, record_of
@@ -144,7 +144,7 @@ def collect(
     by: Any = None,
     folds: int = 0,
     order: int = 2,
-    sums: Sums = "auto",
+    sums: SumsDtype = "auto",
     inputs: Sequence[str] | None = None,
     dim: Any = None,
     missing_rows: str = "error",

@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,23 +24,6 @@ from rff_stream.sources.kinds import is_names
 
 if TYPE_CHECKING:
     from rff_stream.store import Home
-
-
-class Sums(Protocol):
-    """What a pass added up: moments, class moments, or any value that adds and has a row.
-
-    The family of the map chooses it, and answers from it.
-    """
-
-    @property
-    def n(self) -> int:
-        """Rows that were added."""
-
-    @property
-    def row(self) -> AugmentedRow:
-        """What the numbers mean; sums of one meaning may be added."""
-
-    def __add__(self, other: Self) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_later
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.moments.accumulate import Sums
+from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.tree_sum import add_into
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
@@ -53,7 +53,7 @@ class PassResult:
     request: PassRequest
     """With the precision that the pilot asked for; estimators may read the rows again."""
     drawn: DrawnMap
-    groups: Groups  # label -> Sums
+    groups: Groups  # label -> what a pass added up
     seen: int  # rows that were looked at
 
 
@@ -99,7 +99,7 @@ class PassRecipe(ABC):
         return None
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> SumsDtype:
         """Precision of the sums."""
         return "auto"
 

@@ -34,7 +34,7 @@ CENTRE_ROWS = 64
 FLUSH_BLOCK = 64
 """Rows of the triangle added at a time: the cast's buffer stays in cache."""
 
-Sums = Literal["auto", "float32", "float64"]
+SumsDtype = Literal["auto", "float32", "float64"]
 
 
 def accumulate(
@@ -45,7 +45,7 @@ def accumulate(
     *,
     row: AugmentedRow | None = None,
     order: int = 2,
-    sums: Sums = "auto",
+    sums: SumsDtype = "auto",
     sample_rows: int = 0,
 ) -> Moments:
     """Moments of rows in memory: Σ w a aᵀ (order 2) or Σ w a (order 1).
@@ -124,7 +124,9 @@ def plain_row(features: FeatureMap, n_targets: int = 0) -> AugmentedRow:
     )
 
 
-def resolve_sums(sums: Sums, n_rows: int | None, order: int = 2) -> Literal["float32", "float64"]:
+def resolve_sums(
+    sums: SumsDtype, n_rows: int | None, order: int = 2
+) -> Literal["float32", "float64"]:
     """The precision that "auto" means for n rows (unknown n: float32)."""
     if sums == "auto":
         most = FLOAT64_ROWS if order == 2 else FLOAT64_MEAN_ROWS

@@ -14,7 +14,7 @@ from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.rectangular import add_products, places, triangle_size
-from rff_stream.moments.accumulate import FLUSH_ROWS, Sums, resolve_sums
+from rff_stream.moments.accumulate import FLUSH_ROWS, SumsDtype, resolve_sums
 from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.moments import AugmentedRow
 from rff_stream.moments.row_sample import RowSample
@@ -36,7 +36,7 @@ def accumulate_cells(
     weights: Array | None = None,
     *,
     row: AugmentedRow | None = None,
-    sums: Sums = "auto",
+    sums: SumsDtype = "auto",
     sample_rows: int = 0,
 ) -> CellMoments:
     """Moments of the cells of rows in memory, in units and with defaults of :func:`accumulate`.

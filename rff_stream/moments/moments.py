@@ -410,10 +410,10 @@ def ended_readings(groups: Mapping[Any, Moments]) -> dict[Any, Moments]:
     return {label: moments.end_reading(number) for label, moments in groups.items()}
 
 
-Sums = TypeVar("Sums", bound=MomentGroup)
+AnyMoments = TypeVar("AnyMoments", bound=MomentGroup)
 
 
-def total(parts: Iterable[Sums]) -> Sums:
+def total(parts: Iterable[AnyMoments]) -> AnyMoments:
     """Sum of at least one value, from left to right."""
     return functools.reduce(lambda a, b: a + b, parts)
 
