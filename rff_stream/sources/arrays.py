@@ -12,7 +12,6 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import Found, align
-from rff_stream.sources.grid import Variable, variable_of
 from rff_stream.sources.kinds import (
     KindError,
     have_unknown_rows,
@@ -23,6 +22,7 @@ from rff_stream.sources.kinds import (
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
+from rff_stream.sources.variables import Variable, variable_of
 from rff_stream.words import suggestion
 
 CONVERTED = (
@@ -87,7 +87,7 @@ class Arrays:
         return self.all_targets
 
     def column(self, role: str, values: Any) -> Found:
-        return self.find(values) if isinstance(values, str) else self.on_grid(role, values)
+        return self.find(values) if isinstance(values, str) else self.on_samples(role, values)
 
     def inputs(
         self, request: Request, targets: Sequence[Found], weight: Found | None
@@ -103,7 +103,7 @@ class Arrays:
     ) -> dict[str, int]:
         return {"rows": self.all_inputs.variable.shape[0]}
 
-    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
         return one_a_row(role, values, self.missing_chunks)
 
 

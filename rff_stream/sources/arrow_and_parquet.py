@@ -24,11 +24,11 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
-from rff_stream.sources.grid import GridSource, Variable, boundaries, variable_of
 from rff_stream.sources.kinds import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import Table
+from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
 
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""
@@ -36,7 +36,7 @@ GROUP_ROWS = 65_536
 IN_MEMORY = ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch")
 
 
-def open_container(X: Any, y: Any, request: Request) -> GridSource:
+def open_container(X: Any, y: Any, request: Request) -> VariablesSource:
     """A source of the rows of a table in memory, a query or a dataset."""
     pa = needed_package("pyarrow", "dataframe", f"X is a {type(X).__module__}.{type(X).__name__}")
     if any(is_from(X, each) for each in IN_MEMORY):
@@ -76,7 +76,7 @@ def column_names(schema: Any) -> list[str]:
     return names
 
 
-def open_dataset(dataset: Any, y: Any, request: Request) -> GridSource:
+def open_dataset(dataset: Any, y: Any, request: Request) -> VariablesSource:
     """A source of the rows of a pyarrow Dataset: Parquet by row groups, others through a copy."""
     has_files = is_from(dataset, "pyarrow._dataset.FileSystemDataset")
     if not has_files or dataset.format.default_extname != "parquet":
@@ -85,7 +85,7 @@ def open_dataset(dataset: Any, y: Any, request: Request) -> GridSource:
     return align(stored_table(groups), y, request).source(as_it_is, request)
 
 
-def open_query(X: Any, y: Any, request: Request) -> GridSource:
+def open_query(X: Any, y: Any, request: Request) -> VariablesSource:
     """A source of what is read from its start only: written once to a temporary file."""
     schema = schema_of(X)
     used = columns_asked_for(schema, y, request)

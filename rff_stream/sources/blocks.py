@@ -15,12 +15,12 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.columns import GridBuilder
-from rff_stream.sources.grid import Variable, Window, Wrap, column_values, kinds_like
+from rff_stream.sources.columns import SourceBuilder
 from rff_stream.sources.kinds import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
+from rff_stream.sources.variables import Variable, Window, Wrap, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
 """Rows that a partition of unknown length is taken for."""
@@ -73,9 +73,9 @@ class BlockReader:
     members: tuple[Member, ...]
     packed: bool  # whether one value a partition holds the blocks of all members
     taken: tuple[Taken, ...]
-    filler: Filler  # as in a grid
-    rules: Rules  # as in a grid
-    holdouts: tuple[HoldOut, ...] = ()  # as in a grid
+    filler: Filler  # as in VariablesReader
+    rules: Rules  # as in VariablesReader
+    holdouts: tuple[HoldOut, ...] = ()  # as in VariablesReader
 
     def read(self, box: Box, *values: Any) -> Iterator[Rows]:
         """Rows of the partitions in slabs, in their order."""
@@ -224,7 +224,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
 
 def block_source(
-    draft: GridBuilder,
+    draft: SourceBuilder,
     members: Sequence[Member],
     collections: Sequence[Any],
     place: Callable[[Variable], tuple[int, Any]],

@@ -2,7 +2,7 @@
 
 A container is a :class:`Container`: it looks names up and says which grid its samples lie on.
 :func:`align` asks it for inputs, targets, weight and labels, and collects them in a
-:class:`GridBuilder`, which checks that they fit the grid and gives the source.
+:class:`SourceBuilder`, which checks that they fit the grid and gives the source.
 
 A column of categories or text is an input of 0 and 1 for each level: "sky=rain", "sky=sun". A level
 is part of a column's name, as a field of a time is. So a model knows its levels by its columns, and
@@ -22,7 +22,6 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.grid import GridReader, GridSource, Variable, Window, Wrap
 from rff_stream.sources.kinds import KindError
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
@@ -41,6 +40,7 @@ from rff_stream.sources.rows import (
     as_text,
     units_of_time,
 )
+from rff_stream.sources.variables import Variable, VariablesReader, VariablesSource, Window, Wrap
 from rff_stream.words import list_names, suggestion
 
 Picks = tuple[tuple[int, ...], ...]
@@ -189,11 +189,11 @@ class Container(Protocol):
     ) -> dict[str, int]:
         """Name and length of each sample dimension, in the order in which rows are counted."""
 
-    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
         """Values without names that have the shape of the grid."""
 
 
-def align(container: Container, y: Any, request: Request) -> GridBuilder:
+def align(container: Container, y: Any, request: Request) -> SourceBuilder:
     """The columns that were asked for, over one grid.
 
     Raises DataError: names that are not there, lengths that differ, columns that hold no numbers.
@@ -207,10 +207,10 @@ def align(container: Container, y: Any, request: Request) -> GridBuilder:
     inputs = gather_levels(with_levels(each, named) for each in asked_for)
     sizes = container.sizes(request, inputs, targets or [], y)
     if targets is None:
-        targets = [container.on_grid("y", y, sizes)]
+        targets = [container.on_samples("y", y, sizes)]
     if request.columns is not None:
         check_units(request.columns, inputs, [] if request.y_labels else targets)
-    draft = GridBuilder(sizes)
+    draft = SourceBuilder(sizes)
     for each in inputs:
         draft.numbers("input", each)
     for each in targets:
@@ -219,7 +219,7 @@ def align(container: Container, y: Any, request: Request) -> GridBuilder:
         else:
             draft.numbers("target", each)
     for role, values in given.items():
-        each = others[role] or container.on_grid(role, values, sizes)
+        each = others[role] or container.on_samples(role, values, sizes)
         if role == "by":
             draft.label(each)
         else:
@@ -249,7 +249,7 @@ def check_units(fitted: Columns, inputs: Sequence[Found], targets: Sequence[Foun
                 )
 
 
-class GridBuilder:
+class SourceBuilder:
     """Collects the columns of a row over a grid with these sample dimensions, in their order."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -374,11 +374,11 @@ class GridBuilder:
         uses = [replace(use, pick=pick_in(picks, windows[use.part])) for use, picks in self.uses]
         return Filler(tuple(uses), len(self.names["input"]), len(self.names["target"]))
 
-    def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> GridSource:
+    def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> VariablesSource:
         """The source of everything that was added, from plain arrays or labelled data."""
         columns, shape = self.columns(), tuple(self.sizes.values())
         strict = arrays and all(variable.kind == "memory" for variable in self.variables)
-        reader = GridReader(
+        reader = VariablesReader(
             self.dims,
             shape,
             tuple(variable.part() for variable in self.variables),
@@ -387,7 +387,7 @@ class GridBuilder:
             Rules(columns, request.missing(strict)),
             tuple(self.holdouts),
         )
-        return GridSource(columns, reader, self.variables, wrap, request.missing_chunks)
+        return VariablesSource(columns, reader, self.variables, wrap, request.missing_chunks)
 
 
 def pick_in(picks: Picks, window: Window) -> tuple[int, ...] | None:

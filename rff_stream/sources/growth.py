@@ -19,9 +19,9 @@ import numpy as np
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import text_of
-from rff_stream.sources.grid import GridSource, Variable, generation_of
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.rows import as_text
+from rff_stream.sources.variables import Variable, VariablesSource, generation_of
 from rff_stream.words import list_names
 
 MOST_STAMPS = 1024
@@ -48,14 +48,14 @@ class Growth:
 
 def can_grow(source: Source) -> bool:
     """Whether rows are read by slices of a grid, so that it can be told which are new."""
-    if not isinstance(source, GridSource) or source.graph is not None or not source.dims:
+    if not isinstance(source, VariablesSource) or source.graph is not None or not source.dims:
         return False
     return any(variable.is_stored for variable in source.variables)
 
 
 def whole_content(source: Source) -> str:
     """Hash of all that a source holds, as far as it is in memory or its files tell."""
-    if not isinstance(source, GridSource):
+    if not isinstance(source, VariablesSource):
         return source.generation()
     return generation_of(source.variables, source.graph, most=sys.maxsize)
 
@@ -68,7 +68,7 @@ def record_of(
     Cost: a listing of the files, and at most 64 MB read of the last chunks of each variable
     where they are not full, unless told not to ``read``: then they are known by their files.
     """
-    assert isinstance(source, GridSource)
+    assert isinstance(source, VariablesSource)
     sizes = dict(zip(source.dims, source.shape, strict=True))
     found = {v.name: _describe(v, dim, start, stop, read) for v in source.variables}
     names = next((v.labels[dim] for v in source.variables if dim in v.labels), None)
@@ -88,7 +88,7 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
 
     Raises DataError: naming the rows and the variable.
     """
-    assert isinstance(source, GridSource)
+    assert isinstance(source, VariablesSource)
     sizes = dict(zip(source.dims, source.shape, strict=True))
     known = {variable.name: variable for variable in source.variables}
     for i, record in enumerate(records):
@@ -113,7 +113,7 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
 
 def growth_of(source: Source, records: Sequence[Record], missing_chunks: str) -> Growth:
     """What came after the last record, as far as it is written."""
-    assert isinstance(source, GridSource)
+    assert isinstance(source, VariablesSource)
     last = records[-1]
     dim, start = str(last["dim"]), int(last["stop"])
     stop, waiting = dict(zip(source.dims, source.shape, strict=True))[dim], ""

@@ -12,11 +12,11 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
 from rff_stream.sources.columns import Found, align, base_of, labels_of, plain_names, virtual_column
-from rff_stream.sources.grid import GridSource, Variable, Wrap, variable_of
 from rff_stream.sources.kinds import is_from, is_names
 from rff_stream.sources.protocol import regular_bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
+from rff_stream.sources.variables import Variable, VariablesSource, Wrap, variable_of
 from rff_stream.words import list_names, suggestion
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ UNNAMED = "x"
 """Name of the values of a DataArray that has none."""
 
 
-def open_container(X: Any, y: Any, request: Request) -> GridSource:
+def open_container(X: Any, y: Any, request: Request) -> VariablesSource:
     """A source of the samples of a Dataset or DataArray."""
     import xarray
 
@@ -108,7 +108,7 @@ class Labelled:
         labels = {dim: np.asarray(without_zone(self.data[dim].variable.data)) for dim in indexed}
         return variable_from(name, array.variable, labels, self.missing_chunks)
 
-    def source(self, y: Any, request: Request) -> GridSource:
+    def source(self, y: Any, request: Request) -> VariablesSource:
         """The source of what was asked for."""
         draft = align(self, y, request)
         return draft.source(labelled_wrap(self.data, draft.dims), request)
@@ -152,7 +152,7 @@ class Labelled:
                 f"must agree; align them with xarray.align."
             )
 
-    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
         """A plain array of the grid's shape (targets may have one more axis)."""
         values = array_like(role, values, self.missing_chunks)
         dims, shape = tuple(sizes), tuple(sizes.values())

@@ -26,11 +26,11 @@ from rff_stream.sources.columns import (
     virtual_column,
     with_levels,
 )
-from rff_stream.sources.grid import GridSource, Variable, column_values, variable_of
 from rff_stream.sources.kinds import check_index, is_from, is_names
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.trace import recheck
+from rff_stream.sources.variables import Variable, VariablesSource, column_values, variable_of
 from rff_stream.words import list_names, suggestion
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
-def open_table(arrays: Mapping[str, Any], y: Any, request: Request, name: str) -> GridSource:
+def open_table(arrays: Mapping[str, Any], y: Any, request: Request, name: str) -> VariablesSource:
     """A source of the arrays of a plain Zarr group, one or two dimensions each."""
 
     def column(key: str) -> Variable:
@@ -168,9 +168,9 @@ class Table:
         return [targets_of(y, self.missing_chunks)]
 
     def column(self, role: str, values: Any) -> Found:
-        return self.find(values) if isinstance(values, str) else self.on_grid(role, values)
+        return self.find(values) if isinstance(values, str) else self.on_samples(role, values)
 
-    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
         return one_a_row(role, values, self.missing_chunks)
 
     def sizes(
@@ -327,7 +327,7 @@ class DaskFrame(Table):
         by_name = isinstance(y, (str, list, tuple))
         return super().targets(y) if by_name else self.join("y", y)
 
-    def on_grid(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
         """A collection of one column with the same partitions."""
         return self.join(role, values)[0]
 

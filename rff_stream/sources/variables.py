@@ -278,8 +278,8 @@ Wrap = Callable[[Any, tuple[str, ...], tuple[str, ...]], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridReader:
-    """Worker side of a grid."""
+class VariablesReader:
+    """Worker side of variables over the same samples."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -397,8 +397,8 @@ SMALL_BYTES = 64 << 20
 """A variable of a condition is looked at as a whole, before anything else, up to this size."""
 
 
-class GridSource:
-    """Driver side of a grid; see :class:`rff_stream.sources.protocol.Source`.
+class VariablesSource:
+    """Driver side of variables over the same samples: a :class:`.protocol.Source`.
 
     Variables are in the order of the reader's parts.
     """
@@ -406,7 +406,7 @@ class GridSource:
     def __init__(
         self,
         columns: Columns,
-        reader: GridReader,
+        reader: VariablesReader,
         variables: Sequence[Variable],
         wrap: Wrap,
         missing_chunks: str = "auto",
