@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.columns import Found, align
+from rff_stream.sources.columns import NamedVariable, align
 from rff_stream.sources.kinds import (
     KindError,
     have_unknown_rows,
@@ -62,18 +62,18 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
 class Arrays:
     """X and y under the names x0, x1, … and y or y0, y1, …; a :class:`~.columns.Container`."""
 
-    def __init__(self, inputs: Found, y: Any, missing_chunks: str) -> None:
+    def __init__(self, inputs: NamedVariable, y: Any, missing_chunks: str) -> None:
         self.all_inputs = inputs
         self.missing_chunks = missing_chunks
         self.all_targets = [] if y is None else [targets_of(y, missing_chunks)]
 
     @property
-    def names(self) -> dict[str, Found]:
+    def names(self) -> dict[str, NamedVariable]:
         """Every name with the array that it is a column of."""
         both = (self.all_inputs, *self.all_targets)
         return {name: each for each in both for name in each.columns or ()}
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> NamedVariable:
         """A column of X or y."""
         names = self.names
         if name not in names:
@@ -81,17 +81,17 @@ class Arrays:
         whole = names[name]
         place = (whole.columns or ()).index(name)
         picks = ((place,),) if len(whole.variable.dims) > 1 else None
-        return Found(name, whole.variable, picks=picks)
+        return NamedVariable(name, whole.variable, picks=picks)
 
-    def targets(self, y: Any) -> list[Found]:
+    def targets(self, y: Any) -> list[NamedVariable]:
         return self.all_targets
 
-    def column(self, role: str, values: Any) -> Found:
+    def column(self, role: str, values: Any) -> NamedVariable:
         return self.find(values) if isinstance(values, str) else self.on_samples(role, values)
 
     def inputs(
-        self, request: Request, targets: Sequence[Found], weight: Found | None
-    ) -> list[Found]:
+        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+    ) -> list[NamedVariable]:
         """The inputs asked for; all columns of X by default."""
         if request.inputs is not None:
             return [self.find(f"x{i}" if isinstance(i, int) else i) for i in request.inputs]
@@ -99,11 +99,17 @@ class Arrays:
         return [self.all_inputs]
 
     def sizes(
-        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+        self,
+        request: Request,
+        inputs: Sequence[NamedVariable],
+        targets: Sequence[NamedVariable],
+        y: Any,
     ) -> dict[str, int]:
         return {"rows": self.all_inputs.variable.shape[0]}
 
-    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+    def on_samples(
+        self, role: str, values: Any, sizes: Mapping[str, int] | None = None
+    ) -> NamedVariable:
         return one_a_row(role, values, self.missing_chunks)
 
 
@@ -140,10 +146,10 @@ def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
     raise unknown_container(role, values)
 
 
-def number_columns(stem: str, variable: Variable) -> Found:
+def number_columns(stem: str, variable: Variable) -> NamedVariable:
     """A two-dimensional variable whose columns are named x0, x1, …."""
     names = tuple(f"{stem}{i}" for i in range(variable.shape[1]))
-    return Found(variable.name, variable, columns=names)
+    return NamedVariable(variable.name, variable, columns=names)
 
 
 def target_names(count: int) -> tuple[str, ...]:
@@ -151,7 +157,7 @@ def target_names(count: int) -> tuple[str, ...]:
     return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
 
 
-def targets_of(y: Any, missing_chunks: str) -> Found:
+def targets_of(y: Any, missing_chunks: str) -> NamedVariable:
     """y (n,) or (n, T), named y or y0, y1, …."""
     y = array_like("y", y, missing_chunks)
     if len(y.shape) not in (1, 2):
@@ -160,10 +166,10 @@ def targets_of(y: Any, missing_chunks: str) -> Found:
             f"Reshape y, or give X and y as xarray objects with named dimensions."
         )
     variable = variable_of("y", ("rows", "targets")[: len(y.shape)], y)
-    return Found("y", variable, columns=target_names(1 if y.ndim == 1 else y.shape[1]))
+    return NamedVariable("y", variable, columns=target_names(1 if y.ndim == 1 else y.shape[1]))
 
 
-def one_a_row(role: str, values: Any, missing_chunks: str) -> Found:
+def one_a_row(role: str, values: Any, missing_chunks: str) -> NamedVariable:
     """A weight or label: an array with a value a row."""
     values = array_like(role, values, missing_chunks)
     if len(values.shape) != 1:
@@ -171,7 +177,7 @@ def one_a_row(role: str, values: Any, missing_chunks: str) -> Found:
             f"{role} has shape {values.shape}, but Sample weights must be 1D array or scalar: "
             f"one value a row. Reshape it."
         )
-    return Found(role, variable_of(role, ("rows",), values))
+    return NamedVariable(role, variable_of(role, ("rows",), values))
 
 
 def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:

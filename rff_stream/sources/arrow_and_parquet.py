@@ -61,10 +61,10 @@ class ArrowTable(Table):
             values, note = arrow_values(table.column(name).chunks, kind), kind_in_words(kind)
             return variable_of(name, ("rows",), values, note=note)
 
-        super().__init__(column_names(table.schema), column, "the table")
+        super().__init__(schema_names(table.schema), column, "the table")
 
 
-def column_names(schema: Any) -> list[str]:
+def schema_names(schema: Any) -> list[str]:
     """Names of the columns, each once."""
     names = [str(name) for name in schema.names]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -175,7 +175,7 @@ def stored_table(groups: RowGroups) -> Table:
         note = kind_in_words(kind)
         return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, note=note)
 
-    return Table(column_names(groups.schema), column, "the table")
+    return Table(schema_names(groups.schema), column, "the table")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,9 +4,7 @@ A container is a :class:`Container`: it looks names up and says which grid its s
 :func:`align` asks it for inputs, targets, weight and labels, and collects them in a
 :class:`SourceBuilder`, which checks that they fit the grid and gives the source.
 
-A column of categories or text is an input of 0 and 1 for each level: "sky=rain", "sky=sun". A level
-is part of a column's name, as a field of a time is. So a model knows its levels by its columns, and
-finds them in any other table, whatever that one holds besides.
+Columns of categories or text are in :mod:`rff_stream.sources.categories`.
 """
 
 from __future__ import annotations
@@ -20,8 +18,15 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.sources.categories import (
+    Indicators,
+    holds_levels,
+    is_text,
+    level_names,
+    levels_of,
+    split_level,
+)
 from rff_stream.sources.kinds import KindError
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
@@ -37,7 +42,6 @@ from rff_stream.sources.rows import (
     Rules,
     Use,
     as_numbers,
-    as_text,
     units_of_time,
 )
 from rff_stream.sources.variables import Variable, VariablesReader, VariablesSource, Window, Wrap
@@ -46,40 +50,9 @@ from rff_stream.words import list_names, suggestion
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""
 
-MAX_LEVELS = 64
-"""More inputs of 0 and 1 than this say little to a kernel: all rows are equally far apart."""
-
-SCAN_ROWS = 65_536
-"""Rows of a stored column that are looked at together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Indicators:
-    """Values (…) -> (…, levels): 1 at a value's own level, 0 elsewhere; NaN where it is missing.
-
-    A level that is not listed is 0 everywhere.
-    """
-
-    levels: tuple[str, ...]
-
-    def __call__(self, values: Array) -> Array:
-        texts, absent = level_texts(values)
-        found: Array = (texts[..., None] == np.array(self.levels)).astype(np.float64)
-        found[absent] = np.nan
-        return found
-
-
-def level_texts(values: Array) -> tuple[Array, Array]:
-    """Values as text, and which of them are missing (None, NaN)."""
-    absent = np.zeros(values.shape, bool)
-    if values.dtype.kind not in "SU":
-        there = [v is not None and v == v for v in values.ravel().tolist()]
-        absent = ~np.array(there, bool).reshape(values.shape)
-    return as_text(values), absent
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class NamedVariable:
     """A name that was looked up."""
 
     name: str  # as it was asked for: "t", "time.dayofyear", "u[level=500]"
@@ -117,7 +90,7 @@ class Found:
         return as_numbers(self.name, variable.dtype, variable.calendar, variable.note)
 
 
-def with_levels(found: Found, named: bool) -> Found:
+def with_levels(found: NamedVariable, named: bool) -> NamedVariable:
     """A column of categories, or of text that was named, as an input for each level it has."""
     variable = found.variable
     if found.field or found.levels or not (holds_levels(variable) or (named and is_text(variable))):
@@ -126,13 +99,13 @@ def with_levels(found: Found, named: bool) -> Found:
     return replace(found, columns=level_names(found.name, levels), levels=levels)
 
 
-def gather_levels(several: Iterable[Found]) -> list[Found]:
+def gather_levels(several: Iterable[NamedVariable]) -> list[NamedVariable]:
     """Levels of one column that stand side by side as one: its text is looked at once."""
     runs = groupby(several, key=lambda each: id(each.variable) if each.levels else each)
-    return [together(list(run)) for _, run in runs]
+    return [merge_levels(list(run)) for _, run in runs]
 
 
-def together(run: Sequence[Found]) -> Found:
+def merge_levels(run: Sequence[NamedVariable]) -> NamedVariable:
     """Levels of one column as one; a column that stands alone as it is."""
     if len(run) == 1:
         return run[0]
@@ -140,7 +113,7 @@ def together(run: Sequence[Found]) -> Found:
     return replace(run[0], columns=names, levels=tuple(x for each in run for x in each.levels))
 
 
-Find = Callable[[str], Found]
+Find = Callable[[str], NamedVariable]
 """Looks a name up in a container; raises with suggestions."""
 
 
@@ -149,7 +122,7 @@ def extra_dims(variable: Variable, dims: Sequence[str]) -> tuple[str, ...]:
     return tuple(dim for dim in variable.dims if dim not in dims)
 
 
-def column_names(found: Found, dims: Sequence[str]) -> tuple[str, ...]:
+def column_names(found: NamedVariable, dims: Sequence[str]) -> tuple[str, ...]:
     """Names of a variable's columns: "t", or "u[level=500]", "u[level=850]", …."""
     extra = extra_dims(found.variable, dims)
     if found.columns is not None:
@@ -170,26 +143,30 @@ def labels_of(variable: Variable, dim: str) -> Sequence[str]:
 class Container(Protocol):
     """A container as names over a grid: what a new one has to say of itself."""
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> NamedVariable:
         """A column by its name, or a virtual name; raises with suggestions."""
 
-    def targets(self, y: Any) -> list[Found] | None:
+    def targets(self, y: Any) -> list[NamedVariable] | None:
         """Targets by name, or values with a place of their own; None: they lie on the grid."""
 
-    def column(self, role: str, values: Any) -> Found | None:
+    def column(self, role: str, values: Any) -> NamedVariable | None:
         """A weight or label by name, or with a place of its own; None: it lies on the grid."""
 
     def inputs(
-        self, request: Request, targets: Sequence[Found], weight: Found | None
-    ) -> list[Found]:
+        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+    ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all that have no other part."""
 
     def sizes(
-        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+        self,
+        request: Request,
+        inputs: Sequence[NamedVariable],
+        targets: Sequence[NamedVariable],
+        y: Any,
     ) -> dict[str, int]:
         """Name and length of each sample dimension, in the order in which rows are counted."""
 
-    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int]) -> NamedVariable:
         """Values without names that have the shape of the grid."""
 
 
@@ -228,7 +205,9 @@ def align(container: Container, y: Any, request: Request) -> SourceBuilder:
     return draft
 
 
-def check_units(fitted: Columns, inputs: Sequence[Found], targets: Sequence[Found]) -> None:
+def check_units(
+    fitted: Columns, inputs: Sequence[NamedVariable], targets: Sequence[NamedVariable]
+) -> None:
     """The units and calendars are those of the fit, where both are known.
 
     Raises DataError: naming the column and both units.
@@ -262,7 +241,7 @@ class SourceBuilder:
         self.weight = ""
         self.holdouts: list[HoldOut] = []
 
-    def numbers(self, role: Literal["input", "target"], found: Found) -> None:
+    def numbers(self, role: Literal["input", "target"], found: NamedVariable) -> None:
         """Add inputs or targets: one column, or one per place of the extra dimensions."""
         names = column_names(found, self.dims)
         first = len(self.names[role])
@@ -270,12 +249,12 @@ class SourceBuilder:
         self.names[role] += names
         self.units[role] += [found.units] * len(names)
 
-    def weights(self, found: Found) -> None:
+    def weights(self, found: NamedVariable) -> None:
         """Add the weight of each row."""
         self.weight = found.name
         self.add("weight", found, found.numbers())
 
-    def label(self, found: Found) -> None:
+    def label(self, found: NamedVariable) -> None:
         """Add the group label of each row."""
         self.add("label", found, Labels(found.then))
 
@@ -310,7 +289,9 @@ class SourceBuilder:
         found = find(holdout.by)
         self.add("condition", found, InHoldOut(holdout, Labels(found.then)))
 
-    def add(self, role: Role, found: Found, convert: Convert, at: tuple[int, ...] = ()) -> None:
+    def add(
+        self, role: Role, found: NamedVariable, convert: Convert, at: tuple[int, ...] = ()
+    ) -> None:
         """Add a use of a variable whose sizes fit the grid."""
         variable = found.variable
         self.fits(variable)
@@ -327,7 +308,7 @@ class SourceBuilder:
         index = next(i for i, other in enumerate(self.variables) if other is variable)
         self.uses.append((Use(index, role, convert, at), picks))
 
-    def picks(self, found: Found) -> Picks:
+    def picks(self, found: NamedVariable) -> Picks:
         """Places of the extra dimensions, one tuple a column."""
         extra = extra_dims(found.variable, self.dims)
         if found.picks is None:
@@ -429,14 +410,14 @@ def text_of(value: Any) -> str:
 
 def virtual_column(
     name: str, names: Sequence[str], variable: Callable[[str], Variable]
-) -> Found | None:
+) -> NamedVariable | None:
     """A field of a time, time.dayofyear, or a level of a column, sky=rain; None for neither."""
     stem, _, field = name.rpartition(".")
     if stem in names:
         check_field(name, stem, field, variable(stem))
-        return Found(name, variable(stem), field)
+        return NamedVariable(name, variable(stem), field)
     level = split_level(name, names)
-    return None if level is None else Found(name, variable(level[0]), levels=(level[1],))
+    return None if level is None else NamedVariable(name, variable(level[0]), levels=(level[1],))
 
 
 def check_field(name: str, stem: str, field: str, variable: Variable) -> None:
@@ -466,85 +447,3 @@ def one_time(variable: Variable) -> np.ndarray[tuple[int], np.dtype[np.generic]]
     import cftime
 
     return np.array([cftime.datetime(2000, 1, 1, calendar=variable.calendar)])
-
-
-def holds_levels(variable: Variable) -> bool:
-    """Whether a column has a type of categories: its levels are inputs without being named."""
-    return variable.note.startswith("categories")
-
-
-def is_text(variable: Variable) -> bool:
-    """Whether a column holds text: its levels are inputs where the column is named."""
-    if variable.note.startswith("strings") or variable.dtype.kind in "SUT":
-        return True
-    in_memory = variable.dtype.kind == "O" and variable.kind == "memory"
-    values = variable.data.ravel() if in_memory else ()
-    return isinstance(next((v for v in values if v is not None and v == v), None), str)
-
-
-def levels_of(variable: Variable) -> tuple[str, ...]:
-    """The levels that occur in a column, sorted: read once, slab by slab.
-
-    Raises KindError: there are more than ``MAX_LEVELS``, or objects that are no text.
-    """
-    if variable.levels is not None or variable.kind == "graph":
-        return known_levels(variable)
-    levels: set[str] = set()
-    for lo in range(0, variable.shape[0], SCAN_ROWS):
-        hi = min(lo + SCAN_ROWS, variable.shape[0])
-        rest = tuple(slice(0, size) for size in variable.shape[1:])
-        values = np.asarray(variable.data[(slice(lo, hi), *rest)])
-        check_texts(variable, values)
-        texts, absent = level_texts(values)
-        levels |= set(np.unique(texts[~absent]).tolist())
-        if len(levels) > MAX_LEVELS:
-            raise too_many(variable.name)
-    return tuple(sorted(levels))
-
-
-def known_levels(variable: Variable) -> tuple[str, ...]:
-    """The levels of a column whose values are computed: those that its type names."""
-    if not variable.levels:
-        raise KindError(
-            f"The levels of {variable.name!r} are not known before it is computed. Name them with "
-            f"inputs=['{variable.name}=…', …], or let Dask find them: "
-            f"X.categorize(columns=[{variable.name!r}])."
-        )
-    if len(variable.levels) > MAX_LEVELS:
-        raise too_many(variable.name)
-    return variable.levels
-
-
-def check_texts(variable: Variable, values: Array) -> None:
-    """Values of a column that is no category are text."""
-    if holds_levels(variable) or values.dtype.kind in "SUT":
-        return
-    other = next((v for v in values.ravel() if not isinstance(v, str) and v is not None), "")
-    if other == other and not isinstance(other, str):
-        raise KindError(
-            f"{variable.name!r} holds {other!r}, a {type(other).__name__}, beside text. Levels are "
-            f"text or categories. Convert the column, or leave it out with inputs=[…]."
-        )
-
-
-def too_many(name: str) -> KindError:
-    """The error of a column with too many levels, with what to do instead."""
-    return KindError(
-        f"{name!r} holds more than {MAX_LEVELS} levels. Each becomes an input of 0 and 1, and "
-        f"among so many a kernel finds every row equally far from every other. Name the levels "
-        f"that matter with inputs=['{name}=…', …], encode the column by its target, such as with "
-        f"make_column_transformer((TargetEncoder(), [{name!r}]), remainder='passthrough') of "
-        f"scikit-learn in a pipeline, or leave it out."
-    )
-
-
-def level_names(name: str, levels: Sequence[str]) -> tuple[str, ...]:
-    """Names of the inputs of a column: "sky=rain", "sky=sun"."""
-    return tuple(f"{name}={level}" for level in levels)
-
-
-def split_level(name: str, names: Sequence[str]) -> tuple[str, str] | None:
-    """The column and the level of "sky=rain"; None where no column has such a name."""
-    places = (i for i, letter in enumerate(name) if letter == "=")
-    pairs = ((name[:i], name[i + 1 :]) for i in places)
-    return next((pair for pair in pairs if pair[0] in names), None)

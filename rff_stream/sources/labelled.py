@@ -11,7 +11,14 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
-from rff_stream.sources.columns import Found, align, base_of, labels_of, plain_names, virtual_column
+from rff_stream.sources.columns import (
+    NamedVariable,
+    align,
+    base_of,
+    labels_of,
+    plain_names,
+    virtual_column,
+)
 from rff_stream.sources.kinds import is_from, is_names
 from rff_stream.sources.protocol import regular_bounds
 from rff_stream.sources.request import Request
@@ -58,10 +65,10 @@ class Labelled:
         self.missing_chunks = missing_chunks
         self.variable = cache(lambda name: self.make(name, data[name]))
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> NamedVariable:
         """A variable, coordinate, dimension, virtual name, column u[level=500], level sky=rain."""
         if name in self.data.variables or name in self.data.dims:
-            return Found(name, self.variable(name))
+            return NamedVariable(name, self.variable(name))
         base, places = base_of(name)
         if places and (base in self.data.variables):
             return self.single(name, base, places)
@@ -82,7 +89,7 @@ class Labelled:
             f'virtual name such as "time.dayofyear". {suggestion(name, known)}'
         )
 
-    def single(self, name: str, base: str, places: Mapping[str, str]) -> Found:
+    def single(self, name: str, base: str, places: Mapping[str, str]) -> NamedVariable:
         """One place of the extra dimensions of a variable: u[level=500]."""
         variable = self.variable(base)
         extra = [dim for dim in variable.dims if dim in places]
@@ -100,7 +107,7 @@ class Labelled:
                     f"{suggestion(places[dim], texts)}"
                 )
             pick.append(texts.index(places[dim]))
-        return Found(name, variable, picks=(tuple(pick),))
+        return NamedVariable(name, variable, picks=(tuple(pick),))
 
     def make(self, name: str, array: xarray.DataArray) -> Variable:
         """A variable with the labels of the dimensions that have coordinates."""
@@ -113,25 +120,25 @@ class Labelled:
         draft = align(self, y, request)
         return draft.source(labelled_wrap(self.data, draft.dims), request)
 
-    def targets(self, y: Any) -> list[Found] | None:
+    def targets(self, y: Any) -> list[NamedVariable] | None:
         """Targets by name, or from a labelled array; None for a plain array."""
         if is_names(y):
             return [self.find(name) for name in y]
         one = self.column("y", y)
         return None if one is None else [one]
 
-    def column(self, role: str, values: Any) -> Found | None:
+    def column(self, role: str, values: Any) -> NamedVariable | None:
         """A name in the data, or a labelled array that lies on the same coordinates."""
         if isinstance(values, str):
             return self.find(values)
         return self.align(role, values) if is_from(values, "xarray") else None
 
-    def align(self, role: str, array: xarray.DataArray) -> Found:
+    def align(self, role: str, array: xarray.DataArray) -> NamedVariable:
         """A DataArray whose coordinates are those of X."""
         name = role if array.name is None else str(array.name)
         for dim in array.dims:
             self.same_index(name, str(dim), array)
-        return Found(name, self.make(name, array))
+        return NamedVariable(name, self.make(name, array))
 
     def same_index(self, name: str, dim: str, array: xarray.DataArray) -> None:
         """Both have the same coordinate values along a dimension, or one has none."""
@@ -152,7 +159,7 @@ class Labelled:
                 f"must agree; align them with xarray.align."
             )
 
-    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int]) -> Found:
+    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int]) -> NamedVariable:
         """A plain array of the grid's shape (targets may have one more axis)."""
         values = array_like(role, values, self.missing_chunks)
         dims, shape = tuple(sizes), tuple(sizes.values())
@@ -165,11 +172,11 @@ class Labelled:
             )
         own = (*dims, "targets")[: len(values.shape)]
         columns = target_names(extra[0] if extra else 1) if role == "y" else None
-        return Found(role, variable_of(role, own, values), columns=columns)
+        return NamedVariable(role, variable_of(role, own, values), columns=columns)
 
     def inputs(
-        self, request: Request, targets: Sequence[Found], weight: Found | None
-    ) -> list[Found]:
+        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+    ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all other data variables."""
         if request.columns is not None:
             return self.columns_of_fit(request.columns.inputs)
@@ -186,13 +193,13 @@ class Labelled:
             )
         return left
 
-    def columns_of_fit(self, names: Sequence[str]) -> list[Found]:
+    def columns_of_fit(self, names: Sequence[str]) -> list[NamedVariable]:
         """The inputs of the fit, by name; by count for a DataArray after an array."""
         if self.one is not None and plain_names(names) and self.one not in names:
             return [self.by_count(names)]
         return [self.find(name) for name in names]
 
-    def by_count(self, names: Sequence[str]) -> Found:
+    def by_count(self, names: Sequence[str]) -> NamedVariable:
         """A DataArray whose last dimension holds the columns of a fit on arrays."""
         variable = self.variable(next(str(name) for name in self.data.data_vars))
         if variable.shape[-1:] != (len(names),):
@@ -201,10 +208,14 @@ class Labelled:
                 f"is expecting {len(names)} features as input. Give the columns of the fit."
             )
         picks = tuple((i,) for i in range(len(names)))
-        return Found("x", variable, picks=picks, columns=tuple(names))
+        return NamedVariable("x", variable, picks=picks, columns=tuple(names))
 
     def dims(
-        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+        self,
+        request: Request,
+        inputs: Sequence[NamedVariable],
+        targets: Sequence[NamedVariable],
+        y: Any,
     ) -> tuple[str, ...]:
         """Sample dimensions, in the order in which rows are counted."""
         if request.dim is not None:
@@ -233,7 +244,7 @@ class Labelled:
         same = [a == b for a, b in zip(shape, variable.shape, strict=False)]
         return same.index(False) if False in same else len(same)
 
-    def given(self, dim: Sequence[str], found: Sequence[Found]) -> tuple[str, ...]:
+    def given(self, dim: Sequence[str], found: Sequence[NamedVariable]) -> tuple[str, ...]:
         """The sample dimensions that were asked for, if they are there."""
         known = union(each.variable.dims for each in found)
         for name in dim:
@@ -245,7 +256,11 @@ class Labelled:
         return tuple(dim)
 
     def sizes(
-        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+        self,
+        request: Request,
+        inputs: Sequence[NamedVariable],
+        targets: Sequence[NamedVariable],
+        y: Any,
     ) -> dict[str, int]:
         sizes = {str(dim): int(size) for dim, size in self.data.sizes.items()}
         for each in (*inputs, *targets):
@@ -254,7 +269,7 @@ class Labelled:
         return {dim: sizes[dim] for dim in self.dims(request, inputs, targets, y)}
 
 
-def sample_dims(found: Found) -> tuple[str, ...]:
+def sample_dims(found: NamedVariable) -> tuple[str, ...]:
     """Dimensions of a column that are not part of its name."""
     if found.picks is None:
         return found.variable.dims

@@ -19,7 +19,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import (
-    Found,
+    NamedVariable,
     align,
     gather_levels,
     plain_names,
@@ -89,7 +89,7 @@ class Table:
         self.what = what
         self.missing_chunks = missing_chunks
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> NamedVariable:
         """A column, one of several t[0], a virtual name time.dayofyear, or a level sky=rain."""
         if name in self.names:
             return self.whole(name)
@@ -133,7 +133,7 @@ class Table:
         """A column in memory as numbers."""
         return self.values(self.find(name))
 
-    def values(self, found: Found) -> Array:
+    def values(self, found: NamedVariable) -> Array:
         """A column in memory as numbers, or one for each of its levels."""
         variable = found.variable
         if not found.levels and variable.note.startswith("objects") and variable.dtype.kind == "O":
@@ -144,43 +144,49 @@ class Table:
         values = found.numbers()(variable.data)
         return values.astype(np.uint8) if values.dtype.kind == "b" else values
 
-    def whole(self, name: str) -> Found:
+    def whole(self, name: str) -> NamedVariable:
         """A column, or all the columns of a two-dimensional one."""
         variable = self.variable(name)
         if len(variable.dims) == 1:
-            return Found(name, variable)
+            return NamedVariable(name, variable)
         names = tuple(f"{name}[{i}]" for i in range(variable.shape[1]))
-        return Found(name, variable, columns=names)
+        return NamedVariable(name, variable, columns=names)
 
-    def single(self, name: str, stem: str, place: int) -> Found:
+    def single(self, name: str, stem: str, place: int) -> NamedVariable:
         """One of the columns of a two-dimensional one."""
         variable = self.variable(stem)
         if len(variable.dims) == 1 or place >= variable.shape[1]:
             shape = variable.shape
             raise DataError(f"There is no {name!r} in {self.what}: {stem!r} has shape {shape}.")
-        return Found(name, variable, picks=((place,),))
+        return NamedVariable(name, variable, picks=((place,),))
 
-    def targets(self, y: Any) -> list[Found]:
+    def targets(self, y: Any) -> list[NamedVariable]:
         """Targets by name, or an array with a row each."""
         names = [y] if isinstance(y, str) else y
         if is_names(names):
             return [self.find(name) for name in names]
         return [targets_of(y, self.missing_chunks)]
 
-    def column(self, role: str, values: Any) -> Found:
+    def column(self, role: str, values: Any) -> NamedVariable:
         return self.find(values) if isinstance(values, str) else self.on_samples(role, values)
 
-    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+    def on_samples(
+        self, role: str, values: Any, sizes: Mapping[str, int] | None = None
+    ) -> NamedVariable:
         return one_a_row(role, values, self.missing_chunks)
 
     def sizes(
-        self, request: Request, inputs: Sequence[Found], targets: Sequence[Found], y: Any
+        self,
+        request: Request,
+        inputs: Sequence[NamedVariable],
+        targets: Sequence[NamedVariable],
+        y: Any,
     ) -> dict[str, int]:
         return {"rows": (*targets, *inputs)[0].variable.shape[0]}
 
     def inputs(
-        self, request: Request, targets: Sequence[Found], weight: Found | None
-    ) -> list[Found]:
+        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+    ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all the other columns."""
         if request.columns is not None:
             return self.columns_of_fit(request.columns.inputs)
@@ -195,7 +201,7 @@ class Table:
             )
         return found
 
-    def columns_of_fit(self, names: Sequence[str]) -> list[Found]:
+    def columns_of_fit(self, names: Sequence[str]) -> list[NamedVariable]:
         """The inputs of the fit by name; by count where the fit had no names."""
         if not plain_names(names) or set(names) <= set(self.names):
             return [self.find(name) for name in names]
@@ -241,18 +247,18 @@ class Frame(Table):
 
         super().__init__(names, column, "the DataFrame", missing_chunks)
 
-    def targets(self, y: Any) -> list[Found]:
+    def targets(self, y: Any) -> list[NamedVariable]:
         """Targets by name, or columns and arrays with a row each."""
         return named_targets(y) if is_from(y, "pandas") else super().targets(y)
 
 
-def named_targets(y: Any) -> list[Found]:
+def named_targets(y: Any) -> list[NamedVariable]:
     """A Series or the columns of a DataFrame; rows are paired by place."""
     if y.ndim == 1:
         name = "y" if y.name is None else str(y.name)
-        return [Found(name, column_of(name, y))]
+        return [NamedVariable(name, column_of(name, y))]
     names = text_names(y)
-    return [Found(name, column_of(name, y.iloc[:, i])) for i, name in enumerate(names)]
+    return [NamedVariable(name, column_of(name, y.iloc[:, i])) for i, name in enumerate(names)]
 
 
 def text_names(frame: Any) -> list[str]:
@@ -306,28 +312,30 @@ class DaskFrame(Table):
 
     def placeholder(self, name: str, meta: Any, member: int, column: Any) -> Variable:
         """A variable of no rows, and where its values will be."""
-        variable = replace(column_of(name, meta), levels=known_levels(meta))
+        variable = replace(column_of(name, meta), levels=dask_levels(meta))
         self.places[id(variable)] = (member, column)
         return variable
 
-    def join(self, name: str, values: Any) -> list[Found]:
+    def join(self, name: str, values: Any) -> list[NamedVariable]:
         """The columns of another collection that is paired with the frame."""
         values = as_frame(name, values)
         self.members[name] = values
         place = len(self.members) - 1
         if values.ndim == 1:
             own = str(name if values.name is None else values.name)
-            return [Found(own, self.placeholder(own, values._meta, place, None))]
+            return [NamedVariable(own, self.placeholder(own, values._meta, place, None))]
         metas = ((label, values._meta.iloc[:, i]) for i, label in enumerate(values.columns))
-        return [Found(str(label), self.placeholder(str(label), meta, place, label))
+        return [NamedVariable(str(label), self.placeholder(str(label), meta, place, label))
                 for label, meta in metas]  # fmt: skip
 
-    def targets(self, y: Any) -> list[Found]:
+    def targets(self, y: Any) -> list[NamedVariable]:
         """Targets by name, or another collection with the same partitions."""
         by_name = isinstance(y, (str, list, tuple))
         return super().targets(y) if by_name else self.join("y", y)
 
-    def on_samples(self, role: str, values: Any, sizes: Mapping[str, int] | None = None) -> Found:
+    def on_samples(
+        self, role: str, values: Any, sizes: Mapping[str, int] | None = None
+    ) -> NamedVariable:
         """A collection of one column with the same partitions."""
         return self.join(role, values)[0]
 
@@ -344,7 +352,7 @@ class DaskFrame(Table):
         )
 
 
-def known_levels(meta: Any) -> tuple[str, ...]:
+def dask_levels(meta: Any) -> tuple[str, ...]:
     """The categories of a column; none where Dask does not know them, and for other columns."""
     from dask.dataframe.utils import has_known_categories
 
