@@ -159,15 +159,16 @@ class Pilot:
                 "transform the input, or give a number in its units."
             )
 
-    def warn_of_wide_gaps(self) -> None:
+    def warn_of_wide_gaps(
+        self, remedy: str = "Give length_scale as numbers, or 'evidence'."
+    ) -> None:
         """Name the inputs whose rows lie in two far parts: distances between those say nothing."""
         for name, low, high, share in self._gaps():
             if share > WIDE:
                 warn(
                     f"Between {low:.6g} and {high:.6g} {name} has no rows: {share:.0%} of its "
-                    "range. The median distance between rows measures this gap, and what varies "
-                    "inside of the two parts may be lost. Give length_scale as numbers, or "
-                    "'evidence'."
+                    "range. A scale that is found from the rows measures this gap, and what varies "
+                    f"inside of the two parts may be lost. {remedy}"
                 )
 
     def warn_of_far_gaps(self, length_scale: Float64) -> None:
@@ -185,7 +186,7 @@ class Pilot:
 
     def _gaps(self) -> Iterator[tuple[str, float, float, float]]:
         """The widest gap of each input with rows on both sides: name, ends, share of the range."""
-        if len(self.x) < 2 * ROBUST_ROWS or not self.y.shape[1]:
+        if len(self.x) < 2 * ROBUST_ROWS:
             return
         for j in np.flatnonzero(~self.is_constant):
             values = np.sort(self.x[:, j])

@@ -112,3 +112,15 @@ def test_noise_that_one_input_tells_is_no_noise() -> None:
         warnings.simplefilter("error", NumericalWarning)
         rs.GaussianProcessRegressor(**choices).fit(x[:, :2], y - x[:, 1] * np.sin(3 * x[:, 2]))
         rs.KernelRidge(**choices).fit(x, rng.normal(size=1500))
+
+
+@pytest.mark.parametrize("model", [rs.KernelDensity, rs.NoveltyDetector])
+def test_two_far_clumps_are_told_without_a_target_too(model: Any) -> None:
+    """A bandwidth of 1.3e5 for clumps of width 1: log densities were wrong by 11, in silence."""
+    rng = np.random.default_rng(0)
+    x = np.r_[rng.normal(size=(200, 1)), 1e6 + rng.normal(size=(200, 1))]
+    with pytest.warns(NumericalWarning, match="x0 has no rows: 100% of its range"):
+        model(n_components=64, **QUIET).fit(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NumericalWarning)
+        model(n_components=64, **QUIET).fit(x[:200])

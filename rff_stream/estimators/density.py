@@ -225,6 +225,7 @@ class DensityRecipe(RowsRecipe):
         elif kernel.length_scale is None:
             _require_spread(pilot, bandwidth)
             pilot.warn_of_outliers()
+            pilot.warn_of_wide_gaps("Give bandwidth as numbers.")
             n = effective_size(pilot.x, pilot.w, n_rows)
             whole = is_named(asked.features, "whole") or is_named(asked.features, "auto")
             if bandwidth == "cv" and d <= MOST_INPUTS and whole:

@@ -213,6 +213,7 @@ class NoveltyRecipe(RowsRecipe):
         asked, scale = self.asked, self.asked.length_scale
         if isinstance(scale, str):
             pilot.warn_of_outliers()
+            pilot.warn_of_wide_gaps("Give length_scale as numbers.")
             scale = SHARE_OF_MEDIAN[scale] * pilot.median_length_scale()
         kernel = kernel_of(asked.kernel).with_length_scale(scale)
         return self.map_for(kernel, pilot, columns, seed)

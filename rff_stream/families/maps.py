@@ -87,7 +87,8 @@ def find_kernel(
         pilot.warn_of_far_gaps(length_scale_vector(found, pilot.x.shape[1]))
         return found
     pilot.warn_of_outliers()
-    pilot.warn_of_wide_gaps()
+    if pilot.y.shape[1]:
+        pilot.warn_of_wide_gaps()
     median = pilot.leave_out(pilot.median_length_scale())
     return given[0].with_length_scale(tuple(median.tolist()))
 
