@@ -286,7 +286,7 @@ class Plan:
         if not self.search_seconds:
             return []
         longest = format_seconds(self.search_seconds)
-        return [("search", f"at most about {longest} for length-scales, on rows of the pilot")]
+        return [("search", f"at most about {longest} for length-scales, on some of the rows")]
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
         """What many processes add."""

@@ -293,8 +293,11 @@ def test_plan_refuses_what_fit_refuses(cli: Cli, data: Path) -> None:
 
 def test_plan_says_what_a_search_for_length_scales_takes(cli: Cli, data: Path) -> None:
     assert "for length-scales" not in cli("plan", data, *SMALL).stdout
-    text = cli("plan", data, *SMALL, "--length-scale", "ard").stdout
-    assert re.search(r"^search +at most about .* for length-scales", text, re.MULTILINE)
+    told = re.compile(r"^search +at most about .* for length-scales", re.MULTILINE)
+    assert told.search(cli("plan", data, *SMALL, "--length-scale", "ard").stdout)
+    cells = (data, *SMALL, "--cells", "8,1,2")
+    assert told.search(cli("plan", *cells).stdout)
+    assert not told.search(cli("plan", *cells, "--length-scale", "1").stdout)
 
 
 def test_fit_gives_the_model_of_the_api(cli: Cli, data: Path, tmp_path: Path) -> None:

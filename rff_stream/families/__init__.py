@@ -10,8 +10,10 @@ that a model that is loaded or goes on knows its own. To add a family: write a c
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from rff_stream.families.cells import seconds_of_windows
 from rff_stream.families.choice import family_of
 from rff_stream.families.grid import foresee_solve
 from rff_stream.families.maps import seconds_of_search
@@ -45,12 +47,12 @@ def foresee(
 ) -> PlanRequest:
     """The request with what kernel and penalty cost: a search before the pass, the solve after it.
 
-    Length-scales are searched for before the pass for maps of the whole space that are to be
-    drawn: cells and grids have searches of their own.
+    A grid searches after the pass: that is in the cost of its solve.
     """
     cost = foresee_solve(request.cost, features, kernel, length_scale, penalty, n_rows)
     whole = isinstance(features, str) and family_of(features) == WholeSpace()
-    seconds = seconds_of_search(kernel, length_scale, n_rows) if whole else 0.0
+    price = seconds_of_search if whole else partial(seconds_of_windows, features)
+    seconds = price(kernel, length_scale, n_rows)
     return replace(request, cost=cost, search_seconds=seconds)
 
 

@@ -72,6 +72,10 @@ logger = logging.getLogger("rff_stream")
 NOTHING_SEEN = 0.97
 """Error at left-out rows, over their deviation, from which length-scales are noise."""
 
+SEARCH_SECONDS, SEARCHED_ROWS = 15.0, 4000
+"""CPU seconds that a search on windows takes for each kernel and once more for its last look, at
+most (one kernel of six inputs: 21), and about the rows of all its windows."""
+
 ROUGHER = 0.02
 """log p a row by which another kernel must be better before it is named: e²⁰ for 1,000 rows."""
 
@@ -335,6 +339,14 @@ def penalties(features: LocalFeatures, weight: float) -> Float64:
     """α (A,) that are compared, for rows of this Σ w."""
     share = weight / features.n_cells * features.kernel.variance / features.n_components
     return np.asarray(ALPHAS * share)
+
+
+def seconds_of_windows(features: Any, kernel: Any, length_scale: Any, n_rows: int) -> float:
+    """CPU seconds, at most about, of the search for length-scales on windows; 0 for none."""
+    if not isinstance(features, Cells) or known_kernel(kernel, length_scale) is not None:
+        return 0.0
+    looks = len(named_kernels(kernel)) + 1
+    return looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
 
 
 def _search_windows(
