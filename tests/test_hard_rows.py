@@ -124,3 +124,14 @@ def test_two_far_clumps_are_told_without_a_target_too(model: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", NumericalWarning)
         model(n_components=64, **QUIET).fit(x[:200])
+
+
+def test_an_input_of_one_value_takes_one_mode_of_a_grid() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (300, 1))
+    y = np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=300)
+    both = np.column_stack([x, np.full(300, 7.0)])
+    model = rs.GaussianProcessRegressor(features="grid", **QUIET)
+    alone, found = model.fit(x, y).predict(x), model.fit(both, y).predict(both)
+    assert model.features_.modes[1] == 1
+    np.testing.assert_allclose(found, alone, atol=0.01)
