@@ -126,7 +126,7 @@ def lay_out(
     them, if the data fill :data:`BIG_LEAVES` such leaves. Cutting is cheap while little is
     decoded twice.
     """
-    n_rows = max(rows_of(source), 1)
+    n_rows = max(n_rows_of(source), 1)
     most = max(LEAF_ROWS, int(LEAF_SECONDS / row_seconds))
     target = min(max(LEAF_ROWS, n_rows // FEWEST_LEAVES), most)
     target = max(target, min(fewest_rows, n_rows // BIG_LEAVES))
@@ -148,7 +148,7 @@ def lay_out(
     return replace(found, task_leaves=max(together, 1))
 
 
-def rows_of(source: Source) -> int:
+def n_rows_of(source: Source) -> int:
     """Rows of the grid, or their estimate."""
     if source.n_rows is not None:
         return source.n_rows

@@ -20,7 +20,7 @@ from rff_stream.leaf_layout import (
     Layout,
     largest_leaf,
     lay_out,
-    rows_of,
+    n_rows_of,
 )
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
@@ -413,7 +413,7 @@ def plan_for(
         layout=layout,
         cost=request.cost,
         sizes=sizes,
-        n_rows=rows_of(source),
+        n_rows=n_rows_of(source),
         n_groups=request.n_groups,
         threads=threads,
         workers=workers,

@@ -10,7 +10,7 @@ from rff_stream.answers.evidence import evidence_at
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
 from rff_stream.length_scales import whole
-from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.whole import fit_length_scales
 from rff_stream.length_scales.whole_evidence import FAILED, MapEvidence
 

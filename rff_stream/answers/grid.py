@@ -41,7 +41,7 @@ class GridPosterior:
         )
 
 
-def leaf_errors(moments: GridMoments, posterior: GridPosterior) -> Float64:
+def grid_leaf_errors(moments: GridMoments, posterior: GridPosterior) -> Float64:
     """Σ w (y − f)² (T,) of rows that are known by their sums alone: a quadratic form.
 
     Σ w f² = cᴴTc + 2 θᵀCc + θᵀBθ of coefficients c and trend θ, by one product with T.

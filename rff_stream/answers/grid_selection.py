@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid import leaf_errors, solve_grid
+from rff_stream.answers.grid import grid_leaf_errors, solve_grid
 from rff_stream.answers.selection import sums_of_others
 from rff_stream.kernels import Kernel
 from rff_stream.moments.grid import GridMoments
@@ -68,7 +68,7 @@ def cross_validate_grid(
         system = GridSystem(others, kernel, trend)
         for a, alpha in enumerate(np.asarray(alphas, np.float64).tolist()):
             posterior = solve_grid(system, alpha, tolerance=TOLERANCE)
-            found[k, a] = leaf_errors(folds[k], posterior) / folds[k].weight
+            found[k, a] = grid_leaf_errors(folds[k], posterior) / folds[k].weight
     return found
 
 

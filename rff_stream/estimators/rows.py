@@ -23,7 +23,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
-from rff_stream.leaf_layout import rows_of
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.opening import Opened, open_inputs
@@ -56,7 +56,7 @@ class RowsRecipe(Recipe):
         seed, columns = seed_of(self.asked.random_state), request.opened.columns
         with single_threaded_blas():
             pilot = request.reading.pilot(seed)
-            n_rows = round(rows_of(request.reading.source) * pilot.valid)
+            n_rows = round(n_rows_of(request.reading.source) * pilot.valid)
             features, scales = self.new_map(pilot, columns, n_rows, seed)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return DrawnMap(features, row, scales)

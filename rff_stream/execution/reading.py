@@ -15,7 +15,7 @@ from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import Keeper, check_same_data
 from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Leaves, Tally
 from rff_stream.execution.scheduler import Pass, Summation, computing_processes
-from rff_stream.leaf_layout import Layout, merge_chunks, rows_of
+from rff_stream.leaf_layout import Layout, merge_chunks, n_rows_of
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
@@ -205,7 +205,7 @@ def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iter
     """
     selection = source.selection()
     whole: Box = _clip(tuple((0, size) for size in source.shape), selection)
-    if rows_of(source) <= blocks * rows or _is_small(source, whole, selection, blocks * rows):
+    if n_rows_of(source) <= blocks * rows or _is_small(source, whole, selection, blocks * rows):
         return iter([whole]), blocks * rows
     chunks = Layout(merge_chunks(source, source.bounds, 4 * rows))
     kept = _with_rows(chunks, selection)

@@ -49,7 +49,7 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.features import Cells, LocalFeatures
 from rff_stream.features.cells import encode_rows
-from rff_stream.leaf_layout import rows_of
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.cell_windows import (
     CellSize,
     RowWindow,
@@ -198,7 +198,7 @@ class CellSpace:
         cannot see local scales) one for each input.
         """
         features: Any = asked.features
-        seed, n_rows = asked.seed, rows_of(reading.source)
+        seed, n_rows = asked.seed, n_rows_of(reading.source)
         sizes = cell_cost(features, reading.source)
         wanted = sizes.pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
@@ -260,7 +260,7 @@ def cell_cost(features: Any, source: Source) -> CellCost:
     if isinstance(features, LocalFeatures):
         return CellCost(features.n_components, features.n_trees, features.n_cells)
     asked = Cells() if isinstance(features, str) else features
-    r, n_trees, n_cells = asked.sizes(rows_of(source), len(source.columns.inputs))
+    r, n_trees, n_cells = asked.sizes(n_rows_of(source), len(source.columns.inputs))
     return CellCost(r, n_trees, n_cells)
 
 
@@ -380,7 +380,7 @@ def _search_windows(
                 "Matern(nu=1.5), Matern(nu=2.5)) windows choose among them",
                 found.rougher,
             )
-    if of_pilot and 2 * len(rows.x) < rows_of(reading.source):
+    if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
         warn_of_spacing(found, len(rows.x))
     return found
 

@@ -47,7 +47,7 @@ from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, Loc
 from rff_stream.features.base import nested_arrays
 from rff_stream.features.grid import MOST_INPUTS
 from rff_stream.kernels import as_kernel
-from rff_stream.leaf_layout import rows_of
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot
@@ -344,7 +344,7 @@ def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...
     if features.maps is not None:
         return tuple(features.maps)
     several = ["whole"]
-    if rows_of(source) > n_components:
+    if n_rows_of(source) > n_components:
         several.append("local")
         near = len(source.columns.inputs) <= MOST_INPUTS
         if near and importlib.util.find_spec("finufft") is not None:

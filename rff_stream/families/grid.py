@@ -14,7 +14,7 @@ from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_remedy import warn_of_swings
-from rff_stream.answers.grid import GridPosterior, leaf_errors, solve_grid
+from rff_stream.answers.grid import GridPosterior, grid_leaf_errors, solve_grid
 from rff_stream.answers.grid_evidence import GridChoice, Scales, choose_grid_kernel, grid_evidence
 from rff_stream.answers.grid_selection import penalty_by_folds
 from rff_stream.answers.grid_variance import (
@@ -97,7 +97,7 @@ class GridAnswer:
         return DirectPredictor(mean, width)
 
     def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> StreamState:
-        errors = np.stack([leaf_errors(test, self.posterior) for test in tests])
+        errors = np.stack([grid_leaf_errors(test, self.posterior) for test in tests])
         weights = np.array([test.weight for test in tests])
         return state_of_errors(errors, weights, n_rows, fraction)
 

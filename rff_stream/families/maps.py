@@ -20,7 +20,7 @@ from rff_stream.families.protocol import MapParameters, SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
 from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
-from rff_stream.leaf_layout import rows_of
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
 from rff_stream.length_scales.whole import (
     ITERATIONS,
@@ -193,7 +193,7 @@ def neighbouring_rows(
     near = pilot_windows(rows, rng)
     if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
         return near, True
-    size = max(min(MOST_OF_LEAF, rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
+    size = max(min(MOST_OF_LEAF, n_rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
     boxes, _ = pilot_boxes(reading.source, WINDOWS, size, seed)
     leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
     found: WindowRows = reading.add_up(

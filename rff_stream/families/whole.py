@@ -45,7 +45,7 @@ from rff_stream.families.protocol import (
 from rff_stream.families.whole_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.leaf_layout import rows_of
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate, resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
@@ -226,7 +226,7 @@ class WholeSpace:
         return PlanRequest(WholeCost(size, n_entries(features, size)))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
-        pilot, n_rows = reading.pilot(asked.seed), rows_of(reading.source)
+        pilot, n_rows = reading.pilot(asked.seed), n_rows_of(reading.source)
         kernel = find_kernel(asked.kernel, asked.length_scale, pilot, asked.seed, asked.progress)
         with single_threaded_blas():
             features = make_features(

@@ -14,7 +14,7 @@ from rff_stream.features.base import FeatureMap, Nesting, map_from_spec, nested_
 from rff_stream.features.rowwise import RowwiseMap, prior_count
 
 
-class _Composed(RowwiseMap):
+class _ComposedMap(RowwiseMap):
     """What maps of maps share: nested specs, and the priors of their parts."""
 
     maps: tuple[Any, ...]
@@ -76,7 +76,7 @@ def parts_of(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[Fea
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SideBySide(_Composed):
+class SideBySide(_ComposedMap):
     """[z₁(x), z₂(x), …] of the same inputs: the kernel is the sum. Made by ``a | b``."""
 
     maps: tuple[Any, ...]
@@ -112,7 +112,7 @@ class SideBySide(_Composed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Then(_Composed):
+class Then(_ComposedMap):
     """z₂(z₁(x)): an encoding, then a map of its columns. Made by ``a.then(b)``."""
 
     first: FeatureMap
@@ -163,7 +163,7 @@ class Then(_Composed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ByColumns(_Composed):
+class ByColumns(_ComposedMap):
     """Each map of its own columns, one beside the other; see :func:`by_columns`.
 
     Parameters

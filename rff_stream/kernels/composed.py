@@ -25,7 +25,7 @@ from rff_stream.kernels.base import (
 )
 
 
-class _Composed(Kernel):
+class _ComposedKernel(Kernel):
     """What sums and products share: ℓ divides the inputs of all parts."""
 
     __slots__ = ()
@@ -109,7 +109,7 @@ class _Composed(Kernel):
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(_Composed):
+class Sum(_ComposedKernel):
     """k₁ + k₂ + …; its spectral measure is the mixture with the variances as weights."""
 
     parts: tuple[Any, ...]  # made by ``k1 + k2``
@@ -163,7 +163,7 @@ class Sum(_Composed):
 
 
 @dataclass(frozen=True, slots=True)
-class Product(_Composed):
+class Product(_ComposedKernel):
     """k₁·k₂·…; a frequency is the sum of one of each part."""
 
     parts: tuple[Any, ...]  # made by ``k1 * k2``

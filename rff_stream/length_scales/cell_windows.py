@@ -27,7 +27,7 @@ from rff_stream.answers.calibration import COVERAGE, NORMAL
 from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
-from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.pilot import neighbour_scale, weight_unit
 from rff_stream.systems.system import mirror_lower
 

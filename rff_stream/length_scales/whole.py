@@ -19,7 +19,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, warn
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
-from rff_stream.length_scales.relevance import relevant_inputs
+from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.whole_evidence import MapEvidence
 from rff_stream.pilot import Pilot
 
@@ -123,7 +123,7 @@ class Trial:
 
     kernel: Kernel  # with its length-scale, in units of the inputs
     log_evidence: float  # sum over targets, on ``n_rows`` rows: compare only trials of equal size
-    n_rows: int  # SearchSize of the pilot, and of the map
+    n_rows: int  # of the pilot; components are of the map
     n_components: int
     evaluations: int  # of log p and its gradient, at different points
     finished: bool  # false where time ran out
@@ -409,7 +409,7 @@ def fit_length_scales(
         work (at most about 100 CPU s), so that only a machine that is far too slow gets here.
         It is passed by one step at most for each search.
     rng : Generator or int, optional
-        SearchRows and frequencies: the same seed, the same result, unless time ran out.
+        Rows and frequencies: the same seed, the same result, unless time ran out.
     weights : (n,) array, optional
         Positive; 1 where absent.
     progress : callable, optional

@@ -124,12 +124,12 @@ def plain_encoding(cells: Cells) -> dict[str, Any]:
     return {"encode": _plain_map(given)}
 
 
-def encoding_of(plain: Any) -> Any:
+def encoding_from(plain: Any) -> Any:
     """An encoding from JSON; other values as they are."""
     if not isinstance(plain, dict):
         return plain
     if "columns" in plain:
-        pairs = ((value_of(key, None), encoding_of(each)) for key, each in plain["columns"])
+        pairs = ((value_of(key, None), encoding_from(each)) for key, each in plain["columns"])
         return {tuple(key) if isinstance(key, list) else key: each for key, each in pairs}
     arrays = {name: np.array(values) for name, values in plain["arrays"].items()}
     return map_from_spec(plain["plain"], arrays)
@@ -148,7 +148,7 @@ def value_of(plain: Any, features: Any) -> Any:
     builders: dict[str, Callable[[], Any]] = {
         "kernel": lambda: kernel_from_spec(content),
         "loss": lambda: regression_loss(content),
-        "cells": lambda: Cells(**{k: encoding_of(v) for k, v in content.items()}),
+        "cells": lambda: Cells(**{k: encoding_from(v) for k, v in content.items()}),
         "candidates": lambda: Candidates(value_of(content, features)),
         "grid": lambda: Grid(**{k: value_of(v, features) for k, v in content.items()}),
         "map": lambda: features,

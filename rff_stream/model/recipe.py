@@ -13,7 +13,7 @@ from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, SumRequest, family_of, foresee
 from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
 from rff_stream.features import FeatureMap
-from rff_stream.leaf_layout import rows_of
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_later
 from rff_stream.model.plain import draft_in, draft_of
@@ -146,7 +146,7 @@ class PassRecipe(ABC):
             n_groups=max(folds, 1) if n_groups is None else n_groups,
         )
         scale = getattr(asked, "length_scale", None)
-        request = foresee(request, chosen, asked.kernel, scale, self.penalty, rows_of(source))
+        request = foresee(request, chosen, asked.kernel, scale, self.penalty, n_rows_of(source))
         return reading.plan(request, memory=asked.memory)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
