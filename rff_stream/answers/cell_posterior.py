@@ -17,7 +17,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.cell_spectrum import LocalSpectrum, TreeSpectrum
 from rff_stream.features.cells import LocalFeatures, encode_rows
-from rff_stream.features.nystroem import prior_variance
+from rff_stream.features.nystroem import self_kernel
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -220,7 +220,7 @@ class LocalPosterior:
         With weights w (n, 1) of rows that were counted: without the landmark that a row is.
         """
         features, n_targets = self.spectrum.features, len(self.inflation)
-        missing = prior_variance(features.kernel, encode_rows(features.encoding, x))
+        missing = self_kernel(features.kernel, encode_rows(features.encoding, x))
         mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
         spread, rest = np.zeros(mean.shape), np.ones(mean.shape)
         for cell, rows in _runs(cells):
@@ -233,15 +233,15 @@ class LocalPosterior:
         return _RowParts(mean, np.maximum(missing, 0)[:, None] * signal, spread, rest)
 
     def _of_cell(
-        self, tree: int, cell: int, x: Array, prior: Float64, w: Float64 | None
+        self, tree: int, cell: int, x: Array, own_kernel: Float64, w: Float64 | None
     ) -> _RowParts:
-        """The same for rows of one cell, whose k(x, x) are ``prior`` (n,)."""
+        """The same for rows of one cell, whose k(x, x) are ``own_kernel`` (n,)."""
         own, features, alpha = self.spectrum.trees[tree], self.spectrum.features, self.alpha[tree]
         k, border = own.index[cell], float(self.spectrum.fit_intercept)
         coordinates = np.empty((len(x), features.n_components))
         features.kernel_values(tree, cell, x, coordinates)
         coordinates = coordinates @ own.rotation[k]
-        missing = prior - np.einsum("ij,ij->i", coordinates, coordinates)
+        missing = own_kernel - np.einsum("ij,ij->i", coordinates, coordinates)
         coordinates -= own.centre[k]
         inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
         mean = own.target_mean[k] + coordinates @ (own.rhs[k] * inverse)

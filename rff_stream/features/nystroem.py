@@ -134,6 +134,8 @@ class NystroemFeatures(RowwiseMap):
         dtype : {"float32", "float64"}
         """
         check_dtype(dtype)
+        if whitening not in ("cholesky", "eigen"):
+            raise ValueError(f"whitening={whitening!r} but it is one of 'cholesky', 'eigen'.")
         X = np.asarray(X, np.float64)
         if X.ndim != 2 or not len(X) or n_components < 1:
             raise ValueError(
@@ -145,8 +147,6 @@ class NystroemFeatures(RowwiseMap):
         if whitening == "cholesky":
             order, packed = _inverse_factor(values, floor)
             return cls(chosen[order], packed, whitening, dtype, kernel)
-        if whitening != "eigen":
-            raise ValueError(f"whitening={whitening!r} but it is one of 'cholesky', 'eigen'.")
         return cls(chosen, _inverse_root(values, floor), whitening, dtype, kernel)
 
     @classmethod
@@ -315,7 +315,7 @@ def choose_landmarks(
     raise ValueError(f"method={method!r} but it is one of 'uniform', 'kmeans++', 'leverage'.")
 
 
-def prior_variance(kernel: ExactKernel, X: Float64) -> Float64:
+def self_kernel(kernel: ExactKernel, X: Float64) -> Float64:
     """k(x, x) (n,)."""
     if kernel.stationary:
         return np.full(len(X), kernel.variance)
@@ -325,7 +325,7 @@ def prior_variance(kernel: ExactKernel, X: Float64) -> Float64:
 
 def _sample_spread(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Array:
     """Rows drawn with their squared distance in feature space to those drawn before."""
-    own = prior_variance(kernel, X)
+    own = self_kernel(kernel, X)
     chosen = [int(rng.integers(len(X)))]
     nearest = np.full(len(X), np.inf)
     while len(chosen) < count:
@@ -356,7 +356,7 @@ def _leverage(kernel: ExactKernel, X: Float64, count: int, rng: Generator) -> Fl
     for start in range(0, len(X), LEVERAGE_ROWS):
         cross = kernel(some, X[start : start + LEVERAGE_ROWS])
         explained[start : start + LEVERAGE_ROWS] = (cross * linalg.cho_solve(factor, cross)).sum(0)
-    own = prior_variance(kernel, X)
+    own = self_kernel(kernel, X)
     return np.asarray(np.maximum(own - explained, 1e-9 * own.max()) / penalty)
 
 

@@ -246,10 +246,10 @@ def fit_near_rows(
         for each in kernels
     ]
     found = max(ends, key=lambda end: end.log_evidence)
-    return found, leave_one_out(near, found.kernel, found.alpha)
+    return found, left_out_mse(near, found.kernel, found.alpha)
 
 
-def leave_one_out(windows: Sequence[RowWindow], kernel: ExactKernel, alpha: float) -> Float64:
+def left_out_mse(windows: Sequence[RowWindow], kernel: ExactKernel, alpha: float) -> Float64:
     """Mean squared error (T,) of rows of windows, each under the exact fit without it.
 
     (Py)_i / P_ii with P of the head of this file.
