@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 import rff_stream as rs
 from rff_stream.families import family_of
-from rff_stream.families.cells import CellSpace
-from rff_stream.families.grid import GridSpace
-from rff_stream.families.whole import WholeSpace
+from rff_stream.families.cells import CellFamily
+from rff_stream.families.grid import GridFamily
+from rff_stream.families.whole import WholeFamily
 from rff_stream.features import map_choices
 
 CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)
@@ -23,12 +23,12 @@ GRID = rs.Grid(modes=(6, 6))
 
 def test_every_name_and_value_has_a_family() -> None:
     features = rs.FourierFeatures.sample(rs.Gaussian(), 2, 8, rng=0)
-    others = {"local": CellSpace(), "grid": GridSpace()}
+    others = {"local": CellFamily(), "grid": GridFamily()}
     for choice in (*map_choices(), features):
         named = others.get(choice) if isinstance(choice, str) else None
-        assert family_of(choice) == (named or WholeSpace())
-    assert family_of({"x": features}) == WholeSpace()
-    assert (family_of(CELLS), family_of(GRID)) == (CellSpace(), GridSpace())
+        assert family_of(choice) == (named or WholeFamily())
+    assert family_of({"x": features}) == WholeFamily()
+    assert (family_of(CELLS), family_of(GRID)) == (CellFamily(), GridFamily())
 
 
 def test_a_loaded_model_knows_its_family_without_its_parameter(rng: Any, tmp_path: Any) -> None:
@@ -36,7 +36,7 @@ def test_a_loaded_model_knows_its_family_without_its_parameter(rng: Any, tmp_pat
     model = rs.KernelRidge(features=CELLS, length_scale=1.0, random_state=0, progress=False)
     model.fit(X, X[:, 0]).save(tmp_path / "model.zarr", moments=True)
     again = rs.load(tmp_path / "model.zarr").set_params(features="auto")
-    assert again._fitted.family == CellSpace()
+    assert again._fitted.family == CellFamily()
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     again.partial_fit(X + 0.1, X[:, 0], batch="later")
     assert again.n_rows_ == 600

@@ -25,7 +25,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole import LinearAnswer, WholeSpace
+from rff_stream.families.whole import LinearAnswer, WholeFamily
 from rff_stream.planning import PlanRequest
 
 __all__ = [
@@ -50,7 +50,7 @@ def foresee(
     A grid searches after the pass: that is in the cost of its solve.
     """
     cost = foresee_solve(request.cost, features, kernel, length_scale, penalty, n_rows)
-    whole = isinstance(features, str) and family_of(features) == WholeSpace()
+    whole = isinstance(features, str) and family_of(features) == WholeFamily()
     price = seconds_of_search if whole else partial(seconds_of_windows, features)
     seconds = price(kernel, length_scale, n_rows)
     return replace(request, cost=cost, search_seconds=seconds)
@@ -58,7 +58,7 @@ def foresee(
 
 def check_whole_space(features: Any, name: str) -> None:
     """Refuse maps of other families for an estimator (by name) that has no answer for them."""
-    if family_of(features) != WholeSpace():
+    if family_of(features) != WholeFamily():
         raise ValueError(
             f"features={features!r} but {name} answers for maps of the whole space; cells and "
             "grids are for KernelRidge and GaussianProcessRegressor. Choose another map."

@@ -169,7 +169,7 @@ class CellProcess(CellAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class CellSpace:
+class CellFamily:
     """:class:`~rff_stream.LocalFeatures` with their :class:`~rff_stream.moments.cells.CellMoments`.
 
     ``features="local"``, :class:`~rff_stream.Cells` that say how many, or a map that is drawn.
@@ -242,8 +242,8 @@ class CellSpace:
             alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
         return CellAnswer(*_solve(totals, alpha, fit_intercept))
 
-    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> CellProcess:
-        return CellProcess(*_solve(totals, noise, fit_intercept))
+    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> CellProcess:
+        return CellProcess(*_solve(totals, alpha, fit_intercept))
 
     def ridge_in(self, stored: StoredAnswer) -> CellAnswer:
         return CellAnswer(*_restore(stored))

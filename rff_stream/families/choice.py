@@ -29,8 +29,8 @@ from rff_stream.answers.model_choice import Choice, choose_models, noise_factor
 from rff_stream.costs import SeveralCosts
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
-from rff_stream.families.cells import CellSpace
-from rff_stream.families.grid import GridSpace
+from rff_stream.families.cells import CellFamily
+from rff_stream.families.grid import GridFamily
 from rff_stream.families.maps import length_scale_of, scale_of_map
 from rff_stream.families.protocol import (
     ClassFamily,
@@ -42,7 +42,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole import WholeSpace
+from rff_stream.families.whole import WholeFamily
 from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
 from rff_stream.features.base import nested_arrays
 from rff_stream.features.grid import MOST_INPUTS
@@ -60,7 +60,7 @@ from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")
 
-FAMILIES: tuple[Family, ...] = (CellSpace(), GridSpace(), WholeSpace())
+FAMILIES: tuple[Family, ...] = (CellFamily(), GridFamily(), WholeFamily())
 """Of one map, asked in this order; the last takes what no other does."""
 
 SHOWN = (
@@ -187,7 +187,7 @@ class ChoiceAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceSpace:
+class ChoiceFamily:
     """:class:`~rff_stream.Candidates`: features="auto" of regressors, and maps that were drawn."""
 
     name: ClassVar[str | None] = None
@@ -208,7 +208,7 @@ class ChoiceSpace:
         raise _read_to_the_end()
 
     def check_new_kernel(self) -> None:
-        WholeSpace().check_new_kernel()
+        WholeFamily().check_new_kernel()
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         several = [
@@ -263,7 +263,7 @@ class ChoiceSpace:
             )
         return self.process(totals, alpha, fit_intercept=fit_intercept)
 
-    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ChoiceAnswer:
+    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> ChoiceAnswer:
         maps, whole = totals.features.maps, totals.whole
         sample = whole.sample.rows
         several = len(maps) > 1
@@ -277,7 +277,7 @@ class ChoiceSpace:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
                 found = _family_of(each).process(
-                    _own_totals(totals, i), noise, fit_intercept=fit_intercept
+                    _own_totals(totals, i), alpha, fit_intercept=fit_intercept
                 )
                 none = np.empty((0, whole.row.n_targets))
                 residuals.append(found.leave_one_out(sample) if several else none)
@@ -327,7 +327,7 @@ class ChoiceSpace:
 
 def family_of(features: Any) -> Family:
     """The family of a map, or of the name or the request that one is to be made by."""
-    return ChoiceSpace() if isinstance(features, ChoiceSpace.kinds) else _family_of(features)
+    return ChoiceFamily() if isinstance(features, ChoiceFamily.kinds) else _family_of(features)
 
 
 def _family_of(features: Any) -> Family:

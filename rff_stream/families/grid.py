@@ -206,7 +206,7 @@ class GridProcess(GridAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class GridSpace:
+class GridFamily:
     """:class:`~rff_stream.GridFeatures` with their :class:`~rff_stream.moments.grid.GridMoments`.
 
     ``features="grid"``, a :class:`~rff_stream.Grid` that says how many modes and which inputs
@@ -292,8 +292,8 @@ class GridSpace:
             )
         return _solve(GridAnswer, totals, alpha, fit_intercept)
 
-    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> GridProcess:
-        return _solve(GridProcess, totals, noise, fit_intercept)
+    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> GridProcess:
+        return _solve(GridProcess, totals, alpha, fit_intercept)
 
     def ridge_in(self, stored: StoredAnswer) -> GridAnswer:
         return _restore(GridAnswer, stored)

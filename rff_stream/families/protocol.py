@@ -227,7 +227,7 @@ class Family(Protocol):
 
     Estimators and passes call these methods and never test the kind themselves.
 
-    A new family is a file here and an entry in ``families/choice.py``, before ``WholeSpace()``.
+    A new family is a file here and an entry in ``families/choice.py``, before ``WholeFamily()``.
     """
 
     name: ClassVar[str | None]
@@ -262,8 +262,8 @@ class Family(Protocol):
     def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> RidgeAnswer:
         """Ridge regression at the α given, or at that of "evidence", "cv" or "gcv"."""
 
-    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> Process:
-        """A Gaussian process with the ratio of noise that is given, or of highest evidence."""
+    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> Process:
+        """A Gaussian process at the α = σₙ²/σ_f² given, or at that of highest evidence."""
 
     def ridge_in(self, stored: StoredAnswer) -> RidgeAnswer:
         """Rebuild the result of :meth:`ridge` from stored arrays."""

@@ -203,7 +203,7 @@ class ProcessAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeSpace:
+class WholeFamily:
     """Any :class:`~rff_stream.features.base.FeatureMap` with its :class:`~rff_stream.Moments`."""
 
     name: ClassVar[str | None] = "whole"
@@ -267,12 +267,12 @@ class WholeSpace:
             solved = ridge_of_rows(moments, chosen, fit_intercept=fit_intercept, floor=floor)
         return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
 
-    def process(self, totals: Totals, noise: Any, *, fit_intercept: bool) -> ProcessAnswer:
+    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> ProcessAnswer:
         moments = totals.whole
-        if isinstance(noise, str):
+        if isinstance(alpha, str):
             found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
         else:
-            found = evidence_at(moments, noise, fit_intercept=fit_intercept)
+            found = evidence_at(moments, alpha, fit_intercept=fit_intercept)
         posterior = _with_misfit(found.posterior(), totals.features, moments)
         linear = LinearAnswer(
             totals.features, posterior.coef, posterior.intercept, found.alpha, found.df,
