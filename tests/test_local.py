@@ -357,7 +357,7 @@ def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
     found = local_evidence(spectrum, alpha=alpha)
     posterior = local_posterior(found)
     new = rng.normal(size=(40, 3)) * 0.7
-    left = posterior._left_out_trees(np.column_stack([X, y, w]))
+    left = posterior.left_out_trees(np.column_stack([X, y, w]))
     for tree, cells in enumerate(features.route(new)):
         each = posterior._of_trees(new)[tree]
         mean, variance = each.mean, each.variance

@@ -68,7 +68,7 @@ def local_posterior(
     plain = replace(plain, cell_scale=_cell_scales(evidence))
     t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]
-    trees = plain._left_out_trees(sample)
+    trees = plain.left_out_trees(sample)
     fits = [(power, *combine_trees(trees, power)) for power in POWERS]
     unit = np.maximum(plain.noise(), tiny)
     losses = [float((w * abs(y - fit[1]) / np.sqrt(unit)).sum()) for fit in fits]

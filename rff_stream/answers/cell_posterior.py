@@ -169,7 +169,7 @@ class LocalPosterior:
 
         with equality where it alone has this direction.
         """
-        return self._combine(self._left_out_trees(rows))[:2]
+        return self._combine(self.left_out_trees(rows))[:2]
 
     def leave_one_out(self, rows: Float64) -> Float64:
         """Residuals y − f (m, T) of rows [x, y, w] under the fit without each of them."""
@@ -178,9 +178,10 @@ class LocalPosterior:
 
     def left_out_std(self, rows: Float64, *, noise: bool = False) -> Float64:
         """The standard deviation (m, T) there, of f or of y with noise."""
-        return self._std(self._left_out_trees(rows), noise)
+        return self._std(self.left_out_trees(rows), noise)
 
-    def _left_out_trees(self, rows: Float64) -> list[TreeMoments]:
+    def left_out_trees(self, rows: Float64) -> list[TreeMoments]:
+        """What every tree says there, before trees are combined."""
         t = len(self.inflation)
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
@@ -247,33 +248,22 @@ class LocalPosterior:
         mean = own.target_mean[k] + coordinates @ (own.rhs[k] * inverse)
         squares = coordinates**2
         spread = squares @ inverse + border / own.weight[k]
-        found = _RowParts(mean, missing, spread, np.ones(mean.shape))
         if w is None:
-            return found
+            return _RowParts(mean, missing, spread, np.ones(mean.shape))
         alone = squares.sum(axis=1)
         at, landmarks = features.landmarks_at(tree, cell, x)
         if len(at):
+            # Without its landmark f is at right angles to Uᵀ L⁻¹e: ``normal``, a row of L⁻ᵀU.
             normal = own.rotation[k][landmarks]
             alone[at] -= np.einsum("ij,ij->i", coordinates[at], normal) ** 2 / _squares(normal)
-            self._leave_landmarks_out(found, at, coordinates[at], normal, tree, k)
+            there = np.einsum("ij,ij->i", coordinates[at] + own.centre[k], normal)
+            missing[at] += there**2 / _squares(normal)
+            along = (coordinates[at] * normal) @ inverse / (normal**2 @ inverse)
+            mean[at] -= along * (normal @ (own.rhs[k] * inverse))
+            spread[at] -= along**2 * (normal**2 @ inverse)
         others = np.maximum(1 - border * w / own.weight[k], EPSILON)
-        found.rest[...] = others * alpha / (alpha + w * alone[:, None] / others)
-        return found
-
-    def _leave_landmarks_out(
-        self, found: _RowParts, at: Array, rows: Float64, normal: Float64, tree: int, k: int
-    ) -> None:
-        """Take its own landmark from what is known at each of these rows, in place.
-
-        Without a landmark f is at right angles to Uᵀ L⁻¹e, ``normal``: a row of L⁻ᵀU.
-        """
-        own = self.spectrum.trees[tree]
-        inverse = 1 / (own.eigenvalues[k][:, None] + self.alpha[tree])
-        there = np.einsum("ij,ij->i", rows + own.centre[k], normal)
-        found.missing[at] += there**2 / _squares(normal)
-        along = (rows * normal) @ inverse / (normal**2 @ inverse)
-        found.mean[at] -= along * (normal @ (own.rhs[k] * inverse))
-        found.spread[at] -= along**2 * (normal**2 @ inverse)
+        rest = others * alpha / (alpha + w * alone[:, None] / others)
+        return _RowParts(mean, missing, spread, rest)
 
 
 def _squares(rows: Float64) -> Float64:

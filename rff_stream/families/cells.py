@@ -7,11 +7,11 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import (
     LocalEvidence,
@@ -238,18 +238,16 @@ class CellFamily:
                 'rows, so little is lost in its sums. Use refine=0, and sums="float64" where each '
                 "digit counts."
             )
-        if isinstance(alpha, str) and alpha == "cv":
-            alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
-        return CellAnswer(*_solve(totals, alpha, fit_intercept))
+        return _solve(CellAnswer, totals, alpha, fit_intercept)
 
     def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> CellProcess:
-        return CellProcess(*_solve(totals, alpha, fit_intercept))
+        return _solve(CellProcess, totals, alpha, fit_intercept)
 
     def ridge_in(self, stored: StoredAnswer) -> CellAnswer:
-        return CellAnswer(*_restore(stored))
+        return _restore(CellAnswer, stored)
 
     def process_in(self, stored: StoredAnswer) -> CellProcess:
-        return CellProcess(*_restore(stored))
+        return _restore(CellProcess, stored)
 
     def classes(self) -> ClassFamily:
         return CellClasses()
@@ -279,23 +277,27 @@ def _not_streamed() -> ValueError:
     )
 
 
-def _solve(
-    totals: Totals, alpha: Any, fit_intercept: bool
-) -> tuple[LocalPosterior, Float64, Float64]:
-    """The posterior at a penalty, log p (T,) and the origin of y.
+Answer = TypeVar("Answer", bound=CellAnswer)
 
-    "gcv" is the penalty of least generalised cross-validation, any other text that of evidence.
+
+def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) -> Answer:
+    """The answer at an α: numbers, or the name of the rule that finds them.
+
+    "cv" and "gcv" minimise the error of folds and of generalised cross-validation; any other name
+    is evidence, tree by tree.
     """
     moments: CellMoments = totals.whole
+    if is_named(alpha, "cv"):  # before the spectrum is held
+        alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
     spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)
-    if isinstance(alpha, str) and alpha == "gcv":
+    if is_named(alpha, "gcv"):
         alphas = penalties(totals.features, moments.weight)
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
     evidence = local_evidence(spectrum, alpha=None if isinstance(alpha, str) else alpha)
     (gap_factor,) = totals.scales.get("gap_factor", np.ones(1)).tolist()
     posterior = local_posterior(evidence, moments.sample.rows, gap_factor)
     _warn_of_swings(totals.features, moments, evidence, fit_intercept)
-    return posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin
+    return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
 
 
 def _warn_of_swings(
@@ -318,13 +320,13 @@ def _warn_of_swings(
     warn_of_swings(moments, kernel, evidence.alpha.mean(axis=0), evidence.spectrum.targets)
 
 
-def _restore(stored: StoredAnswer) -> tuple[LocalPosterior, Float64, Float64]:
+def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
     """The same from arrays of the store."""
     features, arrays, targets = stored.features, stored.arrays, stored.targets
     posterior = LocalPosterior.from_arrays(features, arrays, targets)
     unknown = np.full(len(targets), np.nan)
     evidence = arrays.get("log_marginal_likelihood", unknown)
-    return posterior, np.asarray(evidence), arrays["target_origin"]
+    return kind(posterior, np.asarray(evidence), arrays["target_origin"])
 
 
 def penalty_by_folds(totals: Totals, *, fit_intercept: bool) -> Float64:
