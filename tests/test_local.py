@@ -510,6 +510,10 @@ def test_a_factor_from_rows_beside_others_is_not_applied_in_a_gap(rng):
     assert (narrow.std(X) / np.sqrt(variance))[beside] == pytest.approx(0.5)
     wide = replace(posterior, inflation=np.array([1.5]))
     assert wide.std(far) == pytest.approx(1.5 * raw)
+    told = replace(narrow, gap_factor=1.2)
+    assert told.std(far) == pytest.approx(1.2 * raw)
+    again = LocalPosterior.from_arrays(features, told.arrays(), ("y",))
+    assert (again.std(X, noise=True) == told.std(X, noise=True)).all()
 
 
 @pytest.mark.parametrize("gap_factor", [0.8, 1.0, 1.3])

@@ -198,6 +198,17 @@ def test_without_its_moments_a_saved_model_predicts_alike(rng, tmp_path):
     assert again.alpha_ == fit.alpha_ and again.df_ == fit.df_
 
 
+def test_what_left_out_halves_of_cells_tell_is_kept_with_the_model(rng, tmp_path):
+    X, y = rows(rng, n=600)
+    fit = model(rs.GaussianProcessRegressor, length_scale="evidence").fit(X, y)
+    factor = fit.posterior_.gap_factor
+    assert 0.7 < factor < 1.4 and factor != 1
+    fit.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    assert again.posterior_.gap_factor == factor
+    assert again.partial_fit(*rows(rng), batch="later").posterior_.gap_factor == factor
+
+
 def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monkeypatch):
     import dask
 
