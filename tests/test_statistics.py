@@ -21,7 +21,7 @@ from processes import Processes, connected
 from recording import table
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
-from rff_stream.execution.checkpoints import Keeper, facts_of
+from rff_stream.execution.checkpoints import Keeper, description_of
 from rff_stream.losses.classification import loss_for
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import sorted_labels
@@ -114,7 +114,7 @@ def summed(reading: Reading, wrap: str, checkpoint: Path | None = None) -> Any:
     statistic = WRAPS[wrap](ExtentStatistic(3), reading.places(plan))
     kept = None
     if checkpoint is not None:
-        kept = Checkpoint(checkpoint, facts_of(reading.source, plan, what=wrap))
+        kept = Checkpoint(checkpoint, description_of(reading.source, plan, what=wrap))
         kept.begin(a_row(), 1)
     return reading.whole(statistic, plan, kept).value
 

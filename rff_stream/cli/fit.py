@@ -176,11 +176,11 @@ def finish(model: str) -> None:
 
 def was_finished(model: str, overwrite: bool) -> bool:
     """Whether an earlier run saved this model and was stopped before it could tidy up."""
-    from rff_stream.store import facts_in, load_model
+    from rff_stream.store import load_model, token_in
 
     if overwrite or "://" in model or not os.path.lexists(model):
         return False
-    token = facts_in(checkpoint_of(model))
+    token = token_in(checkpoint_of(model))
     if token is None or load_model(model).header.get("fitted", {}).get("pass") != token:
         return False
     finish(model)

@@ -303,9 +303,9 @@ class ClassRecipe(Recipe):
         return {fold: part.moments for fold, part in groups.items()}
 
     def unpacked(
-        self, groups: Mapping[Any, Moments], facts: Mapping[str, Any]
+        self, groups: Mapping[Any, Moments], plain: Mapping[str, Any]
     ) -> dict[Any, ClassMoments]:
-        known = classes_in(facts)
+        known = classes_in(plain)
         return {fold: ClassMoments(labels_in(m.row, known), m) for fold, m in groups.items()}
 
     # ------------------------------------------------------------------------------ answer
@@ -385,7 +385,7 @@ class ClassRecipe(Recipe):
         scale = np.asarray(fitted.length_scale, np.float64)
         return answer.log_odds.arrays() | {"length_scale": scale}
 
-    def facts(self, fitted: Fitted) -> dict[str, Any]:
+    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
         answer: ClassAnswer = fitted.answer
         classes = np.asarray(answer.classes)
         return {
@@ -397,11 +397,11 @@ class ClassRecipe(Recipe):
         }
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> ClassAnswer:
         log_odds = fitted.family.classes().restore(fitted.features, arrays)
-        classes, weight = tuple(classes_in(facts).tolist()), dict(facts["class_weight"])
-        return ClassAnswer(log_odds, classes, weight, facts["n_passes"], facts["converged"])
+        classes, weight = tuple(classes_in(plain).tolist()), dict(plain["class_weight"])
+        return ClassAnswer(log_odds, classes, weight, plain["n_passes"], plain["converged"])
 
 
 def classes_of(fitted: Fitted) -> ClassMoments:
@@ -575,9 +575,9 @@ def under_labels(opened: Opened, part: ClassMoments) -> ClassMoments:
     return part.renamed(tuple(as_label(opened, code) for code in part.labels))
 
 
-def classes_in(facts: Mapping[str, Any]) -> Array:
+def classes_in(plain: Mapping[str, Any]) -> Array:
     """The classes that a store knows; none for moments that were collected."""
-    return np.array(facts.get("classes", []), dtype=facts.get("class_dtype", "U1"))
+    return np.array(plain.get("classes", []), dtype=plain.get("class_dtype", "U1"))
 
 
 def known_classes(fitted: Fitted) -> Array:

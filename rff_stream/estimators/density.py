@@ -311,7 +311,7 @@ class DensityRecipe(RowsRecipe):
         }
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> DensityAnswer:
         found = Density(
             coef=arrays["coef"],

@@ -260,6 +260,6 @@ class ProcessRecipe(RegressionRecipe):
         return found
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> Process:
-        return fitted.family.process_in(self.stored(fitted, arrays, facts))
+        return fitted.family.process_in(self.stored(fitted, arrays, plain))

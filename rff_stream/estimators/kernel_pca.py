@@ -200,7 +200,7 @@ class ComponentsRecipe(RowsRecipe):
         }
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> Components:
         total, weight = arrays["totals"].tolist()
         return Components(

@@ -202,7 +202,7 @@ class LossAnswer:
         """The squared error of f on leaves held out."""
         return self.linear.state(tests, n_rows, fraction)
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         """The loss and the passes, as plain JSON."""
         found = {"loss": self.loss.spec(), "n_passes": self.n_passes}
         return found | {"converged": self.converged}
@@ -321,13 +321,13 @@ class LossRecipe(RegressionRecipe):
         )
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> LossAnswer:
-        linear: Any = fitted.family.ridge_in(self.stored(fitted, arrays, facts))
+        linear: Any = fitted.family.ridge_in(self.stored(fitted, arrays, plain))
         support = arrays.get("support")
         share = float(arrays["support_share"][0]) if support is not None else np.nan
-        loss = regression_loss(facts["loss"])
-        return LossAnswer(linear, loss, facts["n_passes"], facts["converged"], (), support, share)
+        loss = regression_loss(plain["loss"])
+        return LossAnswer(linear, loss, plain["n_passes"], plain["converged"], (), support, share)
 
 
 def with_support(answer: LossAnswer, rows: Rows, width: float) -> LossAnswer:

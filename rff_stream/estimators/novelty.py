@@ -264,7 +264,7 @@ class NoveltyRecipe(RowsRecipe):
         return plain | {"mean": answer.whitened.mean, "rotation": answer.whitened.rotation}
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> NoveltyAnswer:
         there = "rotation" in arrays
         white = Whitened(arrays["mean"], arrays["rotation"]) if there else None

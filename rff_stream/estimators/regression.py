@@ -108,25 +108,25 @@ class RegressionRecipe(Recipe):
         scale = np.asarray(fitted.length_scale, np.float64)
         return {"length_scale": scale} | answer.arrays()
 
-    def facts(self, fitted: Fitted) -> dict[str, Any]:
+    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer
-        return answer.facts()
+        return answer.plain_values()
 
     def totals(self, fitted: Fitted) -> Totals:
         """The sums, and the parameters of a kernel that is chosen after the read."""
         return fitted.totals(self.map_parameters(fitted.columns))
 
     def stored(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> StoredAnswer:
         """An answer as the store keeps it."""
         targets = fitted.columns.targets
-        return StoredAnswer(fitted.features, arrays, facts, targets, fitted.total)
+        return StoredAnswer(fitted.features, arrays, plain, targets, fitted.total)
 
     def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]
+        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> RidgeAnswer:
-        return fitted.family.ridge_in(self.stored(fitted, arrays, facts))
+        return fitted.family.ridge_in(self.stored(fitted, arrays, plain))
 
 
 def warn_of_residuals(

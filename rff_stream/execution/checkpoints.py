@@ -112,10 +112,10 @@ def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
     return ask
 
 
-def facts_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]:
+def description_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]:
     """What the bits of a pass depend on, as plain values by name; ``choices`` of the caller first.
 
-    Two passes with equal facts (and one map and row) give equal bits, so one may go on where
+    Two passes of one description (and one map and row) give equal bits, so one may go on where
     the other was stopped.
     """
     columns, layout = source.columns, plan.layout
@@ -148,7 +148,7 @@ def checkpoint_of_pass(
     """The checkpoint of this pass, which may exist already; None where none is wanted."""
     if path is None:
         return None
-    return Checkpoint(path, facts_of(source, plan, map=features.fingerprint, **asked))
+    return Checkpoint(path, description_of(source, plan, map=features.fingerprint, **asked))
 
 
 def kept_row(checkpoint: Checkpoint | None) -> AugmentedRow | None:

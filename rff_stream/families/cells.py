@@ -118,7 +118,7 @@ class CellAnswer:
     def __sizeof__(self) -> int:
         return sys.getsizeof(self.posterior)
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         return {}
 
 

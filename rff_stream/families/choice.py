@@ -158,9 +158,9 @@ class ChoiceAnswer:
             "noise_factor": self.noise_factor,
         }
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         """Names of the candidates, and what each that is kept says."""
-        kept = [[i, process.facts()] for i, process in self.processes.items()]
+        kept = [[i, process.plain_values()] for i, process in self.processes.items()]
         return {"choice": {"names": list(self.choice.names), "kept": kept}}
 
     def _weights(self) -> Float64:
@@ -301,16 +301,16 @@ class ChoiceFamily:
         return self.process_in(stored)
 
     def process_in(self, stored: StoredAnswer) -> ChoiceAnswer:
-        arrays, facts = stored.arrays, stored.facts["choice"]
+        arrays, plain = stored.arrays, stored.plain["choice"]
         maps, processes = stored.features.maps, {}
-        for i, own in facts["kept"]:
+        for i, own in plain["kept"]:
             named = nested_arrays(arrays, f"p{i}_")
             whole = None if stored.whole is None else stored.whole.members[i]
             processes[i] = _family_of(maps[i]).process_in(
                 StoredAnswer(maps[i], named, own, stored.targets, whole)
             )
         choice = Choice(
-            tuple(facts["names"]),
+            tuple(plain["names"]),
             arrays["choice_errors"],
             arrays["choice_weights"],
             arrays["choice_error"],

@@ -132,7 +132,7 @@ class GridAnswer:
             ),
         }
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         """The kernel and the trend, as plain JSON."""
         return {"grid": {"kernel": self.kernel.spec(), "trend": self.trend}}
 
@@ -488,7 +488,7 @@ def _warn_of_error_near(posterior: GridPosterior, near: Array | None, weight: fl
 
 def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
     """The same from what a store keeps."""
-    arrays, facts = stored.arrays, stored.facts["grid"]
+    arrays, plain = stored.arrays, stored.plain["grid"]
     mean_df, error, unresolved, steps = arrays["numbers"].tolist()
     real, imaginary = arrays["grid_coef"]
     posterior = GridPosterior(
@@ -503,9 +503,9 @@ def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
         residual=arrays["residual"],
         unresolved=unresolved,
     )
-    kernel, evidence = kernel_from_spec(facts["kernel"]), arrays["log_marginal_likelihood"]
+    kernel, evidence = kernel_from_spec(plain["kernel"]), arrays["log_marginal_likelihood"]
     df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models
-    return kind(posterior, kernel, facts["trend"], df, evidence, error, stored.whole)
+    return kind(posterior, kernel, plain["trend"], df, evidence, error, stored.whole)
 
 
 def _request(features: Any) -> Grid:

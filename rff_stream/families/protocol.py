@@ -94,7 +94,7 @@ class StoredAnswer:
 
     features: Any
     arrays: Mapping[str, Array]
-    facts: Mapping[str, Any]  # plain JSON
+    plain: Mapping[str, Any]  # plain JSON
     targets: tuple[str, ...]
     whole: Any = None  # of all groups, where they are stored too
 
@@ -118,7 +118,7 @@ class RidgeAnswer(Protocol):
     def arrays(self) -> dict[str, Array]:
         """The same for the store."""
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         """The rest for the store, as plain JSON."""
 
 

@@ -123,7 +123,7 @@ class LinearAnswer:
         """The same without the scores."""
         return {name: np.asarray(getattr(self, name), np.float64) for name in LINEAR_ARRAYS}
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         return {}
 
 
@@ -198,7 +198,7 @@ class ProcessAnswer:
             own["misfit_variance"] = posterior.misfit
         return self.linear.arrays() | own
 
-    def facts(self) -> dict[str, Any]:
+    def plain_values(self) -> dict[str, Any]:
         return {}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rff_stream.answers.copies import warn_of_few
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.execution import Reading, no_rows
-from rff_stream.execution.checkpoints import checkpoint_of_pass, facts_of, kept_row
+from rff_stream.execution.checkpoints import checkpoint_of_pass, description_of, kept_row
 from rff_stream.execution.threads import few_features_blas
 from rff_stream.families import SumRequest, family_of
 from rff_stream.features import FeatureMap
@@ -88,9 +88,9 @@ def checkpoint_of_fit(
     chosen = {name: plain_value(value) for name, value in parameters if name not in later}
     chosen |= plain_selection(data.selection)
     source = opened.source
-    facts = facts_of(source, plan, model=type(recipe.asked).__name__, **chosen)
-    facts["folds"] = recipe.n_folds(len(source.columns.targets))
-    return Checkpoint(fspath(path), facts)
+    description = description_of(source, plan, model=type(recipe.asked).__name__, **chosen)
+    description["folds"] = recipe.n_folds(len(source.columns.targets))
+    return Checkpoint(fspath(path), description)
 
 
 def solve(recipe: Recipe, fitted: Fitted) -> Fitted:

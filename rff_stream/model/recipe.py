@@ -216,7 +216,7 @@ class Recipe(PassRecipe):
         """Sums as a store keeps them."""
         return dict(groups)
 
-    def unpacked(self, groups: Mapping[Any, Moments], facts: Mapping[str, Any]) -> Groups:
+    def unpacked(self, groups: Mapping[Any, Moments], plain: Mapping[str, Any]) -> Groups:
         """Sums from what a store kept."""
         return dict(groups)
 
@@ -238,10 +238,10 @@ class Recipe(PassRecipe):
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
         """The result as named arrays, for the store."""
 
-    def facts(self, fitted: Fitted) -> dict[str, Any]:
+    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
         """What else the result is, as plain JSON, for the store."""
         return {}
 
     @abstractmethod
-    def restore(self, fitted: Fitted, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
+    def restore(self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]) -> Any:
         """The result from what a store kept."""

@@ -54,7 +54,7 @@ def save(
         "parameters": {name: plain_value(value) for name, value in parameters},
         "columns": plain_columns(fitted.columns),
         "map": plain,
-        "fitted": _facts_of(recipe, fitted),
+        "fitted": _plain_of(recipe, fitted),
     }
     seen = fitted.n_rows + fitted.n_missing
     save_model(
@@ -78,7 +78,7 @@ def keep_answer(recipe: Recipe, fitted: Fitted, batches: Collection[Batch]) -> N
     saved = fitted.home.open().header["parameters"]
     mine = recipe.asked.get_params(deep=False)
     if all(plain_value(mine[name]) == saved.get(name) for name in mine.keys() - OF_READING):
-        header = {"fitted": _facts_of(recipe, fitted)}
+        header = {"fitted": _plain_of(recipe, fitted)}
         save_answer(fitted.home, batches, header, recipe.arrays(fitted))
 
 
@@ -90,18 +90,18 @@ def parameters_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dic
 
 def read_unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fitted:
     """What a store knows of a fit besides sums and answer."""
-    facts = header["fitted"]
-    chosen, classes = facts.get("selection", {}), tuple(facts.get("classes", ()))
+    plain = header["fitted"]
+    chosen, classes = plain.get("selection", {}), tuple(plain.get("classes", ()))
     return Fitted(
         columns=columns_from_plain(header["columns"]),
         features=map_in(header, arrays),
         scales=scales_in(arrays),
-        n_rows=facts["n_rows"],
-        n_missing=facts["n_missing"],
-        flat=facts["flat"],
-        feature_names=tuple(facts["feature_names"]),
+        n_rows=plain["n_rows"],
+        n_missing=plain["n_missing"],
+        flat=plain["flat"],
+        feature_names=tuple(plain["feature_names"]),
         selection={name: value_of(value, None) for name, value in chosen.items()},
-        fraction=facts.get("fraction_seen"),
+        fraction=plain.get("fraction_seen"),
         classes=classes,
         announced=classes or None,
     )
@@ -112,12 +112,12 @@ def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
 
     Where some batches or groups were ``chosen``, the fit does not commit to the store.
     """
-    facts, fitted = stored.header["fitted"], read_unsolved(stored.header, stored.arrays)
+    plain, fitted = stored.header["fitted"], read_unsolved(stored.header, stored.arrays)
     scales = stored.answers.get("length_scale")
     if scales is not None and not fitted.scales:
         fitted = replace(fitted, scales={"length_scale": scales})
     if stored.moments is not None:
-        groups = recipe.unpacked(stored.moments, facts)
+        groups = recipe.unpacked(stored.moments, plain)
         if stored.answers:
             fitted = replace(fitted, groups=groups)
         else:
@@ -125,14 +125,14 @@ def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
             if stored.seen is not None:
                 fitted = replace(fitted, n_missing=stored.seen - fitted.n_rows)
     if stored.answers:
-        fitted = replace(fitted, answer=recipe.restore(fitted, stored.answers, facts))
+        fitted = replace(fitted, answer=recipe.restore(fitted, stored.answers, plain))
     if stored.moments is None or chosen:
         return fitted
     ledger = Ledger.of(stored.known.values())
     return replace(fitted, home=stored.home, answer_name=stored.answer, ledger=ledger)
 
 
-def _facts_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:
+def _plain_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:
     """What a fit left behind besides arrays, as plain JSON."""
     return {
         "flat": fitted.flat,
@@ -142,5 +142,5 @@ def _facts_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:
         "selection": plain_selection(fitted.selection),
         "pass": fitted.token,
         "fraction_seen": fitted.fraction,
-        **recipe.facts(fitted),
+        **recipe.plain_values(fitted),
     }

@@ -17,7 +17,7 @@ metadata. Data without an entry are ignored. An entry holds the sha256 of the en
 itself; every 128th entry also holds the full state before it.
 """
 
-from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, facts_in
+from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, token_in
 from rff_stream.store.commit_log import Batch, Entry, Replaced
 from rff_stream.store.contents import answer_name, is_answered
 from rff_stream.store.creation import Outdated
@@ -36,9 +36,9 @@ __all__ = [
     "StoredModel",
     "answer_name",
     "discard",
-    "facts_in",
     "is_answered",
     "load_model",
     "save_answer",
     "save_model",
+    "token_in",
 ]

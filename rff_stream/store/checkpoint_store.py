@@ -39,14 +39,14 @@ class OtherPass(ModelError):
 class Checkpoint:
     """Where a long fit keeps nodes of its sums and whole passes; nothing before the first.
 
-    Facts are what the sum depends on, by names that a person understands.
+    The description is what the sum depends on, by names that a person understands.
 
     Raises OtherPass: when the checkpoint there is of another pass: it names what differs.
     """
 
-    def __init__(self, path: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
         self._path = path
-        self._facts: dict[str, Any] = json.loads(json.dumps(dict(facts)))
+        self._description: dict[str, Any] = json.loads(json.dumps(dict(description)))
         self._header: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
         self._row: AugmentedRow | None = None
@@ -60,8 +60,8 @@ class Checkpoint:
 
     @property
     def token(self) -> str:
-        """sha256 of the facts."""
-        return digest(self._facts)
+        """sha256 of the description."""
+        return digest(self._description)
 
     @property
     def store(self) -> MomentStore | None:
@@ -165,9 +165,9 @@ class Checkpoint:
                 f"{files.place} is a model and no checkpoint. A checkpoint has its own path: "
                 "choose another."
             )
-        for name in [*known, *(name for name in self._facts if name not in known)]:
-            if known.get(name) != self._facts.get(name):
-                was, now = (json.dumps(each.get(name))[:80] for each in (known, self._facts))
+        for name in [*known, *(name for name in self._description if name not in known)]:
+            if known.get(name) != self._description.get(name):
+                was, now = (json.dumps(each.get(name))[:80] for each in (known, self._description))
                 raise self._differs(f"{name} was {was} and is {now}")
         return store
 
@@ -180,7 +180,7 @@ class Checkpoint:
                     self._path,
                     self._row,
                     order=self._order,
-                    header={"checkpoint": self._facts, **self._header},
+                    header={"checkpoint": self._description, **self._header},
                     arrays=self._arrays,
                 )
             except ModelError:  # another driver of the same pass may have been faster
@@ -198,7 +198,7 @@ class Checkpoint:
         )
 
 
-def facts_in(path: str | os.PathLike[str]) -> str | None:
+def token_in(path: str | os.PathLike[str]) -> str | None:
     """Token of the checkpoint at a path; None where there is none."""
     if open_files(path).find("zarr.json", MAX_JSON) is None:
         return None
@@ -208,7 +208,7 @@ def facts_in(path: str | os.PathLike[str]) -> str | None:
 
 def discard(path: str | os.PathLike[str]) -> None:
     """Remove a checkpoint: it is there, or it is not; refuses to remove anything else."""
-    if facts_in(path) is None:
+    if token_in(path) is None:
         return
     files = open_files(path)
     if isinstance(files, LocalFiles):
