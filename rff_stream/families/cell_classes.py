@@ -131,7 +131,7 @@ class CellClasses:
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
     ) -> CellLogOdds:
-        classes: ClassMoments = totals.whole
+        classes: ClassMoments = totals.total
         rows, codes, weights, counts = _sample(classes, class_weight)
         spectrum = local_spectrum(totals.features, classes.moments)
         given = None if isinstance(alpha, str) else float(alpha)

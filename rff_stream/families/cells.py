@@ -286,7 +286,7 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
     "cv" and "gcv" minimise the error of folds and of generalised cross-validation; any other name
     is evidence, tree by tree.
     """
-    moments: CellMoments = totals.whole
+    moments: CellMoments = totals.total
     if is_named(alpha, "cv"):  # before the spectrum is held
         alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
     spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)

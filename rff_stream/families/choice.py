@@ -264,13 +264,13 @@ class ChoiceFamily:
         return self.process(totals, alpha, fit_intercept=fit_intercept)
 
     def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> ChoiceAnswer:
-        maps, whole = totals.features.maps, totals.whole
-        sample = whole.sample.rows
+        maps, total = totals.features.maps, totals.total
+        sample = total.sample.rows
         several = len(maps) > 1
         processes: dict[int, Process] = {}
         residuals: list[Float64 | None] = []
         said: dict[int, list[Any]] = {}
-        for i, (each, sums) in enumerate(zip(maps, whole.members, strict=True)):
+        for i, (each, sums) in enumerate(zip(maps, total.members, strict=True)):
             if sums is None:
                 residuals.append(None)
                 continue
@@ -279,7 +279,7 @@ class ChoiceFamily:
                 found = _family_of(each).process(
                     _own_totals(totals, i), alpha, fit_intercept=fit_intercept
                 )
-                none = np.empty((0, whole.row.n_targets))
+                none = np.empty((0, total.row.n_targets))
                 residuals.append(found.leave_one_out(sample) if several else none)
             processes[i], said[i] = found, heard
         names = tuple(_family_of(each).name or "" for each in maps)
@@ -305,9 +305,9 @@ class ChoiceFamily:
         maps, processes = stored.features.maps, {}
         for i, own in plain["kept"]:
             named = nested_arrays(arrays, f"p{i}_")
-            whole = None if stored.whole is None else stored.whole.members[i]
+            total = None if stored.total is None else stored.total.members[i]
             processes[i] = _family_of(maps[i]).process_in(
-                StoredAnswer(maps[i], named, own, stored.targets, whole)
+                StoredAnswer(maps[i], named, own, stored.targets, total)
             )
         choice = Choice(
             tuple(plain["names"]),
@@ -383,7 +383,7 @@ def _own_totals(totals: Totals, i: int) -> Totals:
         own = requests[i] if len(requests) == len(maps) else maps[i]
         asked = replace(asked, features=own)
     groups = {label: part.members[i] for label, part in totals.groups.items()}
-    return Totals(maps[i], groups, totals.whole.members[i], asked, totals.scales)
+    return Totals(maps[i], groups, totals.total.members[i], asked, totals.scales)
 
 
 def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]) -> ChoiceAnswer:

@@ -344,7 +344,7 @@ Answer = TypeVar("Answer", bound=GridAnswer)
 
 def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool) -> Answer:
     """The answer at the kernel and α that are asked for, or of highest evidence."""
-    moments: GridMoments = totals.whole
+    moments: GridMoments = totals.total
     trend = _trend_of(totals, fit_intercept)
     kernel, choice = _kernel_of(totals, penalty, trend)
     if isinstance(penalty, str):
@@ -370,7 +370,7 @@ def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool
 
 def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
     """What is not penalised; refuses sums of too few rows for it, or of no kernel."""
-    moments, asked = totals.whole, totals.asked
+    moments, asked = totals.total, totals.asked
     if asked is None:
         raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
     trend = _request(asked.features).trend if fit_intercept else "none"
@@ -385,7 +385,7 @@ def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
 
 def _kernel_of(totals: Totals, penalty: Any, trend: Any) -> tuple[Kernel, GridChoice | None]:
     """The kernel that is given, or of highest evidence with what was found beside it."""
-    moments, asked = totals.whole, totals.asked
+    moments, asked = totals.total, totals.asked
     assert asked is not None
     kernel = known_kernel(asked.kernel, asked.length_scale)
     several = moments.row.n_targets > 1
@@ -408,10 +408,10 @@ def _penalty_of(
     """α by folds, that of the choice of the kernel, or of highest evidence target by target."""
     if rule == "cv":
         return penalty_by_folds(totals.groups, kernel, trend=trend)
-    n_targets = totals.whole.row.n_targets
+    n_targets = totals.total.row.n_targets
     if choice is not None and n_targets == 1:
         return choice.alpha
-    parts = [totals.whole.with_targets([t]) for t in range(n_targets)]
+    parts = [totals.total.with_targets([t]) for t in range(n_targets)]
     choices = (choose_grid_kernel(p, [kernel], scales="given", trend=trend) for p in parts)
     return np.array([each.alpha for each in choices])
 
@@ -505,7 +505,7 @@ def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
     )
     kernel, evidence = kernel_from_spec(plain["kernel"]), arrays["log_marginal_likelihood"]
     df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models
-    return kind(posterior, kernel, plain["trend"], df, evidence, error, stored.whole)
+    return kind(posterior, kernel, plain["trend"], df, evidence, error, stored.total)
 
 
 def _request(features: Any) -> Grid:

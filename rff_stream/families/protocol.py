@@ -82,7 +82,7 @@ class Totals:
 
     features: Any
     groups: Mapping[Any, Any]  # label -> sums: by fold or label, else one under None
-    whole: Any  # of all groups
+    total: Any  # sum of the groups
     asked: MapParameters | None = None  # for a family whose sums are the same for every kernel
     scales: Mapping[str, Array] = field(default_factory=dict)
     """What was found on pilot rows, as in :class:`DrawnMap`."""
@@ -96,7 +96,7 @@ class StoredAnswer:
     arrays: Mapping[str, Array]
     plain: Mapping[str, Any]  # plain JSON
     targets: tuple[str, ...]
-    whole: Any = None  # of all groups, where they are stored too
+    total: Any = None  # sum of the groups, where they are stored too
 
 
 class RidgeAnswer(Protocol):

@@ -257,7 +257,7 @@ class WholeFamily:
     def ridge(
         self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int
     ) -> LinearAnswer:
-        moments, selection = totals.whole, None
+        moments, selection = totals.total, None
         if isinstance(alpha, str) and alpha == "evidence":
             found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
             solved = ridge_at(found.spectrum, found.alpha)
@@ -268,7 +268,7 @@ class WholeFamily:
         return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
 
     def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> ProcessAnswer:
-        moments = totals.whole
+        moments = totals.total
         if isinstance(alpha, str):
             found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
         else:
@@ -320,7 +320,7 @@ def refine_answer(
 
     Residuals take one more pass, and each step a product with the system, which is a pass, too.
     """
-    moments: Moments = totals.whole
+    moments: Moments = totals.total
     given = answer.alpha if isinstance(alpha, str) else alpha
     penalty = alpha_of_targets(given, moments.row.n_targets)
     found = spectrum(moments, fit_intercept=fit_intercept)
@@ -376,7 +376,7 @@ def _penalty(
     """The penalty given, or the best of each target by the criterion named."""
     if not isinstance(alpha, str):
         return alpha, None
-    moments: Moments = totals.whole
+    moments: Moments = totals.total
     sizes = [moments.row.n_features]
     if alpha == "gcv":
         found = gcv(moments, sizes=sizes, fit_intercept=fit_intercept)

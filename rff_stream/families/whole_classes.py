@@ -175,16 +175,16 @@ class WholeClasses:
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
     ) -> LinearLogOdds:
-        features, whole = totals.features, totals.whole
+        features, total = totals.features, totals.total
         if alpha == "cv":
             samples = {
                 fold: sample_classes(part, features, class_weight)
                 for fold, part in totals.groups.items()
             }
-            linear = squared_by_folds(whole, totals.groups, samples)
+            linear = squared_by_folds(total, totals.groups, samples)
         else:
             given = None if isinstance(alpha, str) else float(alpha)
-            linear = least_squares(whole, sample_classes(whole, features, class_weight), given)
+            linear = least_squares(total, sample_classes(total, features, class_weight), given)
         return LinearLogOdds(features, linear)
 
     def least_loss(self, request: LossRequest) -> Descended:
