@@ -15,7 +15,7 @@ from rff_stream import __version__
 from rff_stream.cli.output import redact_text
 from rff_stream.errors import ModelError
 from rff_stream.execution.progress import Progress
-from rff_stream.store.atomic import Kind, check_target, exists, replacing
+from rff_stream.store.atomic import OutputKind, check_target, exists, replacing
 from rff_stream.store.creation import MODEL
 from rff_stream.store.files import cannot_write
 from rff_stream.store.local import check_apart, local_path, open_files
@@ -57,9 +57,9 @@ def _is_cube(path: str) -> bool:
     return root.is_file() and TITLE.encode() in root.read_bytes()
 
 
-PREDICTIONS = Kind("no Zarr store that rff-stream predicted", _are_predictions)
-PAGE = Kind("no page that rff-stream report wrote", _is_page, folder=False)
-CUBE = Kind("no cube that rff-stream demo made", _is_cube)
+PREDICTIONS = OutputKind("no Zarr store that rff-stream predicted", _are_predictions)
+PAGE = OutputKind("no page that rff-stream report wrote", _is_page, folder=False)
+CUBE = OutputKind("no cube that rff-stream demo made", _is_cube)
 
 
 def check_free(path: str | None, overwrite: bool, *read: str) -> None:

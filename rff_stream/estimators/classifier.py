@@ -221,7 +221,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             fitted = self._fitted
             if fitted is None or plain:
                 return self._now(partial_fit(self._recipe(classes), fitted, data, batch))
-            if batch is not None or fitted.home is not None:
+            if batch is not None or fitted.saved_at is not None:
                 raise ModelError(
                     f"A {type(X).__name__} with inputs={inputs!r} and where={where!r} is no batch "
                     "of rows in memory, which a name, or the store of this model, asks for. Use "

@@ -26,7 +26,7 @@ from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, checked_rows, in_memory, open_values
 from rff_stream.model.predict import (
-    Seen,
+    SeenInputs,
     count_outside,
     score_rows,
     values_of_rows,
@@ -345,7 +345,7 @@ def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
     recipe: Any = other._recipe()
     asked = recipe.map_parameters(fitted.columns)
     fitted.family.check(asked, fitted.n_inputs)
-    return other._now(solve(recipe, replace(fitted, home=None)))
+    return other._now(solve(recipe, replace(fitted, saved_at=None)))
 
 
 def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -420,7 +420,7 @@ def residuals(
     answer: RidgeAnswer = fitted.answer
     y = list(fitted.columns.targets) if y is None else y
     data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
-    seen = Seen.of(fitted)
+    seen = SeenInputs.of(fitted)
     count = None if seen is None else functools.partial(count_outside, seen=seen)
     found = score_rows(self, data, ResidualStatistic(answer.mean(), answer.target_origin, count))
     if count is not None:

@@ -130,7 +130,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class End:
+class SearchEnd:
     """Where a search ended, in units of scaled rows, and what it climbed."""
 
     kernel: Kernel
@@ -157,7 +157,7 @@ class KernelSearch:
     advance: Advance
     trials: list[Trial] = field(default_factory=list)
 
-    def run(self, kernels: tuple[Kernel, ...], size: SearchSize) -> End:
+    def run(self, kernels: tuple[Kernel, ...], size: SearchSize) -> SearchEnd:
         """The best kernel at full size, after rounds that leave fewer kernels each."""
         ends = [
             self._screen_starts(kernel, size, share)
@@ -170,7 +170,7 @@ class KernelSearch:
         ends = sorted(ends, key=lambda end: -end.score)[:FINALISTS]
         return max(self._round(ends, size, 0.5, 1.0), key=lambda end: end.score)
 
-    def _screen_starts(self, kernel: Kernel, size: SearchSize, share: float) -> End:
+    def _screen_starts(self, kernel: Kernel, size: SearchSize, share: float) -> SearchEnd:
         """The better of a few starts with one ℓ, on few rows."""
         target = self._target(kernel, _at_most(SCREEN, size))
         starts = np.log(self.rows.median * np.array(STARTS))[:, None]
@@ -181,7 +181,7 @@ class KernelSearch:
         ]
         return max(ends, key=lambda end: end.score)
 
-    def _narrow_inputs(self, end: End, size: SearchSize) -> End:
+    def _narrow_inputs(self, end: SearchEnd, size: SearchSize) -> SearchEnd:
         """The end, or a better one from the inputs that matter: found without any kernel.
 
         Among many inputs one ℓ for all sees noise, and a climb from there goes nowhere.
@@ -208,7 +208,9 @@ class KernelSearch:
         found = relevant_inputs(self.rows.x, self.rows.y, self.rows.w)
         return found if found.any() and not found.all() else None
 
-    def _round(self, ends: list[End], size: SearchSize, low: float, high: float) -> list[End]:
+    def _round(
+        self, ends: list[SearchEnd], size: SearchSize, low: float, high: float
+    ) -> list[SearchEnd]:
         """A larger search of each kernel from where its smaller one ended."""
         width = self.rows.x.shape[1] if self.ard else 1
         return [
@@ -244,7 +246,7 @@ class KernelSearch:
         log_alpha: float,
         iterations: int,
         share: float,
-    ) -> End:
+    ) -> SearchEnd:
         """L-BFGS from one start, until it is flat or this share of the time is over."""
         lowest, highest = np.log(target.lowest_alpha), np.log(1e3 * target.weights.sum())
         width = np.log(RANGE)
@@ -264,7 +266,7 @@ class KernelSearch:
             finished = end.finished
         return self._end(kernel, best, finished)
 
-    def _end(self, kernel: Kernel, best: _Best, finished: bool) -> End:
+    def _end(self, kernel: Kernel, best: _Best, finished: bool) -> SearchEnd:
         n = len(best.target.x)
         trial = Trial(
             kernel=kernel.with_length_scale(np.exp(best.parameters[:-1]) * self.rows.scale),
@@ -281,7 +283,7 @@ class KernelSearch:
             f"{self.clock.seconds:.0f} s"
         )
         log_scale, log_alpha = best.parameters[:-1], float(best.parameters[-1])
-        return End(kernel, log_scale, log_alpha, trial, best.target)
+        return SearchEnd(kernel, log_scale, log_alpha, trial, best.target)
 
 
 class _EndError(Exception):
@@ -498,7 +500,7 @@ def _rows(
     return SearchRows(x, y, pilot.w, pilot.scale, unit[varies], median), varies
 
 
-def _result(end: End, search: KernelSearch, varies: Array) -> LengthScales:
+def _result(end: SearchEnd, search: KernelSearch, varies: Array) -> LengthScales:
     alpha, noise = float(np.exp(end.log_alpha)), np.zeros(len(varies))
     noise[varies] = search.rows.unit**2 * end.target.noise(end.log_scale, end.log_alpha)
     return LengthScales(

@@ -23,7 +23,7 @@ from rff_stream.sources import Columns
 from rff_stream.sources.kinds import is_names
 
 if TYPE_CHECKING:
-    from rff_stream.store import Home
+    from rff_stream.store import ModelPlace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,7 @@ class Fitted:
     ledger: Ledger = field(default_factory=Ledger)  # which rows were counted
     selection: Mapping[str, Any] = field(default_factory=dict)
     """Which rows were asked for; see :attr:`Data.selection`."""
-    home: Home | None = None  # the store that it was loaded from, and commits to
+    saved_at: ModelPlace | None = None  # the store that it was loaded from, and commits to
     answer_name: str = ""
     """Under which the store keeps the answer: it says which batches the answer is of."""
     token: str = ""  # of the checkpoint of the pass; "" without one

@@ -34,7 +34,7 @@ FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class SeenInputs:
     """What a fit has seen of its inputs."""
 
     reach: Float64  # (2, d): least and greatest value of each input
@@ -77,7 +77,7 @@ class Outside:
         )
 
 
-def count_outside(x: Array, seen: Seen) -> Outside:
+def count_outside(x: Array, seen: SeenInputs) -> Outside:
     """Rows x (n, d) beyond the range that was seen, by more than a tenth of it."""
     low, high = seen.reach
     width = MARGIN * (high - low)
@@ -97,7 +97,7 @@ def count_outside(x: Array, seen: Seen) -> Outside:
 
 def outside_in(fitted: Fitted, rows: Any) -> Outside | None:
     """The same for rows (n, d) in memory; None where the range is not known."""
-    seen = Seen.of(fitted)
+    seen = SeenInputs.of(fitted)
     return None if seen is None else count_outside(np.asarray(rows), seen)
 
 
@@ -107,12 +107,12 @@ def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
     Of n rows that were fitted, one more row of their kind is beyond the range of an input with
     probability 2/(n + 1) at most. A level that the fit has not met is told of in any case.
     """
-    seen = Seen.of(fitted)
+    seen = SeenInputs.of(fitted)
     for words in () if found is None or seen is None else words_of(found, seen):
         warn(words)
 
 
-def words_of(found: Outside, seen: Seen) -> Iterator[str]:
+def words_of(found: Outside, seen: SeenInputs) -> Iterator[str]:
     """What :func:`warn_where_outside` tells; nothing where chance may be the cause."""
     if found.unknown.any():
         most = int(found.unknown.argmax())
@@ -146,7 +146,7 @@ class Watched:
     """
 
     function: RowFunction
-    seen: Seen
+    seen: SeenInputs
     token: str = field(default_factory=lambda: uuid.uuid4().hex)  # of one prediction
 
     @property
@@ -169,7 +169,7 @@ _told: set[str] = set()
 
 def watched(fitted: Fitted, function: RowFunction) -> RowFunction:
     """The function, watched where the range of the fit is known."""
-    seen = Seen.of(fitted)
+    seen = SeenInputs.of(fitted)
     return function if seen is None else Watched(function, seen)
 
 

@@ -74,12 +74,12 @@ def keep_answer(recipe: Recipe, fitted: Fitted, batches: Collection[Batch]) -> N
 
     Nothing is written where parameters were set since: what is kept there is everyone's.
     """
-    assert fitted.home is not None
-    saved = fitted.home.open().header["parameters"]
+    assert fitted.saved_at is not None
+    saved = fitted.saved_at.open().header["parameters"]
     mine = recipe.asked.get_params(deep=False)
     if all(plain_value(mine[name]) == saved.get(name) for name in mine.keys() - OF_READING):
         header = {"fitted": _plain_of(recipe, fitted)}
-        save_answer(fitted.home, batches, header, recipe.arrays(fitted))
+        save_answer(fitted.saved_at, batches, header, recipe.arrays(fitted))
 
 
 def parameters_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
     if stored.moments is None or chosen:
         return fitted
     ledger = Ledger.of(stored.known.values())
-    return replace(fitted, home=stored.home, answer_name=stored.answer, ledger=ledger)
+    return replace(fitted, saved_at=stored.saved_at, answer_name=stored.answer, ledger=ledger)
 
 
 def _plain_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:

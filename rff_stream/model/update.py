@@ -74,11 +74,11 @@ def update(recipe: Recipe, fitted: Fitted, later: Later) -> Fitted:
     """Count what is new and answer from all; see :meth:`rff_stream.KernelRidge.update`."""
     row = fitted.row  # refuses a model without sums
     recipe.check_grows()
-    if fitted.home is None:
+    if fitted.saved_at is None:
         return add_batches(
             recipe, fitted, Search(recipe, fitted, fitted.ledger, row, later).found().added
         )
-    store = fitted.home.open()
+    store = fitted.saved_at.open()
     ingest(recipe, fitted, store, later)
     fitted, batches = as_stored(recipe, fitted, store)
     if not is_answered(store.log):
@@ -95,7 +95,7 @@ def partial_fit(recipe: Recipe, fitted: Fitted | None, data: Data, batch: str | 
         first = fit(recipe, data)
         return first if batch is None else replace(first, ledger=mine)
     recipe.check_grows()
-    if fitted.home is not None:
+    if fitted.saved_at is not None:
         return _to_store(recipe, fitted, data, batch, content)
     if batch and fitted.ledger.knows(batch, content):
         return fitted
@@ -110,8 +110,8 @@ def _to_store(
     recipe: Recipe, fitted: Fitted, data: Data, batch: str | None, content: str
 ) -> Fitted:
     """A batch of rows in memory, committed to the store of the model."""
-    assert fitted.home is not None
-    store = fitted.home.open()
+    assert fitted.saved_at is not None
+    store = fitted.saved_at.open()
     ledger = Ledger.of(store.ever().values())
     if not (batch and ledger.knows(batch, content)):  # its own id, or within that of the fit
         opened = recipe.open_more(fitted, data)
@@ -159,9 +159,9 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
     """The answer from what the store holds now, and from which batches it is."""
     while True:
         batches = store.batches()
-        home = None if fitted.home is None else fitted.home.at(store)
+        saved_at = None if fitted.saved_at is None else fitted.saved_at.at(store)
         answer, ledger = answer_name(store.log, batches), Ledger.of(store.ever().values())
-        fitted = replace(fitted, home=home, ledger=ledger)
+        fitted = replace(fitted, saved_at=saved_at, ledger=ledger)
         if answer == fitted.answer_name:
             return fitted, batches
         groups = store.groups()

@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taken:
+class BlockColumn:
     """What a use takes from a member's block."""
 
     name: str  # for messages
@@ -72,7 +72,7 @@ class BlockReader:
 
     members: tuple[Member, ...]
     packed: bool  # whether one value a partition holds the blocks of all members
-    taken: tuple[Taken, ...]
+    block_columns: tuple[BlockColumn, ...]
     filler: Filler  # as in VariablesReader
     rules: Rules  # as in VariablesReader
     holdouts: tuple[HoldOut, ...] = ()  # as in VariablesReader
@@ -83,7 +83,7 @@ class BlockReader:
         for partition in range(*box[0]):
             blocks = self.blocks(feed, partition)
             length = self.length(blocks, partition)
-            arrays = [taken.of(blocks, partition) for taken in self.taken]
+            arrays = [column.of(blocks, partition) for column in self.block_columns]
             slabs = partial(self.slabs, arrays, length, partition)
             words = f"partition {partition}"
             for rows in self.rules.read(slabs, words, f"row {{}} of {words}".format):
@@ -156,7 +156,7 @@ class BlockSource:
         self.bounds: tuple[tuple[int, ...], ...] = (tuple(range(count + 1)),)
         self.reader: Reader = reader
         self._selective = any(use.role == "condition" for use in reader.filler.uses)
-        self.row_bytes = sum(taken.dtype.itemsize for taken in reader.taken)
+        self.row_bytes = sum(column.dtype.itemsize for column in reader.block_columns)
         self.collections = list(collections)
         self.missing_chunks = missing_chunks
         self._wrap = wrap
@@ -234,12 +234,12 @@ def block_source(
 ) -> BlockSource:
     """The source of a draft whose variables stand for blocks."""
     columns = draft.columns()
-    taken = tuple(
-        Taken(variable.name, *place(variable), variable.dtype, window)
+    block_columns = tuple(
+        BlockColumn(variable.name, *place(variable), variable.dtype, window)
         for variable, window in zip(draft.variables, draft.windows(), strict=True)
     )
     rules = Rules(columns, request.missing(strict=False))
     holdouts = tuple(draft.holdouts)
-    reader = BlockReader(tuple(members), packed, taken, draft.filler(), rules, holdouts)
+    reader = BlockReader(tuple(members), packed, block_columns, draft.filler(), rules, holdouts)
     count = len(collections[0].__dask_keys__())
     return BlockSource(columns, reader, count, collections, wrap, request.missing_chunks)

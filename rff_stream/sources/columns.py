@@ -40,7 +40,7 @@ from rff_stream.sources.rows import (
     Numbers,
     Role,
     Rules,
-    Use,
+    VariableUse,
     as_numbers,
     units_of_time,
 )
@@ -235,7 +235,7 @@ class SourceBuilder:
         self.dims = tuple(sizes)
         self.sizes = {dim: int(size) for dim, size in sizes.items()}
         self.variables: list[Variable] = []
-        self.uses: list[tuple[Use, Picks]] = []
+        self.uses: list[tuple[VariableUse, Picks]] = []
         self.names: dict[str, list[str]] = {"input": [], "target": []}
         self.units: dict[str, list[str]] = {"input": [], "target": []}
         self.weight = ""
@@ -306,7 +306,7 @@ class SourceBuilder:
         if not any(variable is other for other in self.variables):
             self.variables.append(variable)
         index = next(i for i, other in enumerate(self.variables) if other is variable)
-        self.uses.append((Use(index, role, convert, at), picks))
+        self.uses.append((VariableUse(index, role, convert, at), picks))
 
     def picks(self, found: NamedVariable) -> Picks:
         """Places of the extra dimensions, one tuple a column."""

@@ -21,7 +21,7 @@ from rff_stream.sources.request import Request, Where
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table
 
-Kind = Literal["array", "table", "labelled", "lazy", "stored"]
+ContainerKind = Literal["array", "table", "labelled", "lazy", "stored"]
 """What a container is: rows in memory without names or with names, named dimensions, a graph or
 query that is computed when it is read, or a path."""
 
@@ -32,7 +32,7 @@ class Opener:
 
     module: str
     """Where ``open_container(X, y, request) -> Source`` is; ".paths" is a file of this room."""
-    kind: Kind  # {"array", "table", "labelled", "lazy", "stored"}
+    kind: ContainerKind  # {"array", "table", "labelled", "lazy", "stored"}
     types: tuple[str, ...]
     """Modules that the type of X, or a base of it, comes from, or whole names of types."""
 
@@ -76,7 +76,7 @@ def _opener_of(kind: Any) -> Opener | None:
     return STREAM if found is None and hasattr(kind, "__arrow_c_stream__") else found
 
 
-def kind_of(X: Any) -> Kind | None:
+def kind_of(X: Any) -> ContainerKind | None:
     """What X is; None for a container that is not known."""
     opener = opener_of(X)
     return None if opener is None else opener.kind

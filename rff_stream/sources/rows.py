@@ -234,7 +234,7 @@ def check_text(values: Array) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class VariableUse:
     """What one array becomes in a row."""
 
     part: int  # which array
@@ -249,7 +249,7 @@ class Use:
         flat = values.reshape((*values.shape[:n_dims], -1))
         return flat if self.pick is None else flat[..., list(self.pick)]
 
-    def ready(self, values: Array) -> tuple[Use, Array]:
+    def ready(self, values: Array) -> tuple[VariableUse, Array]:
         """Small arrays (coordinates) are converted once a box, others once a slab."""
         if not is_dense(values) or values.size > SLAB_ROWS:
             return self, values
@@ -276,15 +276,15 @@ class Slab:
 class Filler:
     """Fills slabs of rows from arrays with one axis per sample dimension."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[VariableUse, ...]
     n_inputs: int
     n_targets: int
 
-    def ready(self, arrays: Sequence[Array]) -> list[tuple[Use, Array]]:
+    def ready(self, arrays: Sequence[Array]) -> list[tuple[VariableUse, Array]]:
         """Every use with its array, small ones converted."""
         return [use.ready(arrays[use.part]) for use in self.uses]
 
-    def slab(self, ready: list[tuple[Use, Array]], slices: Slices, start: int) -> Slab:
+    def slab(self, ready: list[tuple[VariableUse, Array]], slices: Slices, start: int) -> Slab:
         """The rows of one slab."""
         shape = tuple(part.stop - part.start for part in slices)
         x, y = np.empty((*shape, self.n_inputs)), np.empty((*shape, self.n_targets))
@@ -309,7 +309,7 @@ def part_of(array: Array, slices: Slices) -> Array:
     return array[tuple(slice(None) if size == 1 else part for size, part in pairs)]
 
 
-def place(slab: Slab, use: Use, values: Array, shape: tuple[int, ...]) -> None:
+def place(slab: Slab, use: VariableUse, values: Array, shape: tuple[int, ...]) -> None:
     """Put one use's values where they belong in the slab."""
     found = use.columns(use.convert(values), len(shape))
     if use.role in ("input", "target"):

@@ -25,14 +25,14 @@ from rff_stream.errors import DataError
 from rff_stream.sources.kinds import is_from, is_masked, is_sparse, plain_array
 from rff_stream.sources.protocol import Bounds, Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut
-from rff_stream.sources.rows import Filler, Rules, Slab, Use, as_text, is_dense, slab_slices
+from rff_stream.sources.rows import Filler, Rules, Slab, VariableUse, as_text, is_dense, slab_slices
 from rff_stream.sources.trace import of_graph, one_graph
 
 if TYPE_CHECKING:
     import pandas
 
 
-Kind = Literal["memory", "graph", "lazy"]
+VariableKind = Literal["memory", "graph", "lazy"]
 
 SliceLayout = tuple[tuple[int, int, tuple[int, ...]], ...]
 """Per dimension: where the slice starts in its first block, its length, block lengths."""
@@ -55,7 +55,7 @@ class Variable:
     name: str
     dims: tuple[str, ...]
     data: Any  # numpy array, dask array, or what can be sliced (zarr.Array, xarray.Variable)
-    kind: Kind  # {"memory", "graph", "lazy"}
+    kind: VariableKind  # {"memory", "graph", "lazy"}
     bounds: Bounds  # per dimension, where its chunks begin and end: (0, size) where there are none
     chunked: bool = False  # whether a chunk has to be decoded as a whole
     units: str = ""
@@ -151,7 +151,7 @@ class Part:
     name: str  # as in Variable, like all up to ``kind``
     dims: tuple[str, ...]
     dtype: np.dtype[Any]
-    kind: Kind
+    kind: VariableKind
     handle: Any = None  # object: what is sliced where the work is done; None for other kinds
 
     def take(self, slices: Slices, values: Iterator[Any]) -> Array:
@@ -483,7 +483,7 @@ class VariablesSource:
                     along[axis] = here if before is None else before & here
         return tuple(along)
 
-    def _holds(self, use: Use) -> Array | None:
+    def _holds(self, use: VariableUse) -> Array | None:
         """Where a condition holds, one axis per dimension; None where that is dear to know."""
         variable, window = self.variables[use.part], self.windows[use.part]
         box = tuple((0, size) for size in self.shape)

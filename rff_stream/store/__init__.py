@@ -21,14 +21,14 @@ from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, to
 from rff_stream.store.commit_log import Batch, Entry, Replaced
 from rff_stream.store.contents import answer_name, is_answered
 from rff_stream.store.creation import Outdated
-from rff_stream.store.model import Home, StoredModel, load_model, save_answer, save_model
+from rff_stream.store.model import ModelPlace, StoredModel, load_model, save_answer, save_model
 from rff_stream.store.moment_store import MomentStore
 
 __all__ = [
     "Batch",
     "Checkpoint",
     "Entry",
-    "Home",
+    "ModelPlace",
     "MomentStore",
     "OtherPass",
     "Outdated",

@@ -32,7 +32,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OutputKind:
     """What is written, and how to know that something was written as such."""
 
     stranger: str  # what a message says of anything else: "not a model of rff_stream"
@@ -42,7 +42,7 @@ class Kind:
 
 
 @contextlib.contextmanager
-def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
+def replacing(target: str, overwrite: bool, kind: OutputKind) -> Iterator[str]:
     """The path of a sibling, which becomes ``target`` (absolute, no link) when the block ends well.
 
     ``overwrite`` replaces what is there, if it is of this kind. The old one stays in its place,
@@ -73,7 +73,7 @@ def replacing(target: str, overwrite: bool, kind: Kind) -> Iterator[str]:
         os.close(descriptor)
 
 
-def check_target(target: str, overwrite: bool, kind: Kind) -> None:
+def check_target(target: str, overwrite: bool, kind: OutputKind) -> None:
     """Refuse a place that is taken: by anything without ``overwrite``, else by another kind."""
     parent = os.path.dirname(target)
     if not os.path.isdir(parent):
@@ -135,7 +135,7 @@ def _new_sibling(target: str) -> tuple[str, int]:
             os.close(descriptor)
 
 
-def _put_folder(own: str, target: str, overwrite: bool, kind: Kind) -> None:
+def _put_folder(own: str, target: str, overwrite: bool, kind: OutputKind) -> None:
     """Rename onto nothing or an empty folder; exchange with one of the same kind."""
     try:
         os.rename(own, target)
@@ -146,7 +146,7 @@ def _put_folder(own: str, target: str, overwrite: bool, kind: Kind) -> None:
         _exchange(own, target, kind)
 
 
-def _put_file(own: str, target: str, overwrite: bool, kind: Kind) -> None:
+def _put_file(own: str, target: str, overwrite: bool, kind: OutputKind) -> None:
     """Create the file where its name is free; else replace a file of the same kind."""
     created = False
     try:
@@ -162,7 +162,7 @@ def _put_file(own: str, target: str, overwrite: bool, kind: Kind) -> None:
         raise
 
 
-def _exchange(own: str, target: str, kind: Kind) -> None:
+def _exchange(own: str, target: str, kind: OutputKind) -> None:
     """Exchange two folders; undone where the old one is not of this kind."""
     if _renameat2(own, target):
         if not kind.is_own(own):
@@ -204,7 +204,7 @@ def _renameat2(own: str, target: str) -> bool:
     raise OSError(code, os.strerror(code))
 
 
-def _stranger(target: str, kind: Kind) -> ModelError:
+def _stranger(target: str, kind: OutputKind) -> ModelError:
     return ModelError(
         f"{target} exists and is {kind.stranger}, so it is not replaced. Choose another path, or "
         "remove it yourself."

@@ -14,7 +14,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.statistics.protocol import Packed
-from rff_stream.store.atomic import Kind, exists, replacing
+from rff_stream.store.atomic import OutputKind, exists, replacing
 from rff_stream.store.commit_log import FORMAT, Batch, Entry, Gone, Log, LogState, Replaced, is_root
 from rff_stream.store.files import Files, Manifest, sha256, write_vouched
 from rff_stream.store.local import LocalFiles, open_files
@@ -305,7 +305,7 @@ def _is_model(path: str) -> bool:
         return False
 
 
-MODEL = Kind("not a model of rff_stream", _is_model)
+MODEL = OutputKind("not a model of rff_stream", _is_model)
 """What a store replaces, where it is told to."""
 
 

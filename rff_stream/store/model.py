@@ -29,7 +29,7 @@ from rff_stream.store.moments_codec import Label
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class ModelPlace:
     """Where a model lives, and what was read there."""
 
     path: str  # absolute where it is local: another working directory changes nothing
@@ -42,12 +42,12 @@ class Home:
     def of(
         cls, log: Log, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None
     ) -> Self:
-        """The home of what a log was read from."""
+        """The place of what a log was read from."""
         place = local_path(path) or os.fspath(path)
         return cls(place, storage_options, log.origin, log.last, log.head)
 
     def at(self, store: MomentStore) -> Self:
-        """The same home, when all that a store has was read."""
+        """The same place, when all that a store has was read."""
         return replace(self, last=store.log.last, head=store.log.head)
 
     def open(self) -> MomentStore:
@@ -75,7 +75,7 @@ class StoredModel:
     """Labels by id of every batch that was ever committed."""
     seen: int | None = None
     """Rows that were looked at for the batches that count, where all of them say it."""
-    home: Home | None = None
+    saved_at: ModelPlace | None = None
     """Where it lives and which model it is; None where some of its batches were chosen."""
     answer: str = ""
     """Name of what is answered from the batches that count: other batches, another name."""
@@ -114,19 +114,22 @@ def save_model(
 
 
 def save_answer(
-    home: Home, batches: Collection[Batch], header: Mapping[str, Any], answers: Mapping[str, Array]
+    saved_at: ModelPlace,
+    batches: Collection[Batch],
+    header: Mapping[str, Any],
+    answers: Mapping[str, Array],
 ) -> None:
     """Keep what was solved from exactly these batches of a model, with its own parameters.
 
     :func:`load_model` gives it back while they are the batches that count, with ``header`` in
     place of what the model's own says under the same keys.
     """
-    log = home.open().log
+    log = saved_at.open().log
     if find_answer(log, batches, None) is not None:
         return
-    place = f"{home.path.rstrip('/')}/{ANSWERS}/{answer_name(log, batches)}"
+    place = f"{saved_at.path.rstrip('/')}/{ANSWERS}/{answer_name(log, batches)}"
     try:
-        save_model(place, header, {}, answers, None, storage_options=home.storage_options)
+        save_model(place, header, {}, answers, None, storage_options=saved_at.storage_options)
     except ModelError:  # another driver may have been faster
         if find_answer(log, batches, None) is None:
             raise
@@ -148,7 +151,7 @@ def load_model(
     """
     files = open_files(path, storage_options)
     log, stored = read_whole(files, lambda files: _load(files, max_bytes))
-    return replace(stored, home=Home.of(log, path, storage_options))
+    return replace(stored, saved_at=ModelPlace.of(log, path, storage_options))
 
 
 def _load(files: Files, max_bytes: int | None) -> tuple[Log, StoredModel]:
