@@ -20,7 +20,7 @@ from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.execution import leaves as leaf_module
 from rff_stream.statistics.loss import LossStatistic
-from rff_stream.statistics.moments import ClassStatistic
+from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.store import MomentStore, OtherPass
 
 QUIET: dict[str, Any] = {

@@ -35,7 +35,7 @@ from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
-from rff_stream.statistics import kept_features
+from rff_stream.statistics import rows_in_memory
 
 D, R = 3, 32
 QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}
@@ -458,7 +458,7 @@ def test_features_that_are_kept_give_the_same_classifier(loss, n_classes, rng, m
 
 
 def test_kept_features_have_the_same_bits_in_any_number_of_threads(rng, monkeypatch):
-    monkeypatch.setattr(kept_features, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(rows_in_memory, "BLOCK_ROWS", 100)
     X, y = rings(rng, 800, 3)
     many = rs.KernelClassifier("logistic", alpha=0.01, **QUIET).fit(X, y)
     with dask.config.set(scheduler="synchronous"):
@@ -479,7 +479,7 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
         theta = np.zeros((problem.system.n_features + 1, 3))
         yield Descent(Point(theta, 0.0, theta), 0.0, 0, True)
 
-    monkeypatch.setattr(kept_features.KeptFeatures, "losses", losses)
+    monkeypatch.setattr(rows_in_memory.KeptFeatures, "losses", losses)
     monkeypatch.setattr(loss_selection, "descents_of_kept", descend)
     monkeypatch.setattr(loss_selection, "FEW_ROWS", 0)
     monkeypatch.setattr(loss_selection, "FEW_OF_CLASS", 0)

@@ -21,7 +21,7 @@ from rff_stream.losses.classification import Logistic
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.few_rows import FewRows, FewRowsSink, kept_rows
-from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
+from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 
 R, D = 400, 3
 QUIET: Any = {"random_state": 0, "progress": False}

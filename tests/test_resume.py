@@ -25,10 +25,10 @@ from rff_stream.execution import leaves as leaf_module
 from rff_stream.model import update as updating
 from rff_stream.model.fitted import Data
 from rff_stream.model.stored import read_unsolved
-from rff_stream.model.update import Later, Update
+from rff_stream.model.update import LaterRows, Update
 from rff_stream.moments import Moments
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
-from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.moment_statistics import MomentStatistic
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
 from test_store_cases import a_row, same_moments, whole_moments
 from test_store_faults import fail_everywhere, quick_path  # noqa: F401
@@ -285,7 +285,7 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     cube = grown(tmp_path / "cube.zarr", 0, 30)
     model = fitted(cube)
     grown(cube, 30, 33)
-    later, recipe = Later(Data(str(cube))), RidgeRecipe(model)
+    later, recipe = LaterRows(Data(str(cube))), RidgeRecipe(model)
     model.save(tmp_path / "first.zarr", moments=True)
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())

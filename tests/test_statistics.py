@@ -32,7 +32,7 @@ from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, ClassWeighted, Groups
 from rff_stream.statistics.loss import LossStatistic
-from rff_stream.statistics.moments import ClassStatistic, MomentStatistic
+from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
 from rff_stream.statistics.normal_equations import NormalEquationStatistic
 from rff_stream.statistics.protocol import PackingStatistic
 from rff_stream.statistics.scores import ClassScoreStatistic, HistogramStatistic, ResidualStatistic

@@ -151,7 +151,7 @@ def test_rows_that_are_not_written_yet_wait(cube, stored):
     group["u"][30:37] = new["u"].values
     group["v"][30:35] = new["v"].values[:5]
     group["t"][30:35] = new["t"].values[:5]
-    found, _ = count_in_store(str(stored), updating.Later(Data(cube)))
+    found, _ = count_in_store(str(stored), updating.LaterRows(Data(cube)))
     assert [added.id for added in found.added] == ["time 30:35"]
     assert "lacks chunk 7 along time" in found.waiting
     group["v"][35:37] = new["v"].values[5:]

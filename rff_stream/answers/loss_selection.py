@@ -29,14 +29,14 @@ from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
-from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
     LossStatistic,
     follow_corners,
     minimisers,
 )
-from rff_stream.statistics.moments import ClassStatistic
+from rff_stream.statistics.moment_statistics import ClassStatistic
+from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 from rff_stream.systems.system import System, ridge_system
 
 Coefficients = tuple[Float64, Float64]

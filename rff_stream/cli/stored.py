@@ -145,12 +145,12 @@ def update(
     model, data = model_and_data(places, model)
     from rff_stream.estimators.base import count_in_store, keep_answer_in_store
     from rff_stream.model.fitted import Data
-    from rff_stream.model.update import Later
+    from rff_stream.model.update import LaterRows
     from rff_stream.store import is_answered
 
     started = time.monotonic()
     own: Any = {"memory": machine.memory, "storage_options": storage_options}
-    later = Later(Data(objects.open_data(data), storage_options=storage_options), batch, by)
+    later = LaterRows(Data(objects.open_data(data), storage_options=storage_options), batch, by)
     with computing(machine):
         found, store = count_in_store(model, later, **own)
         if answer and not is_answered(store.log):

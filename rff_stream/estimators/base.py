@@ -27,7 +27,7 @@ from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.recipe import Recipe
 from rff_stream.model.stored import keep_answer, parameters_in, read_unsolved, restore, save
-from rff_stream.model.update import Later, Update, ingest, partial_fit, update
+from rff_stream.model.update import LaterRows, Update, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source
@@ -127,7 +127,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Equal to a fit of all rows with the same map and origins, to rounding. ``refine`` and
         exact thresholds need the old rows and are not repeated.
         """
-        later = Later(Data(X, y, sample_weight, storage_options=storage_options), batch, by)
+        later = LaterRows(Data(X, y, sample_weight, storage_options=storage_options), batch, by)
         with self._lock():
             return self._now(update(self._recipe(), self._held(), later))
 
@@ -356,7 +356,7 @@ def plan_of(model: Estimator, source: Source, processes: tuple[int, int] | None 
 
 def count_in_store(
     path: str,
-    later: Later,
+    later: LaterRows,
     *,
     memory: int | None = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -32,9 +32,9 @@ from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.sources import Columns
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
-from rff_stream.statistics.kept_features import RowsStatistic
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 from rff_stream.statistics.protocol import Statistic
+from rff_stream.statistics.rows_in_memory import AllRowsStatistic
 
 LOSS_NAMES = ("squared", *LOSSES)
 
@@ -541,7 +541,7 @@ def rows_to_keep(
     def read() -> tuple[Array, Array, Array]:
         if few is not None:
             return few.x, few.y.argmax(axis=1), np.ones(len(few.x)) if few.w is None else few.w
-        statistic = RowsStatistic(d, labels, weights)
+        statistic = AllRowsStatistic(d, labels, weights)
         rows = done.request.sums(statistic, "keeping rows").value.rows
         return rows[:, :d], rows[:, d].astype(int), rows[:, -1]
 

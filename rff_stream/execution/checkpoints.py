@@ -19,7 +19,7 @@ from rff_stream.planning import Plan
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Groups
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
-from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.moment_statistics import MomentStatistic
 from rff_stream.statistics.protocol import Statistic, packing_of
 from rff_stream.store import Checkpoint
 

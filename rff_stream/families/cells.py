@@ -64,7 +64,7 @@ from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import DirectPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moments import CellStatistic
+from rff_stream.statistics.moment_statistics import CellStatistic
 from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")

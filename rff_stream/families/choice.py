@@ -55,7 +55,7 @@ from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.row_functions import RowFunction, StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moments import CandidateStatistic
+from rff_stream.statistics.moment_statistics import CandidateStatistic
 from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")

@@ -56,7 +56,7 @@ from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import DirectPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moments import GridStatistic
+from rff_stream.statistics.moment_statistics import GridStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.grid import GridSystem
 from rff_stream.systems.grid_solve import expected_steps

@@ -58,7 +58,7 @@ from rff_stream.row_functions import (
 )
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.moment_statistics import MomentStatistic
 from rff_stream.statistics.normal_equations import NormalEquationSums
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.refine import refine

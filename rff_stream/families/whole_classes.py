@@ -53,7 +53,6 @@ from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_con
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import AnswerPredictor, LinearPredictor
-from rff_stream.statistics.kept_features import KeptFeatures, descents_of_kept
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
     LEAST_TOL,
@@ -61,8 +60,9 @@ from rff_stream.statistics.loss import (
     descents,
     follow_corners,
 )
-from rff_stream.statistics.moments import ClassStatistic
+from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
+from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 from rff_stream.systems.system import System
 
 logger = logging.getLogger("rff_stream")

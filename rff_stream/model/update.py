@@ -62,7 +62,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Later:
+class LaterRows:
     """Rows that may be new, and how they are named: all as a batch, or by labels."""
 
     data: Data
@@ -70,7 +70,7 @@ class Later:
     by: str | None = None
 
 
-def update(recipe: Recipe, fitted: Fitted, later: Later) -> Fitted:
+def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
     """Count what is new and answer from all; see :meth:`rff_stream.KernelRidge.update`."""
     row = fitted.row  # refuses a model without sums
     recipe.check_grows()
@@ -122,7 +122,7 @@ def _to_store(
     return as_stored(recipe, fitted, store)[0]
 
 
-def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: Later) -> Update:
+def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows) -> Update:
     """Count what is new in a store; the model need not be solved.
 
     Whoever commits first wins; who comes second looks again at what is left.
@@ -193,7 +193,7 @@ class Search:
     fitted: Fitted
     ledger: Ledger
     row: AugmentedRow
-    later: Later
+    later: LaterRows
 
     def found(self) -> Update:
         """New rows of growing data, new labels, or all rows as one batch."""

@@ -21,7 +21,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes
-from rff_stream.statistics.moments import pack_moments, unpack_moments
+from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Packed, Sink
 
 LINE, LONG = tuple(2.0 ** (k / 2) for k in range(2, -20, -1)), 0.5

@@ -297,7 +297,7 @@ def start_up(store: str) -> Result:
 
     lap("`import zarr`")
     from rff_stream.execution.reading import Reading
-    from rff_stream.statistics.moments import MomentStatistic
+    from rff_stream.statistics.moment_statistics import MomentStatistic
 
     first = functools.partial(setattr, MomentStatistic, "start")
     original, pilot = MomentStatistic.start, Reading.pilot

@@ -37,7 +37,7 @@ from rff_stream.execution import Reading
 from rff_stream.families import family_of
 from rff_stream.planning import PlanRequest
 from rff_stream.sources.protocol import BoxCost, Columns, Rows
-from rff_stream.statistics.moments import MomentStatistic
+from rff_stream.statistics.moment_statistics import MomentStatistic
 
 ROOT = Path(__file__).parents[2]
 CASES = ["one", "two", "two, twice the rows", "bare", "threads"]  # taken in turn

@@ -35,7 +35,7 @@ times the last length that the next one is at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowsStatistic:
+class AllRowsStatistic:
     """All rows [x, number of the class, w], as a sample of every one: no leaf changes its order."""
 
     n_inputs: int  # d
@@ -43,11 +43,11 @@ class RowsStatistic:
     class_weight: Mapping[Any, float]  # label -> float: 0 leaves the rows of a class out
 
     def start(self) -> Sink:
-        return weigh_classes(_RowsSink(self), self.class_weight)
+        return weigh_classes(_AllRowsSink(self), self.class_weight)
 
 
-class _RowsSink:
-    def __init__(self, of: RowsStatistic) -> None:
+class _AllRowsSink:
+    def __init__(self, of: AllRowsStatistic) -> None:
         self._of, self._sample = of, RowSample.empty(EVERY, of.n_inputs + 2)
 
     def add(self, rows: Rows, places: Array) -> None:
