@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import xarray as xr
 import rff_stream
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, kind_of, open_source, paths
+from rff_stream.sources.arrow_and_parquet import RowGroups
 from test_sources import read, whole
 
 pa = pytest.importorskip("pyarrow")
@@ -130,6 +132,29 @@ def test_generation_of_parquet_follows_its_files(tmp_path):
     before = open_source(path, "t", inputs=["a"]).generation()
     pq.write_table(table().slice(500, 399), path / "2.parquet")
     assert open_source(path, "t", inputs=["a"]).generation() != before
+
+
+def test_files_are_looked_at_once_for_all_columns(tmp_path, monkeypatch):
+    """A state of files is that of a file, not of each of its columns."""
+    source = open_source(parquet(tmp_path / "p"), "t", inputs=["a", "b", "ok"], missing_rows="drop")
+    original, looks = RowGroups.identity, []
+    monkeypatch.setattr(
+        RowGroups, "identity", lambda groups: looks.append(groups) or original(groups)
+    )
+    source.generation()
+    assert len(looks) == 1
+
+
+def test_a_temporary_file_is_hashed_once(monkeypatch):
+    """It may be larger than memory, and nothing writes to it after it was made."""
+    source = open_source(pl.from_arrow(table()).lazy(), "t", inputs=["a", "ok", "when"])
+    original, reads = hashlib.file_digest, []
+    monkeypatch.setattr(
+        hashlib, "file_digest", lambda *given: reads.append(given) or original(*given)
+    )
+    before = source.generation()
+    assert source.generation() == before
+    assert len(reads) == 1
 
 
 def test_what_is_read_from_its_start_is_written_once_and_cleaned(tmp_path, monkeypatch):

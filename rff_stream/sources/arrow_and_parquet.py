@@ -14,6 +14,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -129,15 +130,14 @@ def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:
     import pyarrow.parquet as pq
 
     folder = Folder()
-    path = folder.path / "rows.parquet"
     if is_from(X, "polars.lazyframe"):
-        X.select(list(columns)).sink_parquet(path, row_group_size=GROUP_ROWS)
+        X.select(list(columns)).sink_parquet(folder.rows, row_group_size=GROUP_ROWS)
     else:
         batches = batches_of(X, columns)
-        with pq.ParquetWriter(path, batches.schema) as writer:
+        with pq.ParquetWriter(folder.rows, batches.schema) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=GROUP_ROWS)
-    return ds.dataset(path, format="parquet"), folder
+    return ds.dataset(folder.rows, format="parquet"), folder
 
 
 def batches_of(X: Any, columns: Sequence[str]) -> Any:
@@ -163,7 +163,14 @@ class Folder:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="rff_stream-"))
+        self.rows = self.path / "rows.parquet"
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    @cached_property
+    def content(self) -> str:
+        """sha256 of the rows: read once, as nothing writes to them any more."""
+        with open(self.rows, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def stored_table(groups: RowGroups) -> Table:
@@ -217,8 +224,7 @@ class RowGroups:
     def identity(self) -> list[Any]:
         """Path, size and time of every file; what is in it where it is a temporary one."""
         if self.folder is not None:
-            with open(self.folder.path / "rows.parquet", "rb") as file:
-                return [hashlib.file_digest(file, "sha256").hexdigest()]
+            return [self.folder.content]
         return [
             [info.path, info.size, info.mtime_ns]
             for fragment in self.fragments
@@ -230,27 +236,23 @@ class RowGroups:
 class RowGroupsColumn:
     """One column of Parquet files, to be sliced."""
 
-    groups: RowGroups
+    files: RowGroups
     name: str
     dtype: np.dtype[Any]
 
     @property
     def shape(self) -> tuple[int]:
         """Rows."""
-        return (self.groups.edges[-1],)
+        return (self.files.edges[-1],)
 
     def bounds(self) -> Bounds:
         """Where row groups begin and end."""
-        return (tuple(sorted({*self.groups.edges})),)
-
-    def identity(self) -> list[Any]:
-        """What tells one state of the files from another."""
-        return [self.name, self.groups.identity()]
+        return (tuple(sorted({*self.files.edges})),)
 
     def __getitem__(self, key: tuple[slice, ...]) -> Array:
         part = key[0]
         try:
-            return self.groups.column(self.name, part.start, part.stop)
+            return self.files.column(self.name, part.start, part.stop)
         except Exception as cause:
             raise DataError(
                 f"Column {self.name!r} could not be read: {type(cause).__name__}: {cause}. Every "

@@ -13,7 +13,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,12 +118,17 @@ class Variable:
         chunks = prod(last - first for first, last in spans)
         return needed, covered * self.dtype.itemsize, chunks
 
-    def identity(self, most: int = SAMPLED) -> Any:
-        """What tells one state of it from another; in memory by about so many values."""
+    def identity(self, most: int, look: Callable[[Any], Any]) -> Any:
+        """What tells one state of it from another; in memory by about so many values.
+
+        ``look`` gives the identity of files that several variables lie in.
+        """
         if self.kind == "graph":
             return str(self.data.name)
         if self.kind == "memory":
             return of_memory(self.data, most)
+        if hasattr(self.data, "files"):
+            return [self.data.name, look(self.data.files)]
         return self.data.identity() if hasattr(self.data, "identity") else of_file(self.file)
 
     def part(self) -> Part:
@@ -524,7 +529,9 @@ def generation_of(
 ) -> str:
     """One hash of all variables, and of the stored arrays that the graph reads.
 
-    Of an array in memory about ``most`` values enter.
+    Of an array in memory about ``most`` values enter. Files that several variables lie in are
+    looked at once.
     """
-    named = [[each.name, list(each.dims), each.identity(most)] for each in variables]
+    look = cache(lambda files: files.identity())
+    named = [[each.name, list(each.dims), each.identity(most, look)] for each in variables]
     return digest([named, of_graph(graph)])
