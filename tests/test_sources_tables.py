@@ -184,6 +184,13 @@ def test_what_is_read_from_its_start_is_written_once_and_cleaned(tmp_path, monke
     assert not list(tmp_path.glob("rff_stream-*"))
 
 
+def test_a_filter_of_a_dataset_is_a_query(tmp_path):
+    dataset = ds.dataset(parquet(tmp_path / "p")).filter(ds.field("a") > 0)
+    values = table()["a"].to_numpy()
+    source = open_source(dataset, "t", inputs=["a"])
+    np.testing.assert_array_equal(read(source).x[:, 0], values[values > 0])
+
+
 def test_partitions_in_the_names_of_folders_are_columns(tmp_path):
     ds.write_dataset(table(), tmp_path / "p", format="parquet", partitioning=["name"],
                      partitioning_flavor="hive")  # fmt: skip

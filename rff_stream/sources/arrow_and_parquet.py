@@ -80,10 +80,19 @@ def schema_names(schema: Any) -> list[str]:
 def open_dataset(dataset: Any, y: Any, request: Request) -> VariablesSource:
     """A source of the rows of a pyarrow Dataset: Parquet by row groups, others through a copy."""
     has_files = is_from(dataset, "pyarrow._dataset.FileSystemDataset")
-    if not has_files or dataset.format.default_extname != "parquet":
+    if not has_files or dataset.format.default_extname != "parquet" or is_filtered(dataset):
         return open_query(dataset, y, request)
     groups = RowGroups.of(dataset)
     return align(stored_table(groups), y, request).source(as_it_is, request)
+
+
+def is_filtered(dataset: Any) -> bool:
+    """Whether rows of its files are left out: such a dataset has no fragments."""
+    try:
+        dataset.get_fragments()
+    except ValueError:  # pyarrow has no other way to ask
+        return True
+    return False
 
 
 def open_query(X: Any, y: Any, request: Request) -> VariablesSource:
