@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -189,6 +190,39 @@ def test_a_filter_of_a_dataset_is_a_query(tmp_path):
     values = table()["a"].to_numpy()
     source = open_source(dataset, "t", inputs=["a"])
     np.testing.assert_array_equal(read(source).x[:, 0], values[values > 0])
+
+
+def nullable(path: Path, whole: Any) -> Any:
+    """A column whose first row group alone has a null, and one without."""
+    columns = {"k": pa.array([None, *whole[1:]]), "full": pa.array(whole), "t": np.arange(4.0)}
+    made = pa.table(columns)
+    pq.write_table(made, path, row_group_size=2)
+    return made
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3, 4], [True, False, True, False]])
+def test_a_column_with_nulls_has_one_dtype_in_all_its_row_groups(tmp_path, values):
+    """A label 3 is "k=3.0" in each or in none, and a hold-out by label keeps it on one side."""
+    made = nullable(tmp_path / "x.parquet", values)
+    for X in (ds.dataset(tmp_path / "x.parquet"), pl.from_arrow(made).lazy(), made):
+        source = open_source(X, "t", inputs=["k", "full"], missing_rows="drop")
+        declared = {each.name: each.dtype for each in source.variables}
+        assert declared["k"] == np.float64
+        assert declared["full"] == np.asarray(values).dtype
+        for variable in source.variables:
+            for lo in range(4):
+                assert variable.data[(slice(lo, lo + 1),)].dtype == variable.dtype
+        labels = read(open_source(X, "t", inputs=["full"], by=["k"]), ((2, 4),)).label
+        assert set(labels) == {f"k={float(value)}" for value in values[2:]}
+
+
+def test_integers_that_are_no_float64_are_refused_in_every_box(tmp_path):
+    made = nullable(tmp_path / "x.parquet", [0, 1, 2, 2**53 + 1])
+    frame = made.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    for X in (ds.dataset(tmp_path / "x.parquet"), pl.from_arrow(made).lazy(), made, frame):
+        for name in ("k", "full"):
+            with pytest.raises(DataError, match=f"'{name}' holds 1 integers .* exact"):
+                read(open_source(X, "t", inputs=[name], missing_rows="drop"))
 
 
 def test_partitions_in_the_names_of_folders_are_columns(tmp_path):

@@ -28,6 +28,7 @@ from rff_stream.sources.columns import align
 from rff_stream.sources.kinds import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
 from rff_stream.sources.request import Request
+from rff_stream.sources.rows import Numbers
 from rff_stream.sources.tables import Table
 from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
 
@@ -58,9 +59,9 @@ class ArrowTable(Table):
 
     def __init__(self, table: Any) -> None:
         def column(name: str) -> Variable:
-            kind = table.schema.field(name).type
-            values, note = arrow_values(table.column(name).chunks, kind), kind_in_words(kind)
-            return variable_of(name, ("rows",), values, note=note)
+            kind, stored = table.schema.field(name).type, table.column(name)
+            values = arrow_values(name, stored.chunks, kind, stored.null_count > 0)
+            return variable_of(name, ("rows",), values, note=kind_in_words(kind))
 
         super().__init__(schema_names(table.schema), column, "the table")
 
@@ -186,8 +187,8 @@ def stored_table(groups: RowGroups) -> Table:
     """The columns of Parquet files."""
 
     def column(name: str) -> Variable:
-        kind = groups.schema.field(name).type
-        stored = RowGroupsColumn(groups, name, arrow_values([], kind).dtype)
+        kind, nulls = groups.schema.field(name).type, groups.may_have_nulls(name)
+        stored = RowGroupsColumn(groups, name, nulls, arrow_values(name, [], kind, nulls).dtype)
         note = kind_in_words(kind)
         return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, note=note)
 
@@ -215,8 +216,14 @@ class RowGroups:
                 lengths.append(int(group.num_rows))
         return cls(fragments, tuple(groups), boundaries(lengths), dataset.schema, folder)
 
-    def column(self, name: str, lo: int, hi: int) -> Array:
-        """Values lo:hi of a column."""
+    def may_have_nulls(self, name: str) -> bool:
+        """Whether a column lacks values in any row group: True where its footer does not say."""
+        return self.schema.field(name).nullable and any(
+            has_nulls(fragment, name) for fragment in self.fragments
+        )
+
+    def column(self, name: str, lo: int, hi: int, nulls: bool) -> Array:
+        """Values lo:hi of a column, which ``nulls`` says may lack some."""
         first = max(bisect_right(self.edges, lo) - 1, 0)
         last = first
         while last < len(self.groups) and self.edges[last] < hi:
@@ -227,7 +234,7 @@ class RowGroups:
             table = some.to_table(schema=self.schema, columns=[name], use_threads=False)
             parts.append(table.column(name))
         chunks = [chunk for part in parts for chunk in part.chunks]
-        values = arrow_values(chunks, self.schema.field(name).type)
+        values = arrow_values(name, chunks, self.schema.field(name).type, nulls)
         return values[lo - self.edges[first] :][: hi - lo]
 
     def identity(self) -> list[Any]:
@@ -241,12 +248,28 @@ class RowGroups:
         ]
 
 
+def has_nulls(fragment: Any, name: str) -> bool:
+    """Whether a column of a file lacks values, by the statistics of its row groups."""
+    import pyarrow.dataset as ds
+
+    if name in ds.get_partition_keys(fragment.partition_expression):
+        return False
+    footer = fragment.metadata
+    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    if name not in names:
+        return True
+    groups = (footer.row_group(each.id) for each in fragment.row_groups)
+    columns = (group.column(names.index(name)).statistics for group in groups)
+    return any(each is None or not each.has_null_count or each.null_count for each in columns)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowGroupsColumn:
     """One column of Parquet files, to be sliced."""
 
     files: RowGroups
     name: str
+    nulls: bool  # whether any row group may lack values
     dtype: np.dtype[Any]
 
     @property
@@ -261,7 +284,9 @@ class RowGroupsColumn:
     def __getitem__(self, key: tuple[slice, ...]) -> Array:
         part = key[0]
         try:
-            return self.files.column(self.name, part.start, part.stop)
+            return self.files.column(self.name, part.start, part.stop, self.nulls)
+        except DataError:
+            raise
         except Exception as cause:
             raise DataError(
                 f"Column {self.name!r} could not be read: {type(cause).__name__}: {cause}. Every "
@@ -270,8 +295,14 @@ class RowGroupsColumn:
             ) from cause
 
 
-def arrow_values(chunks: Any, kind: Any) -> Array:
-    """Arrow chunks of one type in numpy: nulls are NaN, NaT or None; times have no zone (UTC)."""
+def arrow_values(name: str, chunks: Any, kind: Any, nulls: bool) -> Array:
+    """Arrow chunks of a column in numpy: nulls are NaN, NaT or None; times have no zone (UTC).
+
+    Integers and truth values are float64 where the column may have ``nulls``, in these chunks or
+    in others: so all parts of it have one dtype.
+
+    Raises DataError: such integers are no float64.
+    """
     import pyarrow as pa
 
     column = pa.chunked_array(chunks, type=kind)
@@ -279,10 +310,13 @@ def arrow_values(chunks: Any, kind: Any) -> Array:
     if types.is_dictionary(kind):
         plain = pa.string() if types.is_string_view(kind.value_type) else kind.value_type
         chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
-        return arrow_values(chunks, plain)
-    if types.is_decimal(kind) or (types.is_integer(kind) and column.null_count):
+        return arrow_values(name, chunks, plain, nulls)
+    if types.is_integer(kind) and nulls:
+        Numbers(name)(column.drop_null().to_numpy())
         column = column.cast(pa.float64(), safe=False)
-    elif types.is_boolean(kind) and column.null_count:
+    elif types.is_decimal(kind):
+        column = column.cast(pa.float64(), safe=False)
+    elif types.is_boolean(kind) and nulls:
         column = column.cast(pa.uint8()).cast(pa.float64())
     elif types.is_date(kind):
         column = column.cast(pa.timestamp("s") if types.is_date32(kind) else pa.timestamp("ms"))

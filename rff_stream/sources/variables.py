@@ -25,7 +25,16 @@ from rff_stream.errors import DataError
 from rff_stream.sources.kinds import is_from, is_masked, is_sparse, plain_array
 from rff_stream.sources.protocol import Bounds, Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut
-from rff_stream.sources.rows import Filler, Rules, Slab, VariableUse, as_text, is_dense, slab_slices
+from rff_stream.sources.rows import (
+    Filler,
+    Numbers,
+    Rules,
+    Slab,
+    VariableUse,
+    as_text,
+    is_dense,
+    slab_slices,
+)
 from rff_stream.sources.trace import of_graph, one_graph
 
 if TYPE_CHECKING:
@@ -254,7 +263,10 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
 
 
 def column_values(series: pandas.Series[Any]) -> Array:
-    """Values of a column in numpy: views where they are; nullable numbers with NaN."""
+    """Values of a column in numpy: views where they are; nullable numbers with NaN.
+
+    Raises DataError: nullable integers are no float64.
+    """
     import pandas
 
     dtype = series.dtype
@@ -265,6 +277,10 @@ def column_values(series: pandas.Series[Any]) -> Array:
     if pandas.api.types.is_timedelta64_dtype(dtype):
         return series.astype("timedelta64[ns]").to_numpy()
     if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
+        if pandas.api.types.is_integer_dtype(dtype):
+            unsigned = pandas.api.types.is_unsigned_integer_dtype(dtype)
+            whole = series.dropna().to_numpy(dtype=np.uint64 if unsigned else np.int64)
+            Numbers(str(series.name))(whole)
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 
