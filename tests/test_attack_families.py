@@ -136,6 +136,7 @@ def test_flipped_bits_do_not_load(made, tmp_path):
         file.write_bytes(data)
 
 
+@pytest.mark.filterwarnings("ignore:.*one input alone")  # length-scales that are too long
 def test_what_is_asked_of_a_loaded_grid_is_its_own(tmp_path):
     """with_kernel answers for another kernel; what is stored stays as it was."""
     path = saved(KINDS["process on a grid"], tmp_path / "M.zarr")

@@ -64,6 +64,7 @@ def test_a_streamed_score_counts_rows_outside_by_group_too(rng: Any) -> None:
         fit.residuals(moved, "y", by="half")
 
 
+@pytest.mark.filterwarnings("ignore:.*one input alone")  # length-scales that are too long
 def test_classes_are_told_too_and_chance_is_not(rng: Any) -> None:
     X, y = rows(rng, 200)
     fit = rs.KernelClassifier(length_scale=0.5, n_components=64, random_state=0, progress=False)
