@@ -25,7 +25,7 @@ from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
 from rff_stream.length_scales.whole import (
     ITERATIONS,
     MOST_SEARCHED,
-    SearchSize,
+    TrialSize,
     fit_length_scales,
     search_seconds,
 )
@@ -139,7 +139,7 @@ def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
     if not searches(length_scale):
         return 0.0
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-    size = SearchSize(min(n_rows, MOST_SEARCHED), PILOT_COMPONENTS, ITERATIONS)
+    size = TrialSize(min(n_rows, MOST_SEARCHED), PILOT_COMPONENTS, ITERATIONS)
     return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
 
 

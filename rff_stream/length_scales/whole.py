@@ -56,7 +56,7 @@ FLAT = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSize:
+class TrialSize:
     """How large a search is: rows, components, L-BFGS iterations."""
 
     n_rows: int
@@ -64,17 +64,17 @@ class SearchSize:
     iterations: int
 
 
-SCREEN = SearchSize(1500, 256, 15)
+SCREEN = TrialSize(1500, 256, 15)
 """The first look, at every kernel and start."""
 
-MIDDLE = SearchSize(3000, 512, 30)
+MIDDLE = TrialSize(3000, 512, 30)
 """The second, at every kernel's best start."""
 
 STEP_FLOPS = 60e9
 """Useful flops a second of one step, of the slower of two machines."""
 
 
-def search_seconds(size: SearchSize, n_kernels: int = 1, *, ard: bool = False) -> float:
+def search_seconds(size: TrialSize, n_kernels: int = 1, *, ard: bool = False) -> float:
     """CPU seconds of a search whose rounds all use their iterations up: it may end earlier.
 
     A step is 4nR² flops: the products of a map's R columns, and their gradient.
@@ -106,7 +106,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SearchRows:
+class ScaledRows:
     """Pilot rows in random order: inputs of unit variance, centred; targets of unit variance."""
 
     x: Float64  # (n, d)
@@ -130,7 +130,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SearchEnd:
+class TrialEnd:
     """Where a search ended, in units of scaled rows, and what it climbed."""
 
     kernel: Kernel
@@ -149,7 +149,7 @@ class SearchEnd:
 class KernelSearch:
     """Searches on one pilot; ``trials`` grows."""
 
-    rows: SearchRows
+    rows: ScaledRows
     seed: int  # of the frequencies: every size sees the first of the same draw
     ard: bool  # one ℓ for each input
     clock: Clock
@@ -157,7 +157,7 @@ class KernelSearch:
     advance: Advance
     trials: list[Trial] = field(default_factory=list)
 
-    def run(self, kernels: tuple[Kernel, ...], size: SearchSize) -> SearchEnd:
+    def run(self, kernels: tuple[Kernel, ...], size: TrialSize) -> TrialEnd:
         """The best kernel at full size, after rounds that leave fewer kernels each."""
         ends = [
             self._screen_starts(kernel, size, share)
@@ -170,7 +170,7 @@ class KernelSearch:
         ends = sorted(ends, key=lambda end: -end.score)[:FINALISTS]
         return max(self._round(ends, size, 0.5, 1.0), key=lambda end: end.score)
 
-    def _screen_starts(self, kernel: Kernel, size: SearchSize, share: float) -> SearchEnd:
+    def _screen_starts(self, kernel: Kernel, size: TrialSize, share: float) -> TrialEnd:
         """The better of a few starts with one ℓ, on few rows."""
         target = self._target(kernel, _at_most(SCREEN, size))
         starts = np.log(self.rows.median * np.array(STARTS))[:, None]
@@ -181,7 +181,7 @@ class KernelSearch:
         ]
         return max(ends, key=lambda end: end.score)
 
-    def _narrow_inputs(self, end: SearchEnd, size: SearchSize) -> SearchEnd:
+    def _narrow_inputs(self, end: TrialEnd, size: TrialSize) -> TrialEnd:
         """The end, or a better one from the inputs that matter: found without any kernel.
 
         Among many inputs one ℓ for all sees noise, and a climb from there goes nowhere.
@@ -209,8 +209,8 @@ class KernelSearch:
         return found if found.any() and not found.all() else None
 
     def _round(
-        self, ends: list[SearchEnd], size: SearchSize, low: float, high: float
-    ) -> list[SearchEnd]:
+        self, ends: list[TrialEnd], size: TrialSize, low: float, high: float
+    ) -> list[TrialEnd]:
         """A larger search of each kernel from where its smaller one ended."""
         width = self.rows.x.shape[1] if self.ard else 1
         return [
@@ -225,7 +225,7 @@ class KernelSearch:
             for end, share in zip(ends, _shares(low, high, len(ends)), strict=True)
         ]
 
-    def _target(self, kernel: Kernel, size: SearchSize) -> MapEvidence:
+    def _target(self, kernel: Kernel, size: TrialSize) -> MapEvidence:
         """log p of the kernel's map on the first rows."""
         x, count = self.rows.x[: size.n_rows], size.n_components + size.n_components % 2
         unit = kernel.with_length_scale(None)
@@ -246,7 +246,7 @@ class KernelSearch:
         log_alpha: float,
         iterations: int,
         share: float,
-    ) -> SearchEnd:
+    ) -> TrialEnd:
         """L-BFGS from one start, until it is flat or this share of the time is over."""
         lowest, highest = np.log(target.lowest_alpha), np.log(1e3 * target.weights.sum())
         width = np.log(RANGE)
@@ -266,7 +266,7 @@ class KernelSearch:
             finished = end.finished
         return self._end(kernel, best, finished)
 
-    def _end(self, kernel: Kernel, best: _Best, finished: bool) -> SearchEnd:
+    def _end(self, kernel: Kernel, best: _Best, finished: bool) -> TrialEnd:
         n = len(best.target.x)
         trial = Trial(
             kernel=kernel.with_length_scale(np.exp(best.parameters[:-1]) * self.rows.scale),
@@ -283,7 +283,7 @@ class KernelSearch:
             f"{self.clock.seconds:.0f} s"
         )
         log_scale, log_alpha = best.parameters[:-1], float(best.parameters[-1])
-        return SearchEnd(kernel, log_scale, log_alpha, trial, best.target)
+        return TrialEnd(kernel, log_scale, log_alpha, trial, best.target)
 
 
 class _EndError(Exception):
@@ -333,9 +333,9 @@ class _Best:
         return -value / n, -np.r_[to_scale, to_alpha] / n
 
 
-def _at_most(size: SearchSize, full: SearchSize) -> SearchSize:
+def _at_most(size: TrialSize, full: TrialSize) -> TrialSize:
     """A smaller round that does not exceed the last one."""
-    return SearchSize(
+    return TrialSize(
         min(size.n_rows, full.n_rows),
         min(size.n_components, full.n_components),
         min(size.iterations, full.iterations),
@@ -455,7 +455,7 @@ def fit_length_scales(
         progress or (lambda line: None),
         advance or (lambda steps: None),
     )
-    end = search.run(named, SearchSize(len(rows.x), n_components, max_iterations))
+    end = search.run(named, TrialSize(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
         warn(
             f"The search for length-scales was ended by its limit of {max_seconds:g} s: another "
@@ -475,7 +475,7 @@ def _kernels(kernels: Kernel | Sequence[Kernel] | None) -> tuple[Kernel, ...]:
 
 def _rows(
     X: Array, y: Array, weights: Array | None, max_rows: int, rng: Generator
-) -> tuple[SearchRows, Array]:
+) -> tuple[ScaledRows, Array]:
     """Random rows in random order with the targets that vary, and which those are (T,)."""
     X = np.asarray(X, dtype=np.float64)
     targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
@@ -497,10 +497,10 @@ def _rows(
         )
     median = float(np.median(pilot.median_length_scale() / pilot.scale))
     x, y = (pilot.x - pilot.origin) / pilot.scale, centred[:, varies] / unit[varies]
-    return SearchRows(x, y, pilot.w, pilot.scale, unit[varies], median), varies
+    return ScaledRows(x, y, pilot.w, pilot.scale, unit[varies], median), varies
 
 
-def _result(end: SearchEnd, search: KernelSearch, varies: Array) -> LengthScales:
+def _result(end: TrialEnd, search: KernelSearch, varies: Array) -> LengthScales:
     alpha, noise = float(np.exp(end.log_alpha)), np.zeros(len(varies))
     noise[varies] = search.rows.unit**2 * end.target.noise(end.log_scale, end.log_alpha)
     return LengthScales(
