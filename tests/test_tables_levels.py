@@ -16,6 +16,7 @@ import rff_stream as rs
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, open_source
 from rff_stream.sources.categories import MAX_LEVELS, Indicators
+from rff_stream.sources.rows import NonNumbers
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -125,6 +126,17 @@ def test_text_has_levels_where_it_is_named(kind: str, tmp_path: Path) -> None:
     assert by_column.score(text(), text().y) > 0.9
     with pytest.raises(DataError, match=r"'sky' holds (strings|objects).*inputs=\['sky', …\]"):
         ridge().fit(X, "y")
+
+
+def test_words_of_a_refusal_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a column holds is a type: another wording changes no input."""
+    monkeypatch.setattr(NonNumbers, "__str__", lambda _: "other words")
+    for X in (categories(), pl.from_pandas(categories())):
+        assert open_source(X, "y").columns.inputs == NAMES
+    for X in (text(), pl.from_pandas(text())):
+        assert open_source(X, "y", inputs=["a", "sky"]).columns.inputs == NAMES
+        with pytest.raises(DataError, match="'sky' holds other words, but"):
+            open_source(X, "y")
 
 
 def test_a_level_that_the_fit_did_not_see_is_none_of_its_levels() -> None:

@@ -28,7 +28,7 @@ from rff_stream.sources.columns import align
 from rff_stream.sources.kinds import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
 from rff_stream.sources.request import Request
-from rff_stream.sources.rows import Numbers
+from rff_stream.sources.rows import NonNumbers, Numbers
 from rff_stream.sources.tables import Table
 from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
 
@@ -61,7 +61,7 @@ class ArrowTable(Table):
         def column(name: str) -> Variable:
             kind, stored = table.schema.field(name).type, table.column(name)
             values = arrow_values(name, stored.chunks, kind, stored.null_count > 0)
-            return variable_of(name, ("rows",), values, note=kind_in_words(kind))
+            return variable_of(name, ("rows",), values, holds=no_numbers_of(kind))
 
         super().__init__(schema_names(table.schema), column, "the table")
 
@@ -189,8 +189,8 @@ def stored_table(groups: RowGroups) -> Table:
     def column(name: str) -> Variable:
         kind, nulls = groups.schema.field(name).type, groups.may_have_nulls(name)
         stored = RowGroupsColumn(groups, name, nulls, arrow_values(name, [], kind, nulls).dtype)
-        note = kind_in_words(kind)
-        return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, note=note)
+        holds = no_numbers_of(kind)
+        return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, holds=holds)
 
     return Table(schema_names(groups.schema), column, "the table")
 
@@ -324,15 +324,16 @@ def arrow_values(name: str, chunks: Any, kind: Any, nulls: bool) -> Array:
     return values
 
 
-def kind_in_words(kind: Any) -> str:
-    """What an Arrow column holds that is no number or time: "strings (dtype string)"; else ""."""
+def no_numbers_of(kind: Any) -> NonNumbers | None:
+    """What an Arrow column holds that is no number or time; None for numbers and times."""
     import pyarrow as pa
 
     types = pa.types
     if types.is_dictionary(kind):
-        return f"categories (dtype {kind})"
+        return NonNumbers("categories", str(kind))
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return f"strings (dtype {kind})"
+        return NonNumbers("strings", str(kind))
     numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     times = (types.is_timestamp, types.is_date, types.is_duration)
-    return "" if any(each(kind) for each in (*numbers, *times)) else f"objects (dtype {kind})"
+    known = any(each(kind) for each in (*numbers, *times))
+    return None if known else NonNumbers("objects", str(kind))

@@ -51,12 +51,13 @@ def level_texts(values: Array) -> tuple[Array, Array]:
 
 def holds_levels(variable: Variable) -> bool:
     """Whether a column has a type of categories: its levels are inputs without being named."""
-    return variable.note.startswith("categories")
+    return variable.holds is not None and variable.holds.kind == "categories"
 
 
 def is_text(variable: Variable) -> bool:
     """Whether a column holds text: its levels are inputs where the column is named."""
-    if variable.note.startswith("strings") or variable.dtype.kind in "SUT":
+    strings = variable.holds is not None and variable.holds.kind == "strings"
+    if strings or variable.dtype.kind in "SUT":
         return True
     in_memory = variable.dtype.kind == "O" and variable.kind == "memory"
     values = variable.data.ravel() if in_memory else ()

@@ -87,7 +87,7 @@ class NamedVariable:
         if self.levels:
             return Indicators(self.levels)
         variable = self.variable
-        return as_numbers(self.name, variable.dtype, variable.calendar, variable.note)
+        return as_numbers(self.name, variable.dtype, variable.calendar, variable.holds)
 
 
 def with_levels(found: NamedVariable, named: bool) -> NamedVariable:

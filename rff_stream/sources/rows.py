@@ -171,16 +171,29 @@ class NamedLabels:
         return np.array(texts)[inverse].reshape(found.shape)
 
 
-def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = "") -> Convert:
+@dataclass(frozen=True, slots=True)
+class NonNumbers:
+    """What a column holds that is no number or time."""
+
+    kind: Literal["categories", "strings", "objects"]
+    dtype: str  # as its container names it
+
+    def __str__(self) -> str:
+        return f"{self.kind} (dtype {self.dtype})"
+
+
+def as_numbers(
+    name: str, dtype: np.dtype[Any], calendar: str = "", holds: NonNumbers | None = None
+) -> Convert:
     """The conversion that makes float64 of a stored (decoded) dtype.
 
-    ``calendar`` is that of cftime objects. ``note`` says what a column holds where its dtype
-    does not: "categories".
+    ``calendar`` is that of cftime objects. ``holds`` says what is no number where the dtype does
+    not.
 
     Raises KindError: complex values, strings, categories, objects: they are no numbers.
     """
-    if note:
-        raise KindError(refusal(name, note))
+    if holds is not None:
+        raise KindError(refusal(name, holds))
     if dtype.kind in "mM":
         return Days()
     if calendar:
@@ -192,14 +205,14 @@ def as_numbers(name: str, dtype: np.dtype[Any], calendar: str = "", note: str = 
             f"Complex data not supported: {name!r} is {dtype}. A row holds real numbers. "
             f"Give its real and imaginary parts as two columns."
         )
-    what = "strings" if dtype.kind in "SUT" else "objects"
-    raise KindError(refusal(name, f"{what} (dtype {dtype})"))
+    kind: Literal["strings", "objects"] = "strings" if dtype.kind in "SUT" else "objects"
+    raise KindError(refusal(name, NonNumbers(kind, str(dtype))))
 
 
-def refusal(name: str, what: str) -> str:
+def refusal(name: str, holds: NonNumbers) -> str:
     """Why values are no column of numbers, and what to do."""
     return (
-        f"{name!r} holds {what}, but an argument must be a number or a time. Where strings are "
+        f"{name!r} holds {holds}, but an argument must be a number or a time. Where strings are "
         f"named, inputs=[{name!r}, …], each level becomes an input. Encode it as numbers yourself, "
         f"such as by OneHotEncoder of scikit-learn, or leave it out: inputs=[…]."
     )

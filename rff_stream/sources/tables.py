@@ -29,6 +29,7 @@ from rff_stream.sources.columns import (
 from rff_stream.sources.kinds import check_index, is_from, is_names
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
+from rff_stream.sources.rows import NonNumbers
 from rff_stream.sources.trace import recheck
 from rff_stream.sources.variables import Variable, VariablesSource, column_values, variable_of
 from rff_stream.words import list_names, suggestion
@@ -136,7 +137,8 @@ class Table:
     def values(self, found: NamedVariable) -> Array:
         """A column in memory as numbers, or one for each of its levels."""
         variable = found.variable
-        if not found.levels and variable.note.startswith("objects") and variable.dtype.kind == "O":
+        objects = variable.holds is not None and variable.holds.kind == "objects"
+        if objects and not found.levels and variable.dtype.kind == "O":
             try:
                 return variable.data.astype(np.float64)  # type: ignore[no-any-return]
             except (TypeError, ValueError):
@@ -276,12 +278,12 @@ def text_names(frame: Any) -> list[str]:
 def column_of(name: str, series: pandas.Series[Any]) -> Variable:
     """A column as a variable, with what it holds where numpy cannot say it."""
     kind = str(series.dtype)
-    note = ""
+    holds = None
     if kind == "category":
-        note = "categories (dtype category)"
+        holds = NonNumbers("categories", kind)
     elif kind in ("object", "str", "string") or kind.startswith("string"):
-        note = f"{'objects' if kind == 'object' else 'strings'} (dtype {kind})"
-    return variable_of(name, ("rows",), column_values(series), note=note)
+        holds = NonNumbers("objects" if kind == "object" else "strings", kind)
+    return variable_of(name, ("rows",), column_values(series), holds=holds)
 
 
 def frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:

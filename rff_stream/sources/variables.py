@@ -27,6 +27,7 @@ from rff_stream.sources.protocol import Bounds, Box, BoxCost, Columns, PlacesAlo
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import (
     Filler,
+    NonNumbers,
     Numbers,
     Rules,
     Slab,
@@ -71,7 +72,7 @@ class Variable:
     calendar: str = ""  # of cftime objects; "" for everything else
     labels: Mapping[str, Array] = field(default_factory=dict)
     """Dimension -> the coordinate values that name its places."""
-    note: str = ""  # what it holds where the dtype does not say it: "categories"
+    holds: NonNumbers | None = None  # what is no number or time, where the dtype does not say it
     file: str = ""  # path of the file it is in, "" if unknown
     levels: tuple[str, ...] | None = None
     """Categories, where the values cannot be looked at before they are read; none if unknown."""
