@@ -290,10 +290,10 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())
     saved = read_unsolved(first.header, first.arrays)
-    new = updating.Search(recipe, saved, known, first.row, later).found()
+    new = updating.NewRows(recipe, saved, known, first.row, later).read()
     monkeypatch.setattr(
-        updating.Search,
-        "found",
+        updating.NewRows,
+        "read",
         lambda search: new if len(search.ledger.records) < 2 else Update(),
     )
 

@@ -174,7 +174,7 @@ def test_a_chunk_made_longer_and_not_yet_written_waits(tmp_path, cube):
 def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
     """The second sees one day more than the first, which commits while the second still reads."""
     grown(cube, 30, 35)
-    original, raced = updating.Search.read, []
+    original, raced = updating.NewRows.read_sums, []
 
     def read(*given: Any) -> Any:
         found = original(*given)
@@ -184,7 +184,7 @@ def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
             grown(cube, 35, 40)
         return found
 
-    monkeypatch.setattr(updating.Search, "read", read)
+    monkeypatch.setattr(updating.NewRows, "read_sums", read)
     model = rs.load(stored).update(cube)
     model = rs.load(stored).update(cube)
     assert model.n_rows_ == 40 * 8
@@ -193,7 +193,7 @@ def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
 
 def test_an_update_that_another_overtook_reads_what_is_left(cube, stored, monkeypatch):
     grown(cube, 30, 40)
-    original, raced = updating.Search.read, []
+    original, raced = updating.NewRows.read_sums, []
 
     def read(*given: Any) -> Any:
         found = original(*given)
@@ -210,10 +210,30 @@ def test_an_update_that_another_overtook_reads_what_is_left(cube, stored, monkey
                 rs.load(stored).update(cube)
         return found
 
-    monkeypatch.setattr(updating.Search, "read", read)
+    monkeypatch.setattr(updating.NewRows, "read_sums", read)
     model = rs.load(stored).update(cube)
     assert MomentStore.open(stored).ids() == ["fit", "time 30:35", "time 35:40"]
     np.testing.assert_allclose(model.moments_.sums, scratch(cube, model).sums, rtol=0, atol=1e-9)
+
+
+def test_a_store_that_never_rests_is_given_up(cube, stored, monkeypatch):
+    """Others commit during each read of the sums."""
+    model, grows = rs.load(stored), []
+    original, batches = MomentStore.groups, MomentStore.batches
+
+    def groups(store: MomentStore) -> Any:
+        grows.append(None)
+        return original(store)
+
+    monkeypatch.setattr(updating, "ATTEMPTS", 3)
+    monkeypatch.setattr(updating, "answer_name", lambda *_: "another")
+    monkeypatch.setattr(MomentStore, "groups", groups)
+    monkeypatch.setattr(
+        MomentStore, "batches", lambda store, where=None: batches(store, where) * (1 + len(grows))
+    )
+    with pytest.raises(ModelError, match=r"changed 3 times during an update. Run it again"):
+        model.update(cube)
+    assert len(grows) == 3
 
 
 def test_what_is_forgotten_does_not_come_back(cube, stored):

@@ -76,7 +76,7 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
     recipe.check_grows()
     if fitted.saved_at is None:
         return add_batches(
-            recipe, fitted, Search(recipe, fitted, fitted.ledger, row, later).found().added
+            recipe, fitted, NewRows(recipe, fitted, fitted.ledger, row, later).read().added
         )
     store = fitted.saved_at.open()
     ingest(recipe, fitted, store, later)
@@ -130,7 +130,7 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows)
     added: list[Added] = []
     for _ in range(ATTEMPTS):
         ledger = Ledger.of(store.ever().values())
-        found = Search(recipe, fitted, ledger, store.row, later).found()
+        found = NewRows(recipe, fitted, ledger, store.row, later).read()
         try:
             for each in found.added:
                 labels = {**each.ledger.labels(), "seen": each.seen}
@@ -140,7 +140,12 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows)
             return Update(tuple(added), found.waiting)
         except Outdated:
             continue
-    raise ModelError(f"{store!r} changed {ATTEMPTS} times during an update. Run it again.")
+    raise changed_too_often(store)
+
+
+def changed_too_often(store: MomentStore) -> ModelError:
+    """The error of a store to which others commit all the time."""
+    return ModelError(f"{store!r} changed {ATTEMPTS} times during an update. Run it again.")
 
 
 def follows(mine: Ledger) -> Any:
@@ -156,8 +161,11 @@ def follows(mine: Ledger) -> Any:
 
 
 def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitted, list[Batch]]:
-    """The answer from what the store holds now, and from which batches it is."""
-    while True:
+    """The answer from what the store holds now, and from which batches it is.
+
+    Others may commit while it is read: then it is read again, at most ``ATTEMPTS`` times.
+    """
+    for _ in range(ATTEMPTS):
         batches = store.batches()
         saved_at = None if fitted.saved_at is None else fitted.saved_at.at(store)
         answer, ledger = answer_name(store.log, batches), Ledger.of(store.ever().values())
@@ -165,8 +173,10 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
         if answer == fitted.answer_name:
             return fitted, batches
         groups = store.groups()
-        if store.batches() == batches:  # else others committed meanwhile
+        if store.batches() == batches:
             break
+    else:
+        raise changed_too_often(store)
     groups = recipe.unpacked(groups, store.header["fitted"])
     solved = solve(recipe, fitted.with_groups(groups))
     missing = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
@@ -186,8 +196,11 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Search:
-    """What a ledger, of a model or of its store, does not hold yet; with sums of that row."""
+class NewRows:
+    """Rows of later data that a ledger, of a model or of its store, does not hold yet.
+
+    Each ``read`` is a pass over data; sums are of this ``row``.
+    """
 
     recipe: Recipe
     fitted: Fitted
@@ -195,7 +208,7 @@ class Search:
     row: AugmentedRow
     later: LaterRows
 
-    def found(self) -> Update:
+    def read(self) -> Update:
         """New rows of growing data, new labels, or all rows as one batch."""
         later = self.later
         if later.batch is not None and later.by is not None:
@@ -203,16 +216,16 @@ class Search:
                 "batch= and by= were both given: name all rows, or label each. Use one."
             )
         if in_memory(later.data.X) and later.by is None:
-            return Update(tuple(self.arrays()))
+            return Update(tuple(self.read_arrays()))
         by = later.by or self.fitted.labels_by
         opened = self.recipe.open_more(self.fitted, replace(later.data, by=by))
         grown = self.growing(opened)
         if grown is not None:
-            return self.rows_of(grown)
+            return self.read_growth(grown)
         if later.by is not None:
-            return Update(tuple(self.labels(opened, later.by)))
+            return Update(tuple(self.read_labels(opened, later.by)))
         if later.batch is not None or not can_grow(opened.source):
-            return Update(tuple(self.batch(opened)))
+            return Update(tuple(self.read_batch(opened)))
         raise ModelError(
             "It is not known which rows this model has counted: it was not fitted on growing "
             "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
@@ -239,7 +252,7 @@ class Search:
             return None
         return opened
 
-    def rows_of(self, opened: Opened) -> Update:
+    def read_growth(self, opened: Opened) -> Update:
         """Rows that growing data have after those counted."""
         source = opened.source
         growth = growth_of(source, self.ledger.records, self.recipe.asked.missing_chunks)
@@ -247,11 +260,11 @@ class Search:
             return Update(waiting=growth.waiting)
         part: Source = PartSource(source, growth.dim, growth.start, growth.stop)
         record = record_of(source, growth.dim, growth.start, growth.stop)
-        groups, seen = self.read(replace(opened, source=part))
+        groups, seen = self.read_sums(replace(opened, source=part))
         id = f"{growth.dim} {growth.start}:{growth.stop}"
         return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
 
-    def batch(self, opened: Opened) -> Iterator[Added]:
+    def read_batch(self, opened: Opened) -> Iterator[Added]:
         """All rows of a source under one name."""
         name, source = self.later.batch, opened.source
         if name is None:
@@ -264,10 +277,10 @@ class Search:
         content = whole_content(source) if whole is None else digest(record_of(source, *whole))
         before = source.generation() if whole is None else ""  # as batches were known by once
         if not self.ledger.knows(name, content, before):
-            groups, seen = self.read(opened)
+            groups, seen = self.read_sums(opened)
             yield Added(name, groups, seen, Ledger(batches={name: content}))
 
-    def arrays(self) -> Iterator[Added]:
+    def read_arrays(self) -> Iterator[Added]:
         """Rows in memory, under their name or their hash."""
         content = content_of_arrays(*rows_of_batch(self.later.data))
         batch = self.later.batch or f"rows {content[:32]}"
@@ -276,7 +289,7 @@ class Search:
             groups, seen = self.recipe.read_more(self.fitted, opened, self.row, grouped=False)
             yield Added(batch, groups, seen, Ledger(batches={batch: content}))
 
-    def labels(self, opened: Opened, by: str) -> Iterator[Added]:
+    def read_labels(self, opened: Opened, by: str) -> Iterator[Added]:
         """Every label that is not known as a batch of its own."""
         recipe, fitted = self.recipe, self.fitted
         reading = Reading(opened.source, progress=recipe.asked.progress)
@@ -295,7 +308,7 @@ class Search:
             mine = Ledger(batches={names[label]: texts[label]})
             yield Added(names[label], kept, groups[label].n, mine)
 
-    def read(self, opened: Opened) -> tuple[Groups, int]:
+    def read_sums(self, opened: Opened) -> tuple[Groups, int]:
         """Sums of all rows by the labels of the fit, and how many were looked at."""
         grouped = self.fitted.labels_by is not None
         return self.recipe.read_more(self.fitted, opened, self.row, grouped=grouped)
