@@ -91,7 +91,7 @@ import json, sys, time
 import dask
 import rff_stream as rs
 from rff_stream.answers.learning import group_errors
-from rff_stream.demo.run import peak_bytes
+from rff_stream.planning import peak_bytes
 R = int(sys.argv[3])
 dask.config.set(num_workers=2)  # as planned above
 model = rs.KernelRidge(length_scale=10.0, n_components=R, random_state=0, progress=False)

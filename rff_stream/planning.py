@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -471,3 +472,21 @@ def available_memory() -> int:
         if text.isdigit():
             total = min(total, int(text))
     return total
+
+
+STATUS = Path("/proc/self/status")
+
+
+def peak_bytes() -> int:
+    """Most resident bytes since this program began; of the process where that is not told.
+
+    On Linux ``ru_maxrss`` also counts what the parent held when it started this process.
+    """
+    if STATUS.is_file():
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource  # absent outside POSIX
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

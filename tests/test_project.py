@@ -161,6 +161,12 @@ def test_a_file_imports_only_from_rows_above_it(path):
             assert other == own or ROW[other] < ROW[own], f"{own} imports {name}"
 
 
+def test_only_its_command_imports_the_demonstration():
+    for path in FILES:
+        if room_of(path) != "demo" and label(path) != "cli/demo.py":
+            assert not [name for name in imported_names(path) if "rff_stream.demo" in name], path
+
+
 # Files of a room that import each other: a kernel's and a map's own algebra.
 CIRCLES = {
     "kernels": {"approximation_error", "base", "composed"},

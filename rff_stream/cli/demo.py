@@ -90,18 +90,26 @@ def prepare_folder(output: str | None, overwrite: bool) -> Path:
     if output is None:
         return Path(tempfile.mkdtemp(prefix="rff-stream-demo-"))
     folder = Path(output).absolute()
-    from rff_stream.cli import products
-    from rff_stream.store.atomic import check_target, remove_whole
+    from rff_stream.store.atomic import OutputKind, check_target, remove_whole
     from rff_stream.store.creation import MODEL as STORED_MODEL
 
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = {folder / CUBE: products.CUBE, folder / MODEL: STORED_MODEL}
+    cube = OutputKind("no cube that rff-stream demo made", is_cube)
+    kinds = {folder / CUBE: cube, folder / MODEL: STORED_MODEL}
     for path, kind in kinds.items():
         check_target(str(path), overwrite, kind)
     for path in kinds:
         if path.exists():
             remove_whole(str(path))
     return folder
+
+
+def is_cube(path: str) -> bool:
+    """Whether a Zarr store has the title of the cube."""
+    from rff_stream.demo.cube import TITLE
+
+    root = Path(path) / "zarr.json"
+    return root.is_file() and TITLE.encode() in root.read_bytes()
 
 
 def make_cube(path: Path, days: int, seed: int) -> Line:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -50,16 +50,8 @@ def _is_page(path: str) -> bool:
         return GENERATOR.encode() in file.read(4096)
 
 
-def _is_cube(path: str) -> bool:
-    from rff_stream.demo.cube import TITLE
-
-    root = Path(path) / "zarr.json"
-    return root.is_file() and TITLE.encode() in root.read_bytes()
-
-
 PREDICTIONS = OutputKind("no Zarr store that rff-stream predicted", _are_predictions)
 PAGE = OutputKind("no page that rff-stream report wrote", _is_page, folder=False)
-CUBE = OutputKind("no cube that rff-stream demo made", _is_cube)
 
 
 def check_free(path: str | None, overwrite: bool, *read: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rff_stream.demo.cube import INPUTS, NOISE_VARIANCE, TARGET
+from rff_stream.planning import peak_bytes
 from rff_stream.words import format_bytes
 
 CEILING_MARGIN = 0.01
@@ -133,21 +133,3 @@ def fit_and_score(
         held_out = assess(fitted, str(data), place=place, where=test, residuals=scored)
         write_report(page, fitted, test=held_out, place=model, notes=found.notes())
     return found
-
-
-STATUS = Path("/proc/self/status")
-
-
-def peak_bytes() -> int:
-    """Most resident bytes since this program began; of the process where that is not told.
-
-    On Linux ``ru_maxrss`` also counts what the parent held when it started this process.
-    """
-    if STATUS.is_file():
-        for line in STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    import resource  # absent outside POSIX
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
