@@ -1,4 +1,6 @@
-"""What a value shows of itself: short text, and a table for notebooks. The one place for both.
+"""What a value shows of itself: short text, and a table for notebooks.
+
+The text of an estimator is in ``estimators.base``, and the rows of its table in ``model.facts``.
 
 Nothing is computed, read or imported for it: shapes, bytes, groups and fingerprints that the
 value has anyway. Styles are inline and inherit the page's colours, light or dark.

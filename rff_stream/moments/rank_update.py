@@ -1,4 +1,7 @@
-"""The dense BLAS rank-k update without the GIL; that of packed triangles is in features."""
+"""The dense BLAS rank-k update without the GIL.
+
+That of packed triangles is :func:`rff_stream.features.rectangular.add_products`.
+"""
 
 from __future__ import annotations
 

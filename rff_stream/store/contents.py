@@ -1,4 +1,7 @@
-"""Arguments where=, groups= and weights= -> functions that select and weight batches."""
+"""What a store holds, read and verified: batches, chosen, weighted and summed.
+
+Arguments where=, groups= and weights= become functions that select and weight batches.
+"""
 
 from __future__ import annotations
 
