@@ -187,7 +187,8 @@ def stored_table(groups: RowGroups) -> Table:
     """The columns of Parquet files."""
 
     def column(name: str) -> Variable:
-        kind, nulls = groups.schema.field(name).type, groups.may_have_nulls(name)
+        kind = groups.schema.field(name).type
+        nulls = dtype_depends_on_nulls(kind) and groups.may_have_nulls(name)
         stored = RowGroupsColumn(groups, name, nulls, arrow_values(name, [], kind, nulls).dtype)
         holds = no_numbers_of(kind)
         return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, holds=holds)
@@ -322,6 +323,14 @@ def arrow_values(name: str, chunks: Any, kind: Any, nulls: bool) -> Array:
         column = column.cast(pa.timestamp("s") if types.is_date32(kind) else pa.timestamp("ms"))
     values: Array = column.to_numpy()
     return values
+
+
+def dtype_depends_on_nulls(kind: Any) -> bool:
+    """Whether numpy has no null of an Arrow type: integers and truth values, also as categories."""
+    import pyarrow as pa
+
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_integer(plain) or pa.types.is_boolean(plain))
 
 
 def no_numbers_of(kind: Any) -> NonNumbers | None:
