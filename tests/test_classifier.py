@@ -476,8 +476,9 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
 
     def descend(kept, problem, start, **limits):
         asked.append(int(np.flatnonzero(problem.alpha == loss_selection.ALPHAS)[0]))
-        theta = np.zeros((problem.system.n_features + 1, 3))
-        yield Descent(Point(theta, 0.0, theta), 0.0, 0, True)
+        theta, scores = np.zeros((problem.system.n_features + 1, 3)), np.zeros((len(kept.w), 3))
+        point = rows_in_memory.ScoredPoint(theta, 0.0, theta, loss=0.0, cross=theta, scores=scores)
+        yield Descent(point, 0.0, 0, True)
 
     monkeypatch.setattr(rows_in_memory.KeptFeatures, "losses", losses)
     monkeypatch.setattr(loss_selection, "descents_of_kept", descend)

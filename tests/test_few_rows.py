@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.answers.row_space import RowSpace, ridge_of_rows
 from rff_stream.errors import ModelError
-from rff_stream.losses.classification import Logistic
+from rff_stream.losses.classification import Logistic, loss_for
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.few_rows import FewRows, FewRowsSink, kept_rows
@@ -211,6 +212,51 @@ def test_a_penalty_for_few_rows_is_that_of_all_columns():
         assert last.converged
         values.append(last.point.value)
     assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(("n_rows", "n_turns"), [(900, 1), (900, 4), (30, 2)])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rows_that_are_cut_off_are_rows_of_weight_0(n_classes, n_rows, n_turns, rng):
+    """Held-out rows stand beside the fitted ones; the next α starts without a product."""
+    codes, w = np.arange(n_rows) % n_classes, rng.uniform(0.5, 2.0, n_rows)
+    z = rng.normal(size=(n_rows, 6)) + codes[:, None]
+    place = rng.permutation(n_rows) % 4 // (2 if n_turns == 2 else 1)
+    turns = [(place != turn, place == turn) for turn in range(n_turns)]
+    order, spans = loss_selection._spans(turns)
+    for (train, held), (fitted, out) in zip(turns, spans, strict=True):
+        assert set(order[fitted]) == set(np.flatnonzero(train))
+        assert (order[out] == np.flatnonzero(held)).all()
+    loss, prior = loss_for("logistic", n_classes), np.full(6, 0.5)
+    whole, rows = (
+        KeptFeatures(z[i], codes[i], w[i], n_classes) for i in (np.arange(n_rows), order)
+    )
+    problem = whole.penalise(prior, loss, 0.1)
+    assert problem.guided == (n_classes == 3)
+    parts = [(rows.part(fitted), rows.part(out)) for fitted, out in spans]
+    cut = loss_selection._smooth_turns(rows.part(slice(n_rows)), prior, problem, parts)
+    every = [whole.weigh(w * train) for train, _ in turns]
+    share = loss_selection._share(w, turns)
+    first = share * problem.curvature_at_start()
+    solve, curvature, fits, linears = problem.bound(first), first, [None] * n_turns, []
+    for alpha in (0.1, 0.08):
+        fits, at = cut.fit(alpha, fits), replace(problem, alpha=alpha)
+        if linears and problem.guided:
+            bends = zip(every, linears, strict=True)
+            curvature = share * np.mean([e.mean_curvature(loss, e.scores(*f)) for e, f in bends])
+        linears = [
+            problem.linear(list(descents_of_kept(
+                each, loss_selection._over(at, each), start, tol=loss_selection.TOL,
+                max_passes=loss_selection.PASSES * (1 if problem.guided else 2),
+                metric=lambda g, size=first / curvature: size * solve(g),
+            ))[-1].point.theta)
+            for each, start in zip(every, linears or [None] * n_turns, strict=True)
+        ]  # fmt: skip
+        for fit, linear in zip(fits, linears, strict=True):
+            for ours, theirs in zip(fit.linear, linear, strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+        losses = zip(cut.losses(fits), linears, turns, strict=True)
+        for ours, linear, (_, held) in losses:
+            np.testing.assert_allclose(ours, whole.losses(loss, linear)[held], rtol=1e-7)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.copies import distinct_rows
+from rff_stream.answers.copies import distinct_rows, group_copies
 from rff_stream.errors import NumericalWarning
 
 QUIET: Any = {"random_state": 0, "progress": False}
@@ -19,6 +19,18 @@ QUIET: Any = {"random_state": 0, "progress": False}
 def rows(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
     x = rng.uniform(-2, 2, (n, 2))
     return x, np.sin(2 * x[:, 0]) * x[:, 1] + 0.3 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_copies_are_numbered_by_the_first_of_them(dtype: Any, rng: np.random.Generator) -> None:
+    """Of inputs in any order of columns; 0 and −0 are the same input."""
+    x = np.asfortranarray(rng.integers(-2, 3, (300, 3))).astype(dtype)
+    x[:, 2] = np.arange(300) % 150
+    x[150:, 0] = x[:150, 0]
+    x[::2][x[::2] == 0] *= -1
+    _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    assert len(first) < 300
+    np.testing.assert_array_equal(group_copies(x), first[inverse.ravel()])
 
 
 def test_copies_are_one_row_with_their_weight(rng: np.random.Generator) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from rff_stream.statistics.loss import (
     minimisers,
 )
 from rff_stream.statistics.moment_statistics import ClassStatistic
-from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
+from rff_stream.statistics.rows_in_memory import KeptFeatures, ScoredPoint, descents_of_kept
 from rff_stream.systems.system import System, ridge_system
 
 Coefficients = tuple[Float64, Float64]
@@ -99,28 +98,33 @@ def choose_alpha(
     is one-hot, the row without targets, and rows are held out in turn along the pilot.
 
     α is the inverse prior variance of scores, so its best value hardly depends on n, nor on R
-    once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features.
+    once the kernel is near. Rows are mapped once: 47 MiB for 2,048 features, half as much again
+    where each quarter is held out.
     """
     x, codes, w = _classes_of(pilot, class_weight)
     size, turns, alphas = _size(features), _turns(_places(x), codes), ALPHAS * weight_unit(w)
     if loss.cornered:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
-        rows = _leading_rows(features, size, x, codes, w)
-        scores, _ = _walk(_cornered_turns(row.leading(size), loss, rows, turns), w, turns, alphas)
+        each = _leading_rows(features, size, x, codes, w)
+        scores, _ = _walk(_cornered_turns(row.leading(size), loss, each, turns), w, turns, alphas)
         return _selection("held-out loss on pilot rows", alphas, scores, size), None, None
-    z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
+    order, spans = _spans(turns)
+    z = _leading_features(features, size, x[order], "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
     basis = None
-    if len(z) < size:
-        z, basis = _own_columns(z, prior)
-    every = KeptFeatures(z, codes, w, loss.n_classes)
+    if len(x) < size:
+        z, basis = _own_columns(z[: len(x)], prior)
+        z = z[np.arange(len(order)) % len(x)]
+    rows = KeptFeatures(z, codes[order], w[order], loss.n_classes)
+    every = rows.part(slice(len(x)))
     root = np.ones(z.shape[1]) if basis is not None else prior
     problem = every.penalise(root, loss, float(alphas[START]))
-    smooth = _smooth_turns(every, root, problem, turns)
+    parts = [(rows.part(train), rows.part(held)) for train, held in spans]
+    smooth = _smooth_turns(every, root, problem, parts)
     scores, fits = _walk(smooth, w, turns, alphas)
     found = _selection("held-out loss on pilot rows", alphas, scores, size)
-    coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1]
+    coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1].linear
     if basis is not None:
         coef = basis @ coef
     whole = np.zeros((features.n_components, len(intercept)))
@@ -434,37 +438,58 @@ def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Ar
     return Rows(z, np.empty((len(z), 0)), w, None, 0, codes)
 
 
+def _spans(turns: Sequence[tuple[Array, Array]]) -> tuple[Array, list[tuple[slice, slice]]]:
+    """An order of the n rows in which the fitted and the held-out rows of each turn are two slices.
+
+    The held-out rows of each turn follow each other (of a single turn, its fitted rows come next);
+    after all n rows the first of them stand once more, for turns whose fitted rows go round.
+    """
+    groups = [np.flatnonzero(held) for _, held in turns]
+    if len(turns) == 1:
+        groups.append(np.flatnonzero(turns[0][0]))
+    order, ends = np.concatenate(groups + groups[:-2]), np.cumsum([len(rows) for rows in groups])
+    n, spans = int(ends[-1]), list[tuple[slice, slice]]()
+    for rows, end in zip(groups, ends.tolist(), strict=True):
+        first = end % n
+        spans.append((slice(first, first + n - len(rows)), slice(end - len(rows), end)))
+    return order, spans[: len(turns)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Raw coefficients, and the point from which the fit of the next α starts."""
+
+    linear: Coefficients
+    point: ScoredPoint | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Turns:
     """Fits of all turns at once: no penalty is looked at in one turn alone."""
 
-    fit: Callable[[float, Sequence[Coefficients | None]], list[Coefficients]]  # (α, starts)
-    losses: Callable[[Coefficients], Float64]  # of all rows
+    fit: Callable[[float, Sequence[_Fit | None]], list[_Fit]]  # (α, starts)
+    losses: Callable[[Sequence[_Fit]], list[Float64]]  # of the held-out rows of each turn
     guide: Callable[[], System | None] = lambda: None  # what guided the steps so far
 
 
 def _walk(
     of: _Turns, w: Float64, turns: Sequence[tuple[Array, Array]], alphas: Float64
-) -> tuple[Float64, dict[int, list[Coefficients]]]:
+) -> tuple[Float64, dict[int, list[_Fit]]]:
     """Mean held-out losses (turns, α) from the middle α on, NaN where none was looked at.
 
     Smaller penalties first, larger ones only where no smaller one is better; each way ends where
     the mean over turns has risen twice, or once by more than chance. Beside them the fits of the
     turns by the number of their α.
     """
-    means, fits = np.full((len(turns), len(alphas)), np.nan), dict[int, list[Coefficients]]()
+    means, fits = np.full((len(turns), len(alphas)), np.nan), dict[int, list[_Fit]]()
     shares = [w[held] / w[held].sum() / len(turns) for _, held in turns]
     share = np.concatenate(shares)
 
-    def losses_at(i: int) -> list[Float64]:
-        pairs = zip(fits[i], turns, strict=True)
-        return [of.losses(linear)[held] for linear, (_, held) in pairs]
-
-    def walk(numbers: range, start: Sequence[Coefficients | None], before: Float64 | None) -> None:
+    def walk(numbers: range, start: Sequence[_Fit | None], before: Float64 | None) -> None:
         rises = 0
         for i in numbers:
             start = fits[i] = of.fit(float(alphas[i]), start)
-            parts = losses_at(i)
+            parts = of.losses(fits[i])
             means[:, i] = [len(turns) * own @ part for own, part in zip(shares, parts, strict=True)]
             losses = np.concatenate(parts)
             rise = np.zeros(1) if before is None else losses - before
@@ -476,7 +501,7 @@ def _walk(
 
     walk(range(START, len(alphas)), [None] * len(turns), None)
     if np.nanargmin(means.mean(axis=0)) == START:
-        walk(range(START - 1, -1, -1), fits[START], np.concatenate(losses_at(START)))
+        walk(range(START - 1, -1, -1), fits[START], np.concatenate(of.losses(fits[START])))
     return means, fits
 
 
@@ -508,11 +533,16 @@ def _cornered_turns(
     assert codes is not None
     each = [_cornered_fits(row, loss, select(rows, train)) for train, _ in turns]
 
-    def fit(alpha: float, starts: Sequence[Coefficients | None]) -> list[Coefficients]:
-        return [own(alpha, start) for own, start in zip(each, starts, strict=True)]
+    def fit(alpha: float, starts: Sequence[_Fit | None]) -> list[_Fit]:
+        pairs = zip(each, starts, strict=True)
+        return [_Fit(own(alpha, start.linear if start else None)) for own, start in pairs]
 
-    def losses(linear: Coefficients) -> Float64:
-        return loss.value(_predict(mapped, linear, rows.x), codes)
+    def losses(fits: Sequence[_Fit]) -> list[Float64]:
+        pairs = zip(fits, turns, strict=True)
+        return [
+            loss.value(_predict(mapped, fit.linear, rows.x[held]), codes[held])
+            for fit, (_, held) in pairs
+        ]
 
     return _Turns(fit, losses)
 
@@ -521,43 +551,50 @@ def _smooth_turns(
     every: KeptFeatures,
     prior: Array,
     problem: PenalisedClasses,
-    turns: Sequence[tuple[Array, Array]],
+    turns: Sequence[tuple[KeptFeatures, KeptFeatures]],
 ) -> _Turns:
-    """A smooth loss on features of all rows: each fit is near the least loss.
+    """A smooth loss on features of fitted and held-out rows: each fit is near the least loss.
 
     G is summed at the first α that asks for it. One factor of κG + α serves all turns, until α/κ
     has changed by more than :data:`FACTOR`.
     """
-    loss, share = problem.loss, _share(every.w, turns)
-    parts = [every.weigh(every.w * train) for train, _ in turns]
+    loss, weight = problem.loss, problem.system.weight
+    share = float(np.mean([train.w.sum() for train, _ in turns]) / weight)
     factor: tuple[float, float, Metric] | None = None
 
-    def bend(starts: Sequence[Coefficients | None]) -> float:
+    def bend(starts: Sequence[ScoredPoint | None]) -> float:
         """The mean curvature at starts; without G it is not looked for."""
         if starts[0] is None or not problem.guided:
             return share * problem.curvature_at_start()
-        pairs = zip(parts, starts, strict=True)
-        return share * float(np.mean([p.mean_curvature(loss, p.scores(*f)) for p, f in pairs if f]))
+        pairs = zip(turns, starts, strict=True)
+        return share * float(
+            np.mean([train.mean_curvature(loss, at.scores) for (train, _), at in pairs if at])
+        )
 
-    def fit(alpha: float, starts: Sequence[Coefficients | None]) -> list[Coefficients]:
+    def fit(alpha: float, before: Sequence[_Fit | None]) -> list[_Fit]:
         nonlocal problem, factor
         if not problem.guided and replace(problem, alpha=alpha).stiff:
             problem, factor = every.penalise(prior, loss, alpha), None
+        starts = [fit.point if fit else None for fit in before]
         at, curvature = replace(problem, alpha=alpha), bend(starts)
         if factor is None or not 1 / FACTOR < factor[0] * curvature / alpha < FACTOR:
             factor = alpha / curvature, curvature, at.bound(curvature, every.dtype)
         of, solve = factor[1:]
-        size, found = of / curvature, list[Coefficients]()
-        for part, start in zip(parts, starts, strict=True):
+        size, found = of / curvature, list[_Fit]()
+        for (part, _), start in zip(turns, starts, strict=True):
             *_, last = descents_of_kept(
                 part, _over(at, part), start, tol=TOL,
                 max_passes=PASSES if at.guided else 2 * PASSES,
                 metric=lambda gradient: size * solve(gradient),
             )  # fmt: skip
-            found.append(problem.linear(last.point.theta))
+            assert isinstance(last.point, ScoredPoint)
+            found.append(_Fit(problem.linear(last.point.theta), last.point))
         return found
 
-    losses = partial(every.losses, loss)
+    def losses(fits: Sequence[_Fit]) -> list[Float64]:
+        pairs = zip(fits, turns, strict=True)
+        return [held.losses(loss, fit.linear) for fit, (_, held) in pairs]
+
     return _Turns(fit, losses, lambda: problem.system if problem.guided else None)
 
 

@@ -58,6 +58,15 @@ class _AllRowsSink:
         return self._sample
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ScoredPoint(Point):
+    """A point with what its rows said: another α there needs no product with them."""
+
+    loss: float  # Σwℓ
+    cross: Float64  # Σ w [z, 1] ℓ′ᵀ (R + 1, K)
+    scores: Array  # F (n, K)
+
+
 class KeptFeatures:
     """Features of labelled rows in memory, with class numbers and weights.
 
@@ -111,6 +120,11 @@ class KeptFeatures:
     def weigh(self, w: Float64) -> Self:
         """The same rows with other weights (n,); one of 0 leaves a row out."""
         return type(self)(self._z, self.codes, w, len(self.class_weights), self._each)
+
+    def part(self, rows: slice) -> Self:
+        """Some rows that follow each other, without a copy."""
+        z, codes, w = self._z[rows], self.codes[rows], self.w[rows]
+        return type(self)(z, codes, w, len(self.class_weights), self._each)
 
     def penalise(
         self, prior: Array, loss: Loss, alpha: float, guide: System | None = None
@@ -185,7 +199,7 @@ class KeptFeatures:
 def descents_of_kept(
     kept: KeptFeatures,
     problem: PenalisedClasses,
-    start: tuple[Float64, Float64] | None = None,
+    start: tuple[Float64, Float64] | ScoredPoint | None = None,
     *,
     tol: float,
     max_passes: int,
@@ -193,15 +207,18 @@ def descents_of_kept(
 ) -> Iterator[Descent]:
     """Descents of a penalised loss over features in memory, two products each.
 
-    From raw coefficients, or from the best constant. ``tol`` is as in
+    From raw coefficients, from the last point (a :class:`ScoredPoint`) of the same rows' descent
+    under another α, or from the best constant. ``tol`` is as in
     :func:`~rff_stream.statistics.loss.descents`; the metric, where absent, is ``problem.bound`` of
     the mean curvature at the start.
     """
     line = _Line(kept, problem)
-    theta = problem.constant() if start is None else problem.theta(*start)
-    first = line.begin(theta)
+    if isinstance(start, ScoredPoint):
+        first = line.point(start.theta, start.loss, start.cross, start.scores)
+    else:
+        first = line.begin(problem.constant() if start is None else problem.theta(*start))
     if metric is None:
-        metric = problem.bound(line.curvature, kept.dtype)
+        metric = problem.bound(kept.mean_curvature(problem.loss, first.scores), kept.dtype)
     yield from minimise(
         line.follow,
         first,
@@ -223,27 +240,28 @@ class _Line:
 
     def __init__(self, kept: KeptFeatures, problem: PenalisedClasses) -> None:
         self._kept, self._problem = kept, problem
-        self._known: list[tuple[Point, Array]] = []  # with their scores: the last point, a new one
+        self._known: list[ScoredPoint] = []  # the last point, a new one
 
-    def begin(self, theta: Float64) -> Point:
+    def begin(self, theta: Float64) -> ScoredPoint:
         """The first point."""
         F = self._kept.scores(*self._problem.linear(theta))
         value, slopes = self._kept.value_and_slope(self._problem.loss, F)
-        point = self._problem.point(theta, value, self._kept.cross(slopes), None)
-        self._known = [(point, F)]
-        return point
+        return self.point(theta, value, self._kept.cross(slopes), F)
 
-    @property
-    def curvature(self) -> float:
-        """Mean curvature at the first point."""
-        return self._kept.mean_curvature(self._problem.loss, self._known[0][1])
+    def point(self, theta: Float64, loss: float, cross: Float64, scores: Array) -> ScoredPoint:
+        """The point of sums over rows; a line may start from it."""
+        of = self._problem.point(theta, loss, cross, None)
+        found = ScoredPoint(theta, of.value, of.gradient, loss=loss, cross=cross, scores=scores)
+        self._known = [*self._known[-1:], found]
+        return found
 
     def follow(
         self, theta: Float64, direction: Float64, steps: tuple[float, ...]
     ) -> list[tuple[float, Point]]:
         """The length and the point at which a line is lowest, about; a first length is given."""
         kept, problem = self._kept, self._problem
-        ((here, scores),) = (each for each in self._known if each[0].theta is theta)
+        (here,) = (each for each in self._known if each.theta is theta)
+        self._known, scores = [here], here.scores
         along = kept.scores(*problem.linear(direction))
         tilt = problem.alpha * float(np.vdot(theta[:-1], direction[:-1]))
         bend = problem.alpha * float(np.vdot(direction[:-1], direction[:-1]))
@@ -271,6 +289,4 @@ class _Line:
                 t = LONGEST * low  # convex: the lowest point lies beyond
         assert best is not None
         _, t, F, value, slopes = best
-        point = problem.point(theta + t * direction, value, kept.cross(slopes), None)
-        self._known = [(here, scores), (point, F)]
-        return [(t, point)]
+        return [(t, self.point(theta + t * direction, value, kept.cross(slopes), F))]
