@@ -34,9 +34,13 @@ class NumericalWarning(UserWarning):
     """The answer stands, but rounding or too few features shaped it."""
 
 
+PASSED = ("rff_stream", "sklearn", "dask")
+"""Packages whose lines are no place of a warning: no user wrote them."""
+
+
 def warn(words: str, kind: type[Warning] = NumericalWarning) -> None:
-    """Warn at the line that called this package, whatever lies between."""
+    """Warn at the line of the program that called this package, itself or through PASSED."""
     level, frame = 1, sys._getframe()
-    while frame.f_back and frame.f_globals["__name__"].startswith("rff_stream."):
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in PASSED:
         level, frame = level + 1, frame.f_back
     warnings.warn(words, kind, stacklevel=level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import typing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,11 @@ def test_every_kind_of_estimator_shows_itself(model: Any, rng: np.random.Generat
     assert numbers(density.bandwidth_) in read(density._repr_html_(), OF_SCIKIT_LEARN)
     detector = rs.NoveltyDetector(n_components=8).fit(x)
     assert "order 1" in read(detector._repr_html_(), OF_SCIKIT_LEARN)
+
+
+def test_the_types_of_parameters_are_known(model: Any) -> None:
+    hints = typing.get_type_hints(type(model).__init__)
+    assert {*model.get_params(deep=False)} <= {*hints}
 
 
 def test_moments_show_shapes_bytes_and_fingerprints(model: Any) -> None:

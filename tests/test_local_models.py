@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.costs import CellCost
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.features import Cells, LocalFeatures
@@ -207,6 +208,32 @@ def test_what_left_out_halves_of_cells_tell_is_kept_with_the_model(rng, tmp_path
     again = rs.load(tmp_path / "m.zarr")
     assert again.posterior_.gap_factor == factor
     assert again.partial_fit(*rows(rng), batch="later").posterior_.gap_factor == factor
+
+
+@pytest.mark.filterwarnings("ignore:y. 1 % of the sampled rows")  # they are meant
+def test_where_all_variances_are_alike_a_gap_is_told_still(rng):
+    x = rng.integers(0, 3, size=(1500, 1)).astype(float)
+    y = np.where(rng.random(1500) < 0.03, 10 * rng.normal(size=1500), 0.0)
+    y += 1e-3 * rng.normal(size=1500)  # no copies
+    model = rs.GaussianProcessRegressor(
+        features="local", n_components=16, length_scale=1.0, random_state=0, progress=False
+    ).fit(x, y)
+    posterior = model._fitted.answer.posterior
+    assert posterior.inflation < 0.1  # beside rows; far from them the process is what it was
+    std = model.predict(np.array([[0.0], [40.0]]), return_std=True)[1]
+    assert std[1] > 0.5 * np.sqrt(model.signal_variance_)
+
+
+def test_models_of_few_rows_that_kept_no_finite_variance_are_read(rng):
+    x = rng.normal(size=(60, 2))
+    model = rs.GaussianProcessRegressor(
+        features="local", n_components=16, length_scale=1.0, random_state=0, progress=False
+    ).fit(x, x[:, 0])
+    posterior = model._fitted.answer.posterior
+    old = posterior.arrays() | {"near": np.full(1, np.inf)}
+    del old["far"], old["gap_factor"]
+    read = LocalPosterior.from_arrays(posterior.spectrum.features, old, ("y",))
+    np.testing.assert_array_equal(read.std(x), posterior.std(x))
 
 
 def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monkeypatch):

@@ -356,5 +356,17 @@ def test_a_gap_of_many_length_scales_is_told(gap: float) -> None:
 def test_a_warning_names_the_line_that_called() -> None:
     x = np.column_stack([np.arange(300.0), np.ones(300)])
     with pytest.warns(NumericalWarning, match="Constant in the 300 rows") as caught:
-        rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
+        model = rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
     assert {each.filename for each in caught} == {__file__}
+    with pytest.warns(NumericalWarning, match="outside") as caught:
+        model.score(x + 1e4, x[:, 0])  # a method of scikit-learn stands between
+    assert {each.filename for each in caught} == {__file__}
+
+
+def test_a_program_without_a_name_is_warned() -> None:
+    program = """
+x = np.column_stack([np.arange(300.0), np.ones(300)])
+rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
+"""
+    with pytest.warns(NumericalWarning, match="Constant in the 300 rows"):
+        exec(program, {"np": np, "rs": rs})

@@ -21,6 +21,9 @@ from rff_stream.features.nystroem import self_kernel
 
 EPSILON = float(np.finfo(np.float64).eps)
 
+ROUNDING = 1e-6
+"""Part of a variance of f by which those of equal rows may differ."""
+
 TREE_ARRAYS = (
     "eigenvalues",
     "rotation",
@@ -138,6 +141,7 @@ class LocalPosterior:
         inflation = arrays["inflation"]
         scale = arrays.get("cell_scale", np.ones((len(cells), len(inflation))))
         near = arrays.get("near", np.zeros(len(inflation)))
+        near = np.where(np.isfinite(near), near, 0.0)  # ∞ in models of fewer than 100 rows, once
         return cls(
             spectrum,
             arrays["tree_alpha"],
@@ -273,8 +277,9 @@ def _squares(rows: Float64) -> Float64:
 
 def far_share(variance: Float64, near: Float64, far: Float64) -> Float64:
     """0 where a variance of f is that of rows beside others, 1 where hardly one has as much."""
-    between = np.maximum(far - near, np.finfo(float).tiny)
-    return np.asarray(np.maximum(np.minimum(variance, far) - near, 0) / between)
+    # equal rows, of a lattice say, have one variance up to rounding: near = far is a step
+    width = np.maximum(np.maximum(far - near, ROUNDING * near), np.finfo(float).tiny)
+    return np.asarray(np.clip((variance - near) / width, 0, 1))
 
 
 def combine_trees(

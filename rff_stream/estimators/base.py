@@ -1,7 +1,7 @@
 """The one class above every estimator: it holds a fit, and takes the next one in its place."""
 
-from __future__ import annotations
-
+# Annotations are types here, not texts: the __init__ of a subclass has these fields, and its
+# module need not know their names.
 import os
 import threading
 import weakref
