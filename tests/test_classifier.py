@@ -641,6 +641,28 @@ def test_a_rare_class_is_labelled(loss):
     assert (found & ~y[100:]).sum() < 0.2 * y[100:].sum()
 
 
+def test_fits_without_rows_have_the_scale_of_the_fit_that_is_calibrated():
+    """Fits from nothing had scores of −15 where that of all rows had −3: half of the rows that
+    are labelled were of a class of 1.4 in 100."""
+    rng = np.random.default_rng(1)
+    x, x_new = rng.normal(size=(3000, 2)), rng.normal(size=(5000, 2))
+    model = rs.KernelClassifier("squared_hinge", class_weight="balanced", n_components=64)
+    model.set_params(random_state=0, progress=False).fit(x, x[:, 0] > 2.2)
+    assert model.score(x_new, x_new[:, 0] > 2.2) > 0.98
+    assert model.predict_proba(x_new)[:, 1].mean() < 0.06
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+@pytest.mark.parametrize("side", [2, 3])
+def test_levels_are_met_again(loss, side):
+    """A chessboard whose places stand 20 times each: no place is held out as a whole."""
+    places = np.stack(np.divmod(np.arange(side**2), side), axis=1).astype(float)
+    x = np.repeat(places, 20, axis=0)
+    y = x.sum(axis=1) % 2
+    model = rs.KernelClassifier(loss, n_components=64, length_scale=0.6, random_state=0)
+    assert model.set_params(progress=False).fit(x, y).score(x, y) == 1
+
+
 @pytest.mark.parametrize("alpha", [0.01, "sample"])
 def test_a_squared_hinge_of_many_classes_is_calibrated(alpha):
     """Log-loss .70 of scores nearly left out, .41 with the slope and offsets of least loss."""

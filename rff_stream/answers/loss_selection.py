@@ -11,7 +11,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.class_selection import HeldOutScores
-from rff_stream.answers.copies import FEWEST, group_copies
+from rff_stream.answers.copies import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection_table import Selection
@@ -139,12 +139,14 @@ def held_out_scores(
     x: Array,
     class_weight: Mapping[int, float],
     *,
+    tol: float,
     copies: bool,
 ) -> HeldOutScores:
     """Scores of rows x (n, d) by fits without them: of a quarter, or of each quarter of few.
 
-    ``near`` is the fit to all rows: the curvature there guides the steps. ``copies`` of a row are
-    held out together.
+    The fits start at ``near``, the fit to all rows, and end by its ``tol``: where a loss hardly
+    curves, scores of fits that start elsewhere have another scale. ``copies`` of a row are held
+    out together.
     """
     F = np.full((len(x), len(near[1])), np.nan)
     curvature = kept.mean_curvature(problem.loss, kept.scores(*near))
@@ -153,7 +155,7 @@ def held_out_scores(
     for train, held in turns:
         part = kept.weigh(kept.w * train)
         own = _over(problem, part)
-        *_, last = descents_of_kept(part, own, tol=TOL, max_passes=MOST_PASSES, metric=metric)
+        *_, last = descents_of_kept(part, own, near, tol=tol, max_passes=MOST_PASSES, metric=metric)
         F[held] = part.scores(*own.linear(last.point.theta))[held]
     return _of_known(F, kept.codes, kept.w, class_weight)
 
@@ -166,17 +168,17 @@ def held_out_of_few(
     class_weight: Mapping[int, float],
     alpha: float,
     near: Coefficients,
+    tol: float,
 ) -> HeldOutScores:
     """The same where the pilot holds all rows, of a loss with corners too."""
     x, codes, w = _classes_of(pilot, class_weight)
-    size, number, differ = _size(features), group_copies(x), len(np.unique(x, axis=0))
-    copies = differ < len(x) and (number is not None or differ < FEWEST)
+    size, copies = _size(features), group_copies(x) is not None
     if not loss.cornered:
         z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
         kept, prior = KeptFeatures(z, codes, w, loss.n_classes), row.leading(size).prior
         problem, share = kept.penalise(prior, loss, alpha), prior[0] / row.prior[0]
         near = share * near[0][:size], near[1]
-        return held_out_scores(kept, problem, near, x, class_weight, copies=copies)
+        return held_out_scores(kept, problem, near, x, class_weight, tol=tol, copies=copies)
     row, rows = row.leading(size), _leading_rows(features, size, x, codes, w)
     F = np.full((len(x), len(near[1])), np.nan)
     for train, held in _turns(_sorted_places(x, w, copies=copies), codes):

@@ -303,7 +303,7 @@ def _descent(
         if sample is not None and not _are_few(request):
             held_out = held_out_scores(
                 kept, problem, problem.linear(state.point.theta), rows[0],
-                _numbered_weights(request), copies=sample.held.number is not None,
+                _numbered_weights(request), tol=tol, copies=sample.held.number is not None,
             )  # fmt: skip
     return problem, state, held_out
 
@@ -321,7 +321,7 @@ def _held_out(
     if _are_few(request):
         return held_out_of_few(
             request.features, request.row, request.pilot, loss, _numbered_weights(request),
-            linear.alpha, (linear.coef, linear.intercept),
+            linear.alpha, (linear.coef, linear.intercept), request.tol * _unit(request) ** 0.5,
         )  # fmt: skip
     problem = penalise(request.classes, loss, linear.alpha)
     if isinstance(loss, Hinge):
