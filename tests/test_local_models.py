@@ -210,6 +210,17 @@ def test_what_left_out_halves_of_cells_tell_is_kept_with_the_model(rng, tmp_path
     assert again.partial_fit(*rows(rng), batch="later").posterior_.gap_factor == factor
 
 
+@pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")  # a constant target
+def test_each_target_has_its_own_factor_in_gaps(rng):
+    X = rng.normal(size=(1500, 2))
+    alone = rs.GaussianProcessRegressor(
+        features="local", n_components=16, length_scale="evidence", random_state=0, progress=False
+    ).fit(X, np.column_stack([np.sin(X[:, 0]), 100 * rng.normal(size=1500), np.ones(1500)]))
+    smooth, noise, constant = alone._fitted.answer.posterior.gap_factor
+    assert smooth > 1.5 > 1.2 > noise
+    assert constant == 1
+
+
 @pytest.mark.filterwarnings("ignore:y. 1 % of the sampled rows")  # they are meant
 def test_where_all_variances_are_alike_a_gap_is_told_still(rng):
     x = rng.integers(0, 3, size=(1500, 1)).astype(float)

@@ -42,7 +42,7 @@ FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 
 
 def local_posterior(
-    evidence: LocalEvidence, sample: Float64 | None = None, gap_factor: float = 1.0
+    evidence: LocalEvidence, sample: Float64 | None = None, gap_factor: Float64 | float = 1.0
 ) -> LocalPosterior:
     """The process given the data, its trees weighed and its intervals calibrated on left-out rows.
 
@@ -84,12 +84,12 @@ def local_posterior(
         inflation=conformal_quantile(needed, COVERAGE),
         near=near,
         far=far,
-        gap_factor=gap_factor,
+        gap_factor=np.broadcast_to(gap_factor, near.shape),
     )
 
 
 def _needed_factor(
-    wanted: Float64, variance: Float64, noise: Float64, far: Float64, gap_factor: float
+    wanted: Float64, variance: Float64, noise: Float64, far: Float64, gap_factor: Float64 | float
 ) -> Float64:
     """Least c ≥ 0 with c²·noise + (c + max(b − c, 0)·far)²·variance ≥ wanted."""
     tiny, rest = np.finfo(float).tiny, 1 - far

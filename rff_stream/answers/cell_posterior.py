@@ -71,7 +71,7 @@ class LocalPosterior:
     """(T,), variances of f before s_c² that 75 % and 95 % of left-out rows lie below. Between them
     a factor of f rises to ``gap_factor``: such rows say nothing of a gap, where trees err alike."""
     cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
-    gap_factor: float = 1.0  # least factor of the standard deviation of f far from rows
+    gap_factor: Float64 | float = 1.0  # (T,), least factor of the deviation of f far from rows
 
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""
@@ -108,7 +108,7 @@ class LocalPosterior:
             "inflation": self.inflation,
             "near": self.near,
             "far": self.far,
-            "gap_factor": np.array([self.gap_factor]),
+            "gap_factor": np.broadcast_to(self.gap_factor, self.inflation.shape),
             "cell_scale": np.concatenate(self.cell_scale),
         }
 
@@ -151,7 +151,7 @@ class LocalPosterior:
             near,
             arrays.get("far", 2 * near),
             tuple(np.split(scale, ends[1:-1])),
-            float(arrays.get("gap_factor", np.ones(1))[0]),
+            np.asarray(arrays.get("gap_factor", np.ones(1))),
         )
 
     def noise(self) -> Float64:

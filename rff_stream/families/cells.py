@@ -210,7 +210,7 @@ class CellFamily:
                 found = _search_windows(
                     reading, pilot, asked, n_rows // sizes.n_cells, sizes.n_features, encoding
                 )
-                known, scales["gap_factor"] = found.kernel, np.array([found.gap_factor])
+                known, scales["gap_factor"] = found.kernel, found.gap_factor
             features = draw_cells(known, pilot, asked, sizes, encoding)
         scales["length_scale"] = np.asarray(length_scale_of(features.kernel))
         return DrawnMap(features, self.row(features, pilot, columns), scales)
@@ -294,7 +294,7 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
         alphas = penalties(totals.features, moments.weight)
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
     evidence = local_evidence(spectrum, alpha=None if isinstance(alpha, str) else alpha)
-    (gap_factor,) = totals.scales.get("gap_factor", np.ones(1)).tolist()
+    gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     posterior = local_posterior(evidence, moments.sample.rows, gap_factor)
     _warn_of_swings(totals.features, moments, evidence, fit_intercept)
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)

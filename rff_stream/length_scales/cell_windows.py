@@ -14,7 +14,7 @@ Exact, dense and small: 20 windows of 256 rows cost a second for 60 steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -117,8 +117,8 @@ class WindowFit:
     """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
     rougher: float = 0.0
     """log p a row that a Matérn 3/2 has more, at least; 0 where other kernels competed."""
-    gap_factor: float = 1.0
-    """Of standard deviations far from rows, as :func:`gap_factor`; 1 where it was not looked at."""
+    gap_factor: Float64 = field(default_factory=lambda: np.ones(1))
+    """(T,), of standard deviations far from rows: :func:`gap_factor`; 1 if it was not looked at."""
 
 
 def search_windows(
@@ -361,8 +361,8 @@ def left_out_error(
 
 def gap_factor(
     kernel: ExactKernel, cells: Sequence[RowWindow], n_components: int, order: Array
-) -> float:
-    """The square root of errors in left-out halves of cells over what the fit says of them.
+) -> Float64:
+    """The square root (T,) of errors in left-out halves of cells over what the fit says of them.
 
     95 % lie below, so it is 1 where ±1.96 standard deviations cover 95 % there. The root, halfway
     to 1, as few cells tell the ratio to 15 % and a mean of trees errs less than one. A half lies
@@ -372,8 +372,8 @@ def gap_factor(
     """
     fit = _fit_cells(kernel, cells, n_components, order)
     if fit is None:
-        return 1.0
-    ratios = []
+        return np.ones(1)
+    ratios, tiny = [], np.finfo(float).tiny
     for each in fit.cells:
         residual, root = each.residual(fit.alpha), np.sqrt(each.share)
         length = each.x.std(axis=0) / np.asarray(kernel.length_scale, np.float64)
@@ -384,10 +384,12 @@ def gap_factor(
                 hat = (Z / (each.eigenvalues + fit.alpha)) @ Z.T + np.outer(root[rows], root[rows])
                 rest = np.linalg.inv((1 + LEAST_REST) * np.eye(len(rows)) - hat)
                 variance = fit.noise * (rest.diagonal() + each.missing[rows] / fit.alpha)[:, None]
-                ratios.append(abs(rest @ residual[rows]) / np.sqrt(variance))
-    if not ratios:
-        return 1.0
-    return float(np.sqrt(np.quantile(np.concatenate(ratios), COVERAGE) / NORMAL))
+                ratios.append(abs(rest @ residual[rows]) / np.sqrt(np.maximum(variance, tiny)))
+    factor = np.ones(len(fit.varies))
+    if ratios:
+        covering = np.quantile(np.concatenate(ratios), COVERAGE, axis=0)
+        factor[fit.varies] = np.sqrt(covering / NORMAL)
+    return factor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -429,6 +431,7 @@ class _FittedCells:
     cells: list[_FittedCell]
     alpha: float
     noise: Float64
+    varies: Array  # (T,) bool, of all targets
 
 
 def _fit_cells(
@@ -458,7 +461,7 @@ def _fit_cells(
     )
     floor = NUGGET * len(order)
     alpha = best_alpha(profile, float(eigenvalues.max()), floor, shared=True)
-    return _FittedCells(fits, float(alpha[0]), profile.noise(alpha))
+    return _FittedCells(fits, float(alpha[0]), profile.noise(alpha), kept)
 
 
 def _centres(
