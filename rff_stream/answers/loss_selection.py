@@ -61,6 +61,10 @@ FEWEST_OF_CLASS = 16
 """Rows of a class below which they are dealt out to the quarters: one of them is empty by chance in
 4 % of cases, else."""
 
+MET_AGAIN = 5
+"""Times that each of few different rows stands, on average, from which they are levels; fewer are
+copies, which say what weights say."""
+
 TOL, PASSES = 3e-3, 6
 """Enough to compare penalties: a start from the one before is near."""
 
@@ -172,7 +176,8 @@ def held_out_of_few(
 ) -> HeldOutScores:
     """The same where the pilot holds all rows, of a loss with corners too."""
     x, codes, w = _classes_of(pilot, class_weight)
-    size, copies = _size(features), group_copies(x) is not None
+    size, differ = _size(features), len(np.unique(x, axis=0))
+    copies = group_copies(x) is not None or differ < len(x) < MET_AGAIN * differ
     if not loss.cornered:
         z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
         kept, prior = KeptFeatures(z, codes, w, loss.n_classes), row.leading(size).prior
