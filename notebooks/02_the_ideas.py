@@ -174,11 +174,7 @@ def seconds(work, repeats=3):
 def ours(size):
     """The model of the panels."""
     return rs.KernelRidge(
-        length_scale=length_scale(1.0),
-        n_components=size,
-        alpha=0.1,
-        random_state=0,
-        progress=False,
+        length_scale=length_scale(1.0), n_components=size, alpha=0.1, random_state=0, progress=False
     )
 
 

@@ -99,11 +99,7 @@ class Processes:
         return list(self.workers)
 
     def _start(
-        self,
-        what: str,
-        *arguments: str,
-        file_bytes: int | None = None,
-        before: Sequence[str] = (),
+        self, what: str, *arguments: str, file_bytes: int | None = None, before: Sequence[str] = ()
     ) -> subprocess.Popen[bytes]:
         here = {name: text for name, text in os.environ.items() if not name.startswith("DASK_")}
         fixed = {"PYTHONPATH": str(ROOT), "DASK_CONFIG": str(self.folder)}

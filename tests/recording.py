@@ -65,10 +65,7 @@ MODELS: dict[str, tuple[Make, str | None]] = {
         lambda: rs.KernelClassifier(loss="logistic", alpha=1e-2, tol=2e-2, **SMALL),
         "label",
     ),
-    "KernelRidge, local": (
-        lambda: rs.KernelRidge(features=local_map(), alpha=1e-2, **SMALL),
-        "y",
-    ),
+    "KernelRidge, local": (lambda: rs.KernelRidge(features=local_map(), alpha=1e-2, **SMALL), "y"),
     "GaussianProcessRegressor, grid": (
         lambda: rs.GaussianProcessRegressor(
             rs.Gaussian(1.0), features=rs.Grid(modes=(3, 4, 3)), noise=1e-2, **SMALL
@@ -83,10 +80,7 @@ MODELS: dict[str, tuple[Make, str | None]] = {
     ),
     "KernelDensity": (lambda: rs.KernelDensity(**SMALL), None),
     "NoveltyDetector": (lambda: rs.NoveltyDetector(**SMALL), None),
-    "KernelPCA": (
-        lambda: rs.KernelPCA(n_map_components=24, random_state=0, progress=False),
-        None,
-    ),
+    "KernelPCA": (lambda: rs.KernelPCA(n_map_components=24, random_state=0, progress=False), None),
 }
 """Makers of the six estimators, and what they learn."""
 

@@ -14,11 +14,7 @@ from rff_stream.answers.evidence import evidence_at, log_evidence
 from rff_stream.answers.posterior import posterior
 from rff_stream.answers.preimage import pre_images
 from rff_stream.answers.prior import spectrum_under_prior
-from rff_stream.answers.sensitivity import (
-    length_scale_relevance,
-    partial_dependence,
-    sobol_indices,
-)
+from rff_stream.answers.sensitivity import length_scale_relevance, partial_dependence, sobol_indices
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.row_functions import LinearPredictor
 

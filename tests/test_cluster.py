@@ -23,16 +23,7 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
-from processes import (
-    ROOT,
-    Meanwhile,
-    Processes,
-    connected,
-    done_of,
-    kill,
-    leaves_done,
-    until,
-)
+from processes import ROOT, Meanwhile, Processes, connected, done_of, kill, leaves_done, until
 from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, DataError

@@ -17,10 +17,7 @@ from rff_stream.kernels import (
     Matern,
     RationalQuadratic,
 )
-from rff_stream.kernels.base import (
-    log_integral,
-    log_integral_squared,
-)
+from rff_stream.kernels.base import log_integral, log_integral_squared
 
 SCALE = 0.7
 LINE = np.linspace(-400, 400, 800_001)

@@ -153,11 +153,7 @@ CONTAINERS: dict[str, Callable[[Array, Array, Array, Path], dict[str, Any]]] = {
         "y": da.from_array(y, chunks=1100),
         "sample_weight": w,
     },
-    "dataset": lambda x, y, w, _: {
-        "X": as_dataset(x, y, w),
-        "y": "y",
-        "sample_weight": "w",
-    },
+    "dataset": lambda x, y, w, _: {"X": as_dataset(x, y, w), "y": "y", "sample_weight": "w"},
     "dataset in chunks": lambda x, y, w, _: {
         "X": as_dataset(x, y, w).chunk(row=999),
         "y": "y",
@@ -239,9 +235,7 @@ def test_chunks_do_not_matter(xyw: Rows, cuts: list[int], other: int, leaf_rows:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "LEAF_ROWS", leaf_rows)
         found = collect(
-            da.from_array(x, chunks=(chunks, D)),
-            da.from_array(y, chunks=other),
-            sample_weight=w,
+            da.from_array(x, chunks=(chunks, D)), da.from_array(y, chunks=other), sample_weight=w
         )
     assert found.n == N
     assert np.allclose(found.matrix(), dense(x, y, w, found.row), rtol=1e-10, atol=1e-9)

@@ -39,10 +39,7 @@ def test_origins_and_scales_are_weighted_means_and_deviations(rng: np.random.Gen
     assert (np.log2(found.target_scale) % 1 == 0).all()
 
 
-@given(
-    value=st.floats(-1e12, 1e12, allow_subnormal=False),
-    n=st.integers(1, 50),
-)
+@given(value=st.floats(-1e12, 1e12, allow_subnormal=False), n=st.integers(1, 50))
 def test_a_constant_column_has_scale_1(value: float, n: int) -> None:
     found = pilot_of(np.full((n, 1), value), np.full((n, 1), value))
     assert found.scale.tolist() == [1.0]

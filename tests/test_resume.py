@@ -292,9 +292,7 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     saved = read_unsolved(first.header, first.arrays)
     new = updating.NewRows(recipe, saved, known, first.row, later).read()
     monkeypatch.setattr(
-        updating.NewRows,
-        "read",
-        lambda search: new if len(search.ledger.records) < 2 else Update(),
+        updating.NewRows, "read", lambda search: new if len(search.ledger.records) < 2 else Update()
     )
 
     def act(path: Path) -> None:

@@ -93,11 +93,7 @@ def cell_gcv(spectrum: LocalSpectrum, alphas: Array) -> Float64:
 
 
 def cross_validate_cells(
-    features: LocalFeatures,
-    folds: list[CellMoments],
-    alphas: Array,
-    *,
-    fit_intercept: bool = True,
+    features: LocalFeatures, folds: list[CellMoments], alphas: Array, *, fit_intercept: bool = True
 ) -> Float64:
     """Held-out Σ w (y − f_t)² (K, J, A, T) of each fold, tree, α > 0 and target: no second read.
 

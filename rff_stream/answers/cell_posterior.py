@@ -24,15 +24,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 ROUNDING = 1e-6
 """Part of a variance of f by which those of equal rows may differ."""
 
-TREE_ARRAYS = (
-    "eigenvalues",
-    "rotation",
-    "rhs",
-    "centre",
-    "target_mean",
-    "weight",
-    "scatter",
-)
+TREE_ARRAYS = ("eigenvalues", "rotation", "rhs", "centre", "target_mean", "weight", "scatter")
 """Fields of a tree that lie cell after cell."""
 
 

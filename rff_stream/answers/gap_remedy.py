@@ -160,12 +160,7 @@ def safe_evidence(
     return seen.check_evidence(features, found)
 
 
-def safe_alpha(
-    features: FeatureMap,
-    moments: Moments,
-    alpha: Float64,
-    largest: float,
-) -> Float64:
+def safe_alpha(features: FeatureMap, moments: Moments, alpha: Float64, largest: float) -> Float64:
     """Penalties (T,) of another criterion, larger where held-out blocks show that they explode.
 
     ``largest`` is the largest eigenvalue of G, above which none is tried.

@@ -28,12 +28,7 @@ from rff_stream.moments.class_moments import class_row
 from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
-from rff_stream.statistics.loss import (
-    FEW_FEATURES,
-    LossStatistic,
-    follow_corners,
-    minimisers,
-)
+from rff_stream.statistics.loss import FEW_FEATURES, LossStatistic, follow_corners, minimisers
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.rows_in_memory import KeptFeatures, ScoredPoint, descents_of_kept
 from rff_stream.systems.system import System, ridge_system
@@ -235,11 +230,7 @@ def _own_columns(z: Array, prior: Array) -> tuple[Float64, Float64]:
 
 
 def choose_regression(
-    features: FeatureMap,
-    row: AugmentedRow,
-    rows: Rows,
-    loss: RegressionLoss,
-    alpha: float | None,
+    features: FeatureMap, row: AugmentedRow, rows: Rows, loss: RegressionLoss, alpha: float | None
 ) -> tuple[RegressionLoss, float, Selection | None]:
     """The loss with its scale, and the α of least held-out loss, on a sample of rows in memory.
 

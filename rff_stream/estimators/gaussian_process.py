@@ -15,11 +15,7 @@ from rff_stream.answers.copies import distinct_rows, warn_of_copies
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.regression import (
-    RegressionRecipe,
-    values_of_targets,
-    warn_of_residuals,
-)
+from rff_stream.estimators.regression import RegressionRecipe, values_of_targets, warn_of_residuals
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import LengthScale, seed_of
 from rff_stream.families.protocol import Process

@@ -32,11 +32,7 @@ from rff_stream.families.maps import (
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows
-from rff_stream.length_scales.cell_windows import (
-    CellSize,
-    RowWindow,
-    search_windows,
-)
+from rff_stream.length_scales.cell_windows import CellSize, RowWindow, search_windows
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan

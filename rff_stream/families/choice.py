@@ -369,8 +369,7 @@ def _length_scale_of(asked: MapParameters) -> Any:
 def _own_rows(features: CandidateFeatures, row: AugmentedRow) -> list[AugmentedRow]:
     """The row of each map."""
     return rows_of_candidates(
-        row,
-        [0 if isinstance(each, GridFeatures) else each.n_components for each in features.maps],
+        row, [0 if isinstance(each, GridFeatures) else each.n_components for each in features.maps]
     )
 
 

@@ -38,12 +38,7 @@ from rff_stream.answers.selection_table import Selection
 from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import (
-    context_of_few,
-    find_kernel,
-    length_scale_of,
-    make_features,
-)
+from rff_stream.families.maps import context_of_few, find_kernel, length_scale_of, make_features
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS

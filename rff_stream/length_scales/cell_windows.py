@@ -478,14 +478,7 @@ def _centres(
 
 
 def compact_windows(
-    x: Float64,
-    y: Float64,
-    w: Float64,
-    *,
-    scale: Float64,
-    size: int,
-    count: int,
-    rng: Generator,
+    x: Float64, y: Float64, w: Float64, *, scale: Float64, size: int, count: int, rng: Generator
 ) -> list[RowWindow]:
     """``count`` windows: a row drawn at random with its ``size`` − 1 nearest, over ``scale``."""
     centres = rng.permutation(len(x))[:count]

@@ -351,11 +351,7 @@ CLAIMS = {
         Claim(
             "predict_interval, 200 of 2,000 rows kept", 0.9, interval(2000, 0.9, sample_rows=200)
         ),
-        Claim(
-            "predict_interval, cells, n=2,000",
-            0.95,
-            interval(2000, 0.95, **CELLS),
-        ),
+        Claim("predict_interval, cells, n=2,000", 0.95, interval(2000, 0.95, **CELLS)),
     ],
     "errors": [
         Claim("score of cross-validation, t of 4", 0.95, folds_error),

@@ -18,12 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from rff_stream.features import (
-    FeatureMap,
-    FourierFeatures,
-    HermiteFeatures,
-    NystroemFeatures,
-)
+from rff_stream.features import FeatureMap, FourierFeatures, HermiteFeatures, NystroemFeatures
 from rff_stream.kernels import Gaussian
 
 SIZES = (16, 64, 256, 1024)

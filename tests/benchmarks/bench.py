@@ -85,11 +85,7 @@ def fit_rff_stream(store: str, components: int) -> Fit:
     import rff_stream as rs
 
     model = rs.KernelRidge(
-        kernel="gaussian",
-        length_scale=1.0,
-        n_components=components,
-        alpha=ALPHA,
-        random_state=0,
+        kernel="gaussian", length_scale=1.0, n_components=components, alpha=ALPHA, random_state=0
     )
     return lambda: model.fit(store, "y", inputs=INPUTS).predict
 
