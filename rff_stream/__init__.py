@@ -104,7 +104,9 @@ def __getattr__(name: str) -> Any:
     if name == "plot":
         return importlib.import_module("rff_stream.plot")
     if name in _HOMES:
-        return getattr(importlib.import_module(f"rff_stream.{_HOMES[name]}"), name)
+        found = getattr(importlib.import_module(f"rff_stream.{_HOMES[name]}"), name)
+        globals()[name] = found  # asked for once
+        return found
     raise AttributeError(f"module 'rff_stream' has no attribute {name!r}")
 
 

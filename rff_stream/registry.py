@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
+@functools.cache
 def snake_case(name: str) -> str:
     """The name of a class in small letters: "RationalQuadratic" is "rational_quadratic"."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -32,30 +35,32 @@ class Registry(Generic[T]):
     ...     def short_name(cls):
     ...         return snake_case(cls.__name__)
     >>> class DarkBlue(Colour): ...
-    >>> list(registry.by_name())
+    >>> list(registry.by_name)
     ['dark_blue']
     """
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(
+        self, kind: str, choices: Callable[[str, type[T]], Iterable[str]] = lambda name, cls: ()
+    ) -> None:
+        self._kind, self._choices = kind, choices
         self._classes: dict[str, type[T]] = {}
-        self._named: dict[str, type[T]] | None = None
 
     def add(self, cls: type[T]) -> None:
         """Remember a class. One defined again (a cell that is run twice) replaces the first."""
         self._classes[f"{cls.__module__}.{cls.__qualname__}"] = cls
-        self._named = None
+        self.forget_names()
 
+    def forget_names(self) -> None:
+        """Look the names up again: not in :meth:`add`, where a class is not whole yet."""
+        for index in ("by_name", "by_choice"):
+            vars(self).pop(index, None)
+
+    @cached_property
     def by_name(self) -> Mapping[str, type[T]]:
         """Classes by ``short_name()``, in the order of definition.
 
         Raises ValueError: when two classes have the same name: a stored spec could mean either.
         """
-        if self._named is None:  # not in add(): a class has no abstract methods before it is whole
-            self._named = self._names()
-        return self._named
-
-    def _names(self) -> dict[str, type[T]]:
         named: dict[str, type[T]] = {}
         for cls in self._classes.values():
             if cls.__name__.startswith("_") or inspect.isabstract(cls):
@@ -69,3 +74,10 @@ class Registry(Generic[T]):
                 )
             named[name] = cls
         return named
+
+    @cached_property
+    def by_choice(self) -> Mapping[str, type[T]]:
+        """Classes by the names that a parameter of an estimator takes, as ``choices`` says them."""
+        return {
+            choice: cls for name, cls in self.by_name.items() for choice in self._choices(name, cls)
+        }

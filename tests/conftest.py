@@ -50,7 +50,7 @@ def kernels_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
         if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls
     }
     monkeypatch.setattr(KERNELS, "_classes", classes)
-    monkeypatch.setattr(KERNELS, "_named", None)
+    KERNELS.forget_names()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from rff_stream.families import family_of
 from rff_stream.families.cells import CellFamily
 from rff_stream.families.grid import GridFamily
 from rff_stream.families.whole import WholeFamily
-from rff_stream.features import map_choices
+from rff_stream.features.base import MAPS
 
 CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)
 
@@ -24,7 +24,7 @@ GRID = rs.Grid(modes=(6, 6))
 def test_every_name_and_value_has_a_family() -> None:
     features = rs.FourierFeatures.sample(rs.Gaussian(), 2, 8, rng=0)
     others = {"local": CellFamily(), "grid": GridFamily()}
-    for choice in (*map_choices(), features):
+    for choice in (*MAPS.by_choice, features):
         named = others.get(choice) if isinstance(choice, str) else None
         assert family_of(choice) == (named or WholeFamily())
     assert family_of({"x": features}) == WholeFamily()

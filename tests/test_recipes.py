@@ -48,6 +48,8 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         return importlib.import_module(name)
 
     yield module_of
+    for registry in (KERNELS, MAPS):
+        registry.forget_names()
     for name in set(sys.modules) - before:
         if name.startswith("toy_"):
             del sys.modules[name]

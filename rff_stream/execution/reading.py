@@ -21,7 +21,7 @@ from rff_stream.moments.class_moments import one_hot, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Box, PlacesAlong, Source
-from rff_stream.statistics.groups import ByFold, ByGroup, by_label
+from rff_stream.statistics.groups import ByFold, ByGroup
 from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
@@ -136,7 +136,7 @@ class Reading:
         elif folds:
             statistic = ByFold(statistic, folds, self.places(plan), runs)
         tally = self.whole(statistic, plan, checkpoint)
-        groups = by_label(tally.value)
+        groups = tally.value.by_label if grouped or folds else {None: tally.value}
         ordered = {label: groups[label] for label in sorted(groups)}
         return ended_readings(ordered), tally.seen
 

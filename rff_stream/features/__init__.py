@@ -25,7 +25,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from rff_stream.features.base import FeatureMap, MapRequest, map_choices, map_class, map_from_spec
+from rff_stream.features.base import FeatureMap, MapRequest, map_class, map_from_spec
 from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.features.candidates import CandidateFeatures, Candidates
 from rff_stream.features.cells import Cells, LocalFeatures
@@ -77,7 +77,6 @@ __all__ = [
     "box_mean",
     "by_columns",
     "derivative",
-    "map_choices",
     "map_class",
     "map_from_spec",
 ]

@@ -79,7 +79,7 @@ class MapRequest:
     dtype: Any  # {"float32", "float64"}
 
 
-MAPS: Registry[Any] = Registry("feature map")
+MAPS: Registry[Any] = Registry("feature map", lambda name, cls: cls.choices)
 """Every map by the name in its spec, those of other packages too, once they are imported."""
 
 
@@ -120,7 +120,7 @@ def map_from_spec(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Feat
     ModelError
         When the spec names no map of this version, or its fields do not fit.
     """
-    classes: Mapping[Any, Any] = MAPS.by_name()
+    classes: Mapping[Any, Any] = MAPS.by_name
     name = plain.get("map")
     if name not in classes:
         raise ModelError(
@@ -132,17 +132,12 @@ def map_from_spec(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Feat
     return features
 
 
-def map_choices() -> dict[str, Any]:
-    """Short names that estimators take as ``features=``, and the class that draws each."""
-    return {choice: cls for cls in MAPS.by_name().values() for choice in cls.choices}
-
-
 def map_class(choice: str) -> Any:
     """The class that draws the map of this short name.
 
     Raises ValueError: when no class does.
     """
-    known = map_choices()
+    known = MAPS.by_choice
     if choice not in known:
         raise ValueError(
             f"features={choice!r} but it is one of {', '.join(map(repr, sorted(known)))} or a map."

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.features.base import MapRequest, NamedMap, Nesting, map_choices
+from rff_stream.features.base import MAPS, MapRequest, NamedMap, Nesting
 from rff_stream.features.cells import Cells
 from rff_stream.features.composed import parts_of, specs_of
 from rff_stream.features.grid import Grid
@@ -43,7 +43,7 @@ class Candidates:
         if self.maps is None:
             return
         object.__setattr__(self, "maps", tuple(self.maps))
-        known = map_choices()
+        known = MAPS.by_choice
         for each in self.maps or (None,):
             if not (isinstance(each, Cells | Grid) or (isinstance(each, str) and each in known)):
                 raise ValueError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -30,7 +30,17 @@ if TYPE_CHECKING:
 LengthScale = float | tuple[float, ...] | None
 """One ℓ > 0, one for each input (ARD), or None: not set, and read as 1."""
 
-KERNELS: Registry[ExactKernel] = Registry("kernel")
+
+def _names_of(name: str, cls: type) -> tuple[str, ...]:
+    """What ``kernel="…"`` takes for a class that needs no argument: its name and its aliases."""
+    own: Any = cls
+    if any(f.default is MISSING and f.default_factory is MISSING for f in fields(own)):
+        return ()
+    # A class derived from another has its own name, and not the aliases of its base.
+    return (name, *vars(cls).get("aliases", ()))
+
+
+KERNELS: Registry[ExactKernel] = Registry("kernel", _names_of)
 """Every kernel by its name, those of other packages too, once they are imported."""
 
 NOT_STORED: Mapping[str, bool] = {"stored": False}
@@ -405,7 +415,7 @@ def kernel_from_spec(spec: Mapping[str, Any]) -> Any:
     ModelError
         When the spec names no kernel of this version or has other fields than it.
     """
-    classes: Mapping[Any, type[ExactKernel]] = KERNELS.by_name()
+    classes: Mapping[Any, type[ExactKernel]] = KERNELS.by_name
     name = spec.get("kernel")
     if name not in classes:
         raise ModelError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
 from typing import Any
 
 from rff_stream.kernels.base import KERNELS, ExactKernel
@@ -14,7 +14,7 @@ def kernel_names(*, stationary: bool = False) -> list[str]:
 
     Of ``stationary`` ones alone: functions of x − x', which have a spectral measure.
     """
-    known = sorted(_default_classes().items())
+    known: list[tuple[str, Any]] = sorted(KERNELS.by_choice.items())
     return [name for name, make in known if make().stationary or not stationary]
 
 
@@ -24,7 +24,7 @@ def kernel_named(name: str) -> Any:
     "rbf" is the Gaussian; "matern" has ν = 1.5. "polynomial", "arc_cosine" and "chi2" have
     values only: they need Nyström features.
     """
-    known = _default_classes()
+    known: Mapping[str, Any] = KERNELS.by_choice
     if name not in known:
         raise ValueError(
             f"kernel={name!r} but the named kernels are {', '.join(map(repr, sorted(known)))}. "
@@ -50,15 +50,3 @@ def as_kernel(kernel: Any) -> Any:
         "'gaussian', a value such as Matern(nu=2.5), or one of scikit-learn's kernels. To write "
         "one, derive a class from rff_stream.kernels.Kernel."
     )
-
-
-def _default_classes() -> dict[str, Any]:
-    """Classes that need no argument, by name and alias."""
-    known: dict[str, Any] = {}
-    for name, cls in KERNELS.by_name().items():
-        own: Any = cls
-        needed = (f.default is MISSING and f.default_factory is MISSING for f in fields(own))
-        if not any(needed):
-            # A class derived from another has its own name, and not the aliases of its base.
-            known |= dict.fromkeys((name, *vars(cls).get("aliases", ())), own)
-    return known

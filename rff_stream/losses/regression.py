@@ -333,7 +333,7 @@ def regression_loss(choice: RegressionLoss | str | Mapping[str, Any]) -> Regress
     if isinstance(choice, RegressionLoss):
         return choice
     given: dict[str, Any] = {"loss": choice} if isinstance(choice, str) else dict(choice)
-    known, name = REGRESSION_LOSSES.by_name(), given.pop("loss", None)
+    known, name = REGRESSION_LOSSES.by_name, given.pop("loss", None)
     if name not in known:
         raise ValueError(
             f"loss={name!r} but it is one of {', '.join(map(repr, sorted(known)))}, or a loss such "
