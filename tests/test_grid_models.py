@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from rff_stream._array import Float64
 from rff_stream.answers.grid_selection import cross_validate_grid
 from rff_stream.costs import GridCost, SeveralCosts, WholeCost
 from rff_stream.errors import DataError, ModelError, NumericalWarning
-from rff_stream.families import family_of, foresee_solve
+from rff_stream.families import MapParameters, family_of
 from rff_stream.moments.grid import GridMoments
+from rff_stream.planning import PlanRequest
 
 pytest.importorskip("finufft")
 
@@ -328,12 +330,16 @@ def test_a_plan_tells_steps_and_time_before_a_row_is_read(xyw: Rows) -> None:
     source = rs.open_source(x, y)
     family = family_of(rs.Grid())
     grid = rs.Grid(modes=(40, 40), box=GRID.box)
-    cost = family.request(grid, 0, source).cost
+    request = family.request(grid, 0, source)
     rough = rs.Matern(nu=0.5, length_scale=1.0)
-    few, many = (foresee_solve(cost, grid, rough, "median", a, 10**5) for a in (0.1, 1e-4))
+    asked = MapParameters(grid, rough, "median", 0, "float32", "auto", 0.1, 0, False)
+    few = family.foresee(request, asked, 10**5).cost
+    many = family.foresee(request, replace(asked, penalty=1e-4), 10**5).cost
     assert isinstance(few, GridCost) and isinstance(many, GridCost)
     assert 0 < few.steps < many.steps / 3 and many.n_searched == 0
-    both = foresee_solve(SeveralCosts((WholeCost(64), cost)), None, "matern", "ard", "evidence", 10)
+    several = PlanRequest(SeveralCosts((WholeCost(64), request.cost)))
+    found = replace(asked, kernel="matern", length_scale="ard", penalty="evidence")
+    both = family_of(rs.Candidates()).foresee(several, found, 10).cost
     assert isinstance(both, SeveralCosts) and both.members[1].n_searched == 1
     model = gp(kernel=[rs.Matern(nu=0.5), rs.Gaussian()], noise=0.1).fit(x[:200], y[:200])
     assert "0 steps of conjugate gradients a solve and a search over 2 kernel" in str(model.plan_)

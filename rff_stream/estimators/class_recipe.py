@@ -15,7 +15,7 @@ from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
+from rff_stream.families import DrawnMap, SumRequest, family_of
 from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
@@ -145,11 +145,9 @@ class ClassRecipe(Recipe):
             return "float32"  # they guide the steps of a loss, and are no answer
         return sums
 
-    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
-        """What the map is drawn by."""
-        return MapParameters.from_estimator(
-            self.asked, self.choice(columns), self.asked.alpha, seed
-        )
+    @property
+    def penalty(self) -> Any:
+        return self.asked.alpha
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)

@@ -17,7 +17,7 @@ from rff_stream._array import Array
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, family_of
+from rff_stream.families import DrawnMap, StoredAnswer, Totals, family_of
 from rff_stream.families.maps import chosen_map, seed_of
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import Candidates
@@ -81,10 +81,6 @@ class RegressionRecipe(Recipe):
         asked: Any = chosen_map(self.asked.features, columns.inputs)
         auto = self.chooses and isinstance(asked, str) and asked == "auto"
         return Candidates() if auto else asked
-
-    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
-        """What the map is drawn by."""
-        return MapParameters.from_estimator(self.asked, self.choice(columns), self.penalty, seed)
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)

@@ -6,7 +6,7 @@ import functools
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -185,6 +185,15 @@ class CellFamily:
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         return PlanRequest(cell_cost(features, source))
 
+    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+        if not isinstance(asked.features, Cells):
+            return request
+        if known_kernel(asked.kernel, asked.length_scale) is not None:
+            return request
+        looks = len(named_kernels(asked.kernel)) + 1
+        seconds = looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
+        return replace(request, search_seconds=seconds)
+
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map, drawn for pilot rows, and what a row of one of its cells means.
 
@@ -336,14 +345,6 @@ def penalties(features: LocalFeatures, weight: float) -> Float64:
     """α (A,) that are compared, for rows of this Σ w."""
     share = weight / features.n_cells * features.kernel.variance / features.n_components
     return np.asarray(ALPHAS * share)
-
-
-def seconds_of_windows(features: Any, kernel: Any, length_scale: Any, n_rows: int) -> float:
-    """CPU seconds, at most about, of the search for length-scales on windows; 0 for none."""
-    if not isinstance(features, Cells) or known_kernel(kernel, length_scale) is not None:
-        return 0.0
-    looks = len(named_kernels(kernel)) + 1
-    return looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
 
 
 def _search_windows(

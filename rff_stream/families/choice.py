@@ -26,11 +26,11 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.model_choice import Choice, choose_models, noise_factor
-from rff_stream.costs import SeveralCosts
+from rff_stream.costs import GridCost, SeveralCosts
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.cells import CellFamily
-from rff_stream.families.grid import GridFamily
+from rff_stream.families.grid import GridFamily, foresee_solve
 from rff_stream.families.maps import length_scale_of, scale_of_map
 from rff_stream.families.protocol import (
     ClassFamily,
@@ -216,6 +216,16 @@ class ChoiceFamily:
             for each in _members(features, n_components, source)
         ]
         return PlanRequest(SeveralCosts(tuple(each.cost for each in several)))
+
+    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+        """The solve of a grid among them; the searches of the others are not counted."""
+        assert isinstance(request.cost, SeveralCosts)
+        own = replace(asked, features=None)
+        costs = (
+            foresee_solve(each, own, n_rows) if isinstance(each, GridCost) else each
+            for each in request.cost.members
+        )
+        return replace(request, cost=replace(request.cost, members=tuple(costs)))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """Every candidate draws its map; "median" is a search for those of the whole space, too."""

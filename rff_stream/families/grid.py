@@ -26,7 +26,7 @@ from rff_stream.answers.grid_variance import (
     posterior_covariance,
     steady_variance,
 )
-from rff_stream.costs import Cost, GridCost, SeveralCosts
+from rff_stream.costs import GridCost
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -246,6 +246,10 @@ class GridFamily:
         size = int(np.prod([2 * m + 1 for m in modes]))
         return PlanRequest(GridCost(size, modes))
 
+    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+        assert isinstance(request.cost, GridCost)
+        return replace(request, cost=foresee_solve(request.cost, asked, n_rows))
+
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The grid for the extent of pilot rows.
 
@@ -308,32 +312,22 @@ class GridFamily:
         )
 
 
-def foresee_solve(
-    cost: Cost, features: Any, kernel: Any, length_scale: Any, penalty: Any, n_rows: int
-) -> Cost:
-    """The cost with the steps of conjugate gradients to expect, of grids among the maps.
+def foresee_solve(cost: GridCost, asked: MapParameters, n_rows: int) -> GridCost:
+    """The cost with the steps of conjugate gradients to expect.
 
     A kernel without length-scales, or of rows whose extent no box says, is taken at a tenth of
     the extent, and a penalty that is to be found at σₙ² = σ_f²/100.
     """
-    if isinstance(cost, SeveralCosts):
-        parts = (
-            foresee_solve(each, None, kernel, length_scale, penalty, n_rows)
-            for each in cost.members
-        )
-        return replace(cost, members=tuple(parts))
-    if not isinstance(cost, GridCost):
-        return cost
-    families = named_kernels(kernel)
-    known, d = known_kernel(kernel, length_scale), len(cost.modes)
+    families, features = named_kernels(asked.kernel), asked.features
+    known, d = known_kernel(asked.kernel, asked.length_scale), len(cost.modes)
     scales, box = np.full(d, ASSUMED_SCALE), getattr(features, "box", None) or {}
     if known is not None and isinstance(features, GridFeatures):
         scales = length_scale_vector(known, d) / features.period * (1 + PADDING)
     elif known is not None and len(box) == d:
         extents = np.array([high - low for low, high in box.values()])
         scales = length_scale_vector(known, d) / extents
-    found = isinstance(penalty, str)
-    alpha = ASSUMED_ALPHA if found else float(np.mean(penalty))
+    found = isinstance(asked.penalty, str)
+    alpha = ASSUMED_ALPHA if found else float(np.mean(asked.penalty))
     unit = families[0].with_length_scale(tuple(scales.tolist()))
     steps = expected_steps(cost.modes, unit, alpha, n_rows)
     return replace(cost, steps=steps, n_searched=len(families) if known is None else 0)

@@ -135,9 +135,7 @@ def searches(length_scale: LengthScale) -> bool:
 
 
 def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
-    """CPU seconds, at most about, of the search for length-scales on the pilot; 0 for none."""
-    if not searches(length_scale):
-        return 0.0
+    """CPU seconds, at most about, of the search for length-scales on the pilot."""
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
     size = TrialSize(min(n_rows, MOST_SEARCHED), PILOT_COMPONENTS, ITERATIONS)
     return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")

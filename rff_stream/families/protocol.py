@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
@@ -47,21 +47,6 @@ class MapParameters:
     penalty: Any  # float, array or str: α as it was given, or the rule that finds it
     seed: int
     progress: bool
-
-    @classmethod
-    def from_estimator(cls, asked: Any, features: Any, penalty: Any, seed: int) -> Self:
-        """Those of an estimator, with its map request and its penalty."""
-        return cls(
-            features,
-            kernel=asked.kernel,
-            length_scale=asked.length_scale,
-            n_components=asked.n_components,
-            dtype=asked.dtype,
-            sums=asked.sums,
-            penalty=penalty,
-            seed=seed,
-            progress=asked.progress,
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,6 +231,9 @@ class Family(Protocol):
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         """The sizes that a plan is made from, before the map is drawn or after."""
+
+    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+        """The request with what the kernel costs: a search before the pass, the solve after it."""
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map for the pilot's rows, and what a row of the sums means."""

@@ -33,6 +33,7 @@ from rff_stream.families.maps import (
     n_entries,
     number_or_array,
     searches,
+    seconds_of_search,
 )
 from rff_stream.families.protocol import (
     ClassFamily,
@@ -224,6 +225,12 @@ class WholeFamily:
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         size = n_columns(features, n_components)
         return PlanRequest(WholeCost(size, n_entries(features, size)))
+
+    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+        if not (isinstance(asked.features, str) and searches(asked.length_scale)):
+            return request
+        seconds = seconds_of_search(asked.kernel, asked.length_scale, n_rows)
+        return replace(request, search_seconds=seconds)
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         pilot, n_rows = reading.pilot(asked.seed), n_rows_of(reading.source)

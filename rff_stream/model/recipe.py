@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
-from rff_stream.families import DrawnMap, SumRequest, family_of, foresee
+from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
@@ -107,6 +107,21 @@ class PassRecipe(ABC):
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.asked.features, columns.inputs)
 
+    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
+        """What the map is drawn by."""
+        asked = self.asked
+        return MapParameters(
+            self.choice(columns),
+            kernel=asked.kernel,
+            length_scale=getattr(asked, "length_scale", None),
+            n_components=self.n_components,
+            dtype=asked.dtype,
+            sums=getattr(asked, "sums", "auto"),
+            penalty=self.penalty,
+            seed=seed,
+            progress=asked.progress,
+        )
+
     @abstractmethod
     def draw(self, request: PassRequest) -> DrawnMap:
         """The map, drawn for the pilot, and what a row of the sums means."""
@@ -134,20 +149,19 @@ class PassRecipe(ABC):
         n_groups: int | None = None,
     ) -> Plan:
         """The plan of a pass: of the map to come, or of one that is drawn."""
-        asked, source = self.asked, reading.source
-        chosen = self.choice(columns) if features is None else features
-        folds = self.n_folds(len(columns.targets))
-        request = family_of(chosen).request(chosen, self.n_components, source)
+        asked, source = self.map_parameters(columns), reading.source
+        if features is not None:
+            asked = replace(asked, features=features)
+        family, folds = family_of(asked.features), self.n_folds(len(columns.targets))
         request = replace(
-            request,
+            family.request(asked.features, self.n_components, source),
             order=self.order,
             sums=self.sums,
             dtype=asked.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
         )
-        scale = getattr(asked, "length_scale", None)
-        request = foresee(request, chosen, asked.kernel, scale, self.penalty, n_rows_of(source))
-        return reading.plan(request, memory=asked.memory)
+        request = family.foresee(request, asked, n_rows_of(source))
+        return reading.plan(request, memory=self.asked.memory)
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
