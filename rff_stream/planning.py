@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
@@ -41,16 +41,18 @@ NETWORK_RATE = 1e9  # bytes a second to and from each process
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Sizes):
     """Bytes, flops, traffic and time of one pass, and its layout.
 
     Parameters
     ----------
+    n_inputs, n_targets, order : int
+        d, T and the order of the moments.
+    sums, dtype : {"float32", "float64"}
+        Precision of sums and of features.
     layout : Layout
     cost : Cost
         Of the map, or of several maps.
-    sizes : Sizes
-        d, T, order of the moments, precision of sums and of features.
     n_rows : int
         Rows of the grid, missing ones included; an estimate where lengths are unknown.
     n_groups : int
@@ -71,7 +73,6 @@ class Plan:
 
     layout: Layout
     cost: Cost
-    sizes: Sizes
     n_rows: int
     n_groups: int
     threads: int
@@ -88,43 +89,14 @@ class Plan:
         return self.cost.n_features
 
     @property
-    def n_inputs(self) -> int:
-        """d."""
-        return self.sizes.n_inputs
-
-    @property
-    def n_targets(self) -> int:
-        """T."""
-        return self.sizes.n_targets
-
-    @property
     def width(self) -> int:
         """P = R + 1 + T."""
         return self.n_features + 1 + self.n_targets
 
-    @property
-    def order(self) -> int:
-        """Of the moments."""
-        return self.sizes.order
-
-    @property
-    def sums(self) -> Precision:
-        """Precision of the sums."""
-        return self.sizes.sums
-
-    @property
-    def dtype(self) -> Precision:
-        """Precision of the features."""
-        return self.sizes.dtype
-
-    def in_precision(self, sums: Precision) -> Self:
-        """The same pass with sums of another precision."""
-        return replace(self, sizes=replace(self.sizes, sums=sums))
-
     @cached_property
     def state_bytes(self) -> int:
         """One packed set of moments of all groups, row samples included."""
-        one = self.cost.numbers(self.sizes)
+        one = self.cost.numbers(self)
         sample = min(SAMPLE_ROWS, self.n_rows) * (self.n_inputs + self.n_targets + 2)
         return 8 * self.n_groups * (one + self.cost.n_samples * sample)
 
@@ -139,7 +111,7 @@ class Plan:
         columns = self.n_inputs + self.n_targets + 3
         slab = 3 * 8 * min(SLAB_ROWS, self.largest.rows) * columns
         data = self.largest.decoded_bytes + self.largest.needed_bytes + slab
-        sums = self.cost.accumulator_bytes(self.sizes, self.n_groups, self.threads)
+        sums = self.cost.accumulator_bytes(self, self.n_groups, self.threads)
         leaf = data + sums + self.state_bytes
         if self._in_threads and self.layout.segment_leaves == 1:
             return leaf
@@ -167,7 +139,7 @@ class Plan:
     @property
     def solve_bytes(self) -> int:
         """Memory of the solve on the driver."""
-        return self.cost.solve_bytes(self.sizes, self.state_bytes)
+        return self.cost.solve_bytes(self, self.state_bytes)
 
     @property
     def source_bytes(self) -> int:
@@ -177,7 +149,7 @@ class Plan:
     @property
     def flops(self) -> float:
         """Useful flops of the sums."""
-        return self.n_rows * self.cost.row_flops(self.sizes)
+        return self.n_rows * self.cost.row_flops(self)
 
     @property
     def traffic_bytes(self) -> float:
@@ -212,7 +184,7 @@ class Plan:
         reading += self.largest.chunks * self._leaves_worth * CHUNK_SECONDS
         at_once = self.threads * self.workers
         parallel = {
-            "features and sums": self.n_rows * self.cost.row_seconds(self.sizes) / at_once,
+            "features and sums": self.n_rows * self.cost.row_seconds(self) / at_once,
             "reading": reading / at_once,
             "sending": self.traffic_bytes / (self.workers * NETWORK_RATE),
         }
@@ -223,7 +195,7 @@ class Plan:
             **parallel,
             **searched,
             "tasks": max(self._scheduling - hidden, 0.0),
-            "solve": self.cost.solve_seconds(self.sizes),
+            "solve": self.cost.solve_seconds(self),
         }
 
     def memory_parts(self) -> dict[str, dict[str, int]]:
@@ -264,7 +236,7 @@ class Plan:
         rows = [
             ("rows", f"{self.n_rows:,} × {self.n_inputs} inputs, {self.n_targets} targets"),
             ("features", f"R = {self.n_features}, order {self.order}, sums in {self.sums}"),
-            *self.cost.lines(self.sizes, self.n_rows),
+            *self.cost.lines(self, self.n_rows),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
             ("segments", f"{layout.n_segments:,}, leaves of each: {layout.segment_leaves:,}"),
@@ -411,9 +383,9 @@ def plan_for(
         in_sequence=request.cost.all_cells > 0,
     )
     return Plan(
+        **asdict(sizes),
         layout=layout,
         cost=request.cost,
-        sizes=sizes,
         n_rows=n_rows_of(source),
         n_groups=request.n_groups,
         threads=threads,

@@ -494,8 +494,8 @@ def test_a_map_that_bins_is_planned_by_its_entries() -> None:
     source = grid((regular(1_000_000, 10_000),))
     narrow, wide = (rs.plan(source, n_features=WholeCost(r, 256)) for r in (4096, 16_384))
     dense = rs.plan(source, n_features=4096)
-    assert all(p.cost.counts_pairs(p.sizes) for p in (narrow, wide))
-    assert not dense.cost.counts_pairs(dense.sizes)
+    assert all(p.cost.counts_pairs(p) for p in (narrow, wide))
+    assert not dense.cost.counts_pairs(dense)
     assert narrow.flops == wide.flops == 1e6 * 258**2
     assert dense.flops == 1e6 * 4098**2
     seconds = [p.time_parts()["features and sums"] for p in (narrow, wide, dense)]
@@ -510,12 +510,12 @@ def test_what_is_not_worth_counting_is_planned_as_any_map() -> None:
     dense = rs.plan(source, n_features=2048)
     for entries in (256, 2048):
         found = rs.plan(source, n_features=WholeCost(2048, entries))
-        assert not found.cost.counts_pairs(found.sizes)
+        assert not found.cost.counts_pairs(found)
         assert (found.flops, found.seconds, found.process_bytes) == (
             dense.flops, dense.seconds, dense.process_bytes,
         )  # fmt: skip
     mean = rs.plan(source, n_features=WholeCost(8192, 256), order=1)
-    assert not mean.cost.counts_pairs(mean.sizes)
+    assert not mean.cost.counts_pairs(mean)
 
 
 KINDS: dict[str, Any] = {
@@ -545,9 +545,9 @@ def test_the_plan_of_a_fit_is_that_of_its_accumulator(
     )
     model.fit(x, y)
     assert model.plan_.cost.entries == entries_of(model.features_)
-    counted = model.plan_.cost.counts_pairs(model.plan_.sizes)
+    counted = model.plan_.cost.counts_pairs(model.plan_)
     assert counted == pays(model.features_, np.dtype(model.plan_.sums))
-    assert model.plan_.cost.counts_pairs(model.plan_.sizes)
+    assert model.plan_.cost.counts_pairs(model.plan_)
 
 
 def test_the_plan_of_rows_collected_is_that_of_the_map() -> None:

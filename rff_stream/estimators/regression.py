@@ -93,7 +93,7 @@ class RegressionRecipe(Recipe):
 
     def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"
-        return plan.in_precision("float64") if wanted else plan
+        return replace(plan, sums="float64") if wanted else plan
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer

@@ -152,7 +152,7 @@ def sum_of(
         )
     assert fitted.plan is not None
     plan = replace(fitted.plan, n_groups=1)
-    plan = plan.in_precision("float64") if apart else plan
+    plan = replace(plan, sums="float64") if apart else plan
     sums = SumRequest(fitted.features, row, plan, recipe.asked.sample_rows, places)
     statistic = fitted.family.statistic(sums)
     folds = 0 if apart else recipe.n_folds(row.n_targets)

@@ -39,9 +39,16 @@ class AugmentedRow:
     inputs: tuple[str, ...]  # names of the columns
     targets: tuple[str, ...] = ()  # names of the columns
     units: tuple[str, ...] = ()  # units (or encodings) of inputs, then targets; "" where unknown
+    n_features: int = field(init=False)  # R
+    n_targets: int = field(init=False)  # T
+    width: int = field(init=False)  # P = R + 1 + T
     fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
+        sizes = len(self.prior), len(self.target_origin)
+        object.__setattr__(self, "n_features", sizes[0])
+        object.__setattr__(self, "n_targets", sizes[1])
+        object.__setattr__(self, "width", sizes[0] + 1 + sizes[1])
         plain = [self.map_fingerprint, self.nesting, self.inputs, self.targets, self.units]
         arrays = {
             "prior": self.prior,
@@ -52,24 +59,9 @@ class AugmentedRow:
         object.__setattr__(self, "fingerprint", digest(plain, arrays))
 
     @property
-    def n_features(self) -> int:
-        """R."""
-        return len(self.prior)
-
-    @property
-    def n_targets(self) -> int:
-        """T."""
-        return len(self.target_origin)
-
-    @property
     def target_names(self) -> tuple[str, ...]:
         """``targets``; y0, y1, … where they have no names."""
         return self.targets or tuple(f"y{i}" for i in range(self.n_targets))
-
-    @property
-    def width(self) -> int:
-        """P = R + 1 + T."""
-        return self.n_features + 1 + self.n_targets
 
     def leading(self, n_components: int) -> Self:
         """The row of the map's first R' columns; refuses where they are not a map."""
