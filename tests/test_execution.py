@@ -39,7 +39,7 @@ from rff_stream.execution import progress as bars
 from rff_stream.execution import scheduler as running
 from rff_stream.execution.leaves import Leaf, Tally, segment_tasks, sequence_tasks
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.moments import AugmentedRow, Moments, rank_update, total
+from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.moments import accumulate as accumulating
 from rff_stream.moments.accumulate import plain_row
 from rff_stream.moments.tree_sum import TreeSum
@@ -522,7 +522,7 @@ def test_every_leaf_runs_on_one_blas_thread(xyw: Rows, monkeypatch: pytest.Monke
     """Two would change bits: their cuts fall elsewhere (seen at R=768)."""
     x, y, _ = xyw
     seen: set[int] = set()
-    plain = rank_update.rank_update
+    plain = accumulating.rank_update
 
     def looking(*arguments: Any, **choices: Any) -> None:
         seen.update(blas_threads())

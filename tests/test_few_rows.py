@@ -21,7 +21,7 @@ from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Logistic, loss_for
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate, plain_row
-from rff_stream.moments.few_rows import FewRows, FewRowsSink, kept_rows
+from rff_stream.moments.few_rows import FewRows, FewRowsSink
 from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 
 R, D = 400, 3
@@ -72,7 +72,7 @@ def test_sums_on_demand_are_those_of_a_pass_bit_for_bit(weighted):
 def test_every_operation_gives_sums_and_no_rows(change):
     few, whole = both(60)
     found, expected = change(few), change(whole)
-    assert kept_rows(few) is not None and kept_rows(found) is None
+    assert few.kept is not None and found.kept is None
     np.testing.assert_array_equal(found.sums, expected.sums)
 
 
@@ -160,7 +160,7 @@ def test_a_fit_of_few_rows_makes_no_sums_until_they_are_asked_for(alpha, monkeyp
     model = rs.KernelRidge(**choices).fit(x, y, w)
     monkeypatch.setattr("rff_stream.families.maps.FEW_ROWS", 0.0)
     whole = rs.KernelRidge(**choices).fit(x, y, w)
-    assert kept_rows(model.moments_) is not None and kept_rows(whole.moments_) is None
+    assert model.moments_.kept is not None and whole.moments_.kept is None
     np.testing.assert_allclose(model.predict(x), whole.predict(x), rtol=1e-7)
     np.testing.assert_allclose(model.alpha_, whole.alpha_, rtol=1e-5)
     np.testing.assert_array_equal(model.moments_.sums, whole.moments_.sums)
@@ -187,8 +187,8 @@ def test_classes_of_few_rows_make_no_sums_until_they_are_asked_for(alpha, labels
     model = rs.KernelClassifier(**choices).fit(x, label, w)
     monkeypatch.setattr("rff_stream.families.maps.FEW_ROWS", 0.0)
     whole = rs.KernelClassifier(**choices).fit(x, label, w)
-    assert kept_rows(model.moments_) is not None
-    assert kept_rows(whole.moments_) is None
+    assert model.moments_.kept is not None
+    assert whole.moments_.kept is None
     assert model.alpha_ == pytest.approx(whole.alpha_, rel=1e-5)
     np.testing.assert_allclose(model.predict_proba(x), whole.predict_proba(x), atol=1e-6)
     np.testing.assert_array_equal(model.moments_.sums, whole.moments_.sums)

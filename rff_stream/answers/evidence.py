@@ -15,6 +15,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.posterior import Posterior, posterior
+from rff_stream.answers.ridge import Ridge
 from rff_stream.answers.row_space import row_space
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
@@ -78,6 +79,12 @@ class Evidence:
     def posterior(self) -> Posterior:
         """The Gaussian process given the data, at these variances."""
         return posterior(self.spectrum.directions(), self.alpha, self.noise_variance)
+
+    def ridge(self) -> Ridge:
+        """The ridge regression at this α: the process's mean."""
+        coef = self.spectrum.coef(self.alpha)
+        intercept = self.spectrum.system.intercept(coef)
+        return Ridge(coef, intercept, self.alpha, self.df, self.eta)
 
 
 def evidence(
@@ -280,7 +287,7 @@ def _evidence(found: Decomposition, profile: Profile, alpha: Float64) -> Evidenc
 def _decompose(moments: Moments | Decomposition, fit_intercept: bool) -> Decomposition:
     if isinstance(moments, Decomposition):
         return moments
-    few = row_space(moments, fit_intercept=fit_intercept)
+    few = None if moments.kept is None else row_space(moments, fit_intercept=fit_intercept)
     if few is not None:
         return few
     system = ridge_system(moments, fit_intercept=fit_intercept)

@@ -27,7 +27,7 @@ from rff_stream.features.composed import SideBySide
 from rff_stream.features.fourier import nearly_linear
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.moments.few_rows import FewRowsSink, kept_rows
+from rff_stream.moments.few_rows import FewRowsSink
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.systems.spectrum import largest_eigenvalue
 
@@ -152,7 +152,7 @@ def safe_evidence(
     found, seen = evidence(moments, fit_intercept=fit_intercept), _take_sample(moments)
     if seen is None:
         return found
-    solved, kept = found.spectrum, kept_rows(moments)
+    solved, kept = found.spectrum, moments.kept
     if fit_intercept and kept and isinstance(solved, RowSpace) and len(seen.x) == len(kept.x):
         w = np.ones(len(kept.x)) if kept.w is None else kept.w  # the sample has all rows
         seen = CheckRows(kept.x, kept.y, w, seen.origin, seen.scale)

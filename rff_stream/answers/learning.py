@@ -9,7 +9,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import evidence
-from rff_stream.answers.ridge import ridge_at
 from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import spectrum
 from rff_stream.systems.system import scatter_about
@@ -85,8 +84,7 @@ def row_curve(
     for part in groups:
         total = part if total is None else total + part
         found = spectrum(total, fit_intercept=fit_intercept)
-        alpha = evidence(found).alpha
-        model = ridge_at(found, alpha)
+        model = evidence(found).ridge()
         rows.append(total.n)
         alphas.append(model.alpha)
         fitted.append(group_errors(total, model.coef, model.intercept).rmse)

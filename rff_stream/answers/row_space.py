@@ -14,7 +14,6 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge, ridge_of
 from rff_stream.moments import Moments
-from rff_stream.moments.few_rows import kept_rows
 from rff_stream.systems.spectrum import (
     Decomposition,
     Floor,
@@ -148,7 +147,7 @@ def _systems(moments: Moments, fit_intercept: bool) -> tuple[System, Float64, Sy
 
     None where moments keep no rows, or targets whose squares are no numbers.
     """
-    kept, row = kept_rows(moments), moments.row
+    kept, row = moments.kept, moments.row
     if kept is None:
         return None
     w = np.ones(len(kept.x)) if kept.w is None else kept.w

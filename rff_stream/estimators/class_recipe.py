@@ -27,7 +27,6 @@ from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
-from rff_stream.moments.few_rows import kept_rows
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.sources import Columns
@@ -534,7 +533,7 @@ def rows_to_keep(
     """
     if not done.request.plan.kept_bytes:
         return None
-    few, d = kept_rows(classes.moments), done.drawn.features.n_inputs
+    few, d = classes.moments.kept, done.drawn.features.n_inputs
 
     def read() -> tuple[Array, Array, Array]:
         if few is not None:

@@ -15,7 +15,7 @@ from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.gap_remedy import CheckRows, safe_alpha, safe_evidence
 from rff_stream.answers.posterior import Posterior
-from rff_stream.answers.ridge import Ridge, ridge_at
+from rff_stream.answers.ridge import Ridge
 from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.answers.selection import HIGHEST, cross_validate, gcv
 from rff_stream.answers.selection_table import Selection
@@ -267,7 +267,7 @@ class WholeFamily:
         moments, selection = totals.total, None
         if isinstance(alpha, str) and alpha == "evidence":
             found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
-            solved = ridge_at(found.spectrum, found.alpha)
+            solved = found.ridge()
         else:
             chosen, selection = _penalty(totals, alpha, fit_intercept, refine)
             floor: Floor = "raise_silently" if refine else "raise_alpha"

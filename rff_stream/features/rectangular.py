@@ -75,7 +75,7 @@ def add_products(rows: Array, triangle: Array, beta: float) -> None:
     """triangle ← rowsᵀ rows + beta·triangle, in place, of rows (m, P) and a packed triangle.
 
     Rows may lie apart; entries of a row lie together. What the triangle held is not read where beta
-    is 0. That of a whole matrix is :func:`rff_stream.moments.rank_update.rank_update`.
+    is 0. That of a whole matrix is :func:`rff_stream.moments.accumulate.rank_update`.
     """
     routine, scalar = _PRODUCTS[rows.dtype]
     depth, width = rows.shape

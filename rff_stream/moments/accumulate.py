@@ -7,18 +7,20 @@ the GIL, so threads of one process run side by side.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import cython_blas
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
+from rff_stream.features.rectangular import c_routine
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
 from rff_stream.moments.counted_entries import Border, EntryMoments, pays
-from rff_stream.moments.rank_update import rank_update
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
 
@@ -33,6 +35,11 @@ CENTRE_ROWS = 64
 
 FLUSH_BLOCK = 64
 """Rows of the triangle added at a time: the cast's buffer stays in cache."""
+
+_SYRK = {
+    np.dtype(np.float32): (c_routine(cython_blas, "ssyrk", 10), ctypes.c_float),
+    np.dtype(np.float64): (c_routine(cython_blas, "dsyrk", 10), ctypes.c_double),
+}
 
 SumsDtype = Literal["auto", "float32", "float64"]
 
@@ -259,7 +266,8 @@ class _SecondMoments:
     def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
         r, width = row.n_features, row.width
         self._features, self._row = features, row
-        padded = _allocate_aligned(BATCH_ROWS, -(-width // 16) * 16, dtype)
+        size = BATCH_ROWS * -(-width // 16) * 16 * dtype.itemsize
+        padded = aligned_bytes(size).view(dtype).reshape(BATCH_ROWS, -1)
         self._batch, self._flat = padded[:, :width], padded.reshape(-1)
         # Whole rows of [z₀, 0, …], one under the other: centring is then one contiguous sweep,
         # four times faster than row by row.
@@ -316,6 +324,33 @@ class _SecondMoments:
         return self._border.packed(self._total), None
 
 
+def rank_update(rows: Array, matrix: Array, beta: float) -> None:
+    """matrix ← rowsᵀ rows + beta·matrix in its upper triangle (C order), in place.
+
+    BLAS reads C order as the transpose: its "lower" is our upper triangle.
+    """
+    syrk, scalar = _SYRK[rows.dtype]
+    if rows.strides[1] != rows.itemsize:  # BLAS would refuse, and the sum stay as it was
+        rows = np.ascontiguousarray(rows)
+    k, n = rows.shape
+    integers = [ctypes.c_int(v) for v in (n, k, rows.strides[0] // rows.itemsize, len(matrix))]
+    one, factor = scalar(1.0), scalar(beta)
+    order, depth, lda, ldc = (ctypes.byref(i) for i in integers)
+    uplo, trans = ctypes.c_char_p(b"L"), ctypes.c_char_p(b"N")
+    syrk(
+        ctypes.cast(uplo, ctypes.c_void_p),
+        ctypes.cast(trans, ctypes.c_void_p),
+        order,
+        depth,
+        ctypes.byref(one),
+        rows.ctypes.data,
+        lda,
+        ctypes.byref(factor),
+        matrix.ctypes.data,
+        ldc,
+    )
+
+
 class _FirstMoments:
     """Σ w a, in 32 parts: no Z is kept and no rank-k update made."""
 
@@ -334,9 +369,3 @@ class _FirstMoments:
     def result(self) -> tuple[Float64, Float64]:
         """m and its parts."""
         return self._parts.sum(axis=0), self._parts.copy()
-
-
-def _allocate_aligned(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
-    """Zeros (rows, columns), C order, that start on a 64-byte boundary."""
-    size = rows * columns * dtype.itemsize
-    return aligned_bytes(size).view(dtype).reshape(rows, columns)

@@ -16,7 +16,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.moments import AugmentedRow, packed_size, row_start
 from rff_stream.moments.cells import CellMoments
-from rff_stream.moments.few_rows import kept_rows, under_row
+from rff_stream.moments.few_rows import under_row
 from rff_stream.moments.row_sample import RowSample
 
 
@@ -88,7 +88,7 @@ class ClassMoments:
         """Σw of each class (C,): the diagonal of YᵀWY, exact where weights are whole."""
         if isinstance(self.moments, CellMoments):
             return np.asarray(self.moments.target_squares())
-        kept, row = kept_rows(self.moments), self.moments.row
+        kept, row = self.moments.kept, self.moments.row
         if kept is not None:
             return np.asarray(kept.y.sum(axis=0) if kept.w is None else kept.w @ kept.y)
         targets = np.arange(row.n_features + 1, row.width)

@@ -84,6 +84,10 @@ class FewRows(Moments):
         return sums
 
     @property
+    def kept(self) -> KeptRows | None:
+        return self._kept if self._kept is not None and len(self._kept.x) > 1 else None
+
+    @property
     def weight(self) -> float:
         """Σ w: no sums are made for it."""
         kept = self._kept
@@ -102,12 +106,6 @@ def under_row(moments: Any, row: AugmentedRow) -> Any:
     """The moments under other names of targets; rows that they keep are still kept."""
     kept = moments._kept if isinstance(moments, FewRows) else None
     return replace(moments, row=row) if kept is None else FewRows.of(kept, row, moments.sample)
-
-
-def kept_rows(moments: Any) -> KeptRows | None:
-    """The rows that these moments keep, at least two; None for moments that are sums."""
-    kept = moments._kept if isinstance(moments, FewRows) else None
-    return kept if kept is not None and len(kept.x) > 1 else None
 
 
 class FewRowsSink:

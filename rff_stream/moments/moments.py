@@ -143,6 +143,11 @@ class MomentGroup(ABC):
     row: AugmentedRow
     sample: RowSample
 
+    @property
+    def kept(self) -> Any:
+        """The rows themselves, at least two, where they are kept: of :class:`FewRows` alone."""
+        return None
+
     @abstractmethod
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given and fits."""

@@ -13,7 +13,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.losses.classification import Loss, value_and_slope
 from rff_stream.losses.descent import Descent, Metric, Point, minimise
 from rff_stream.losses.penalised import PenalisedClasses
-from rff_stream.moments.rank_update import rank_update
+from rff_stream.moments.accumulate import rank_update
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes

@@ -59,7 +59,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 BARE = """
 import sys, time
 import numpy as np
-from rff_stream.moments.rank_update import rank_update
+from rff_stream.moments.accumulate import rank_update
 z, out = np.ones((512, 1024), "float32"), np.zeros((1024, 1024), "float32")
 sys.stdin.readline()
 begun = time.perf_counter()
