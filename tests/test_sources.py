@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import rff_stream
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.execution.leaves import size_of_slab
 from rff_stream.sources import SLAB_ROWS, Columns, HoldOut, kind_of, open_source, opening
 from rff_stream.sources.rows import slab_slices
 
@@ -57,9 +58,9 @@ def read(source: Any, box: Box | None = None) -> Read:
 
 
 def joined(slabs: Sequence[Any]) -> Read:
-    starts = np.cumsum([0, *(slab.n_slab for slab in slabs)])
+    starts = np.cumsum([0, *(size_of_slab(slab) for slab in slabs)])
     assert [slab.start for slab in slabs] == list(starts[:-1])
-    assert all(0 < slab.n_slab <= SLAB_ROWS for slab in slabs)
+    assert all(0 < size_of_slab(slab) <= SLAB_ROWS for slab in slabs)
     keep = [np.ones(len(s.x), bool) if s.keep is None else s.keep for s in slabs]
     weighted = slabs[0].w is not None
     labelled = slabs[0].label is not None

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rff_stream._array import digest
-from rff_stream.errors import DataError
 from rff_stream.execution.leaves import Tally
 from rff_stream.execution.threads import seconds
 from rff_stream.features.base import FeatureMap
@@ -155,13 +154,3 @@ def kept_row(checkpoint: Checkpoint | None) -> AugmentedRow | None:
     """What the sums of an earlier run mean; None where there was none."""
     known = None if checkpoint is None else checkpoint.store
     return None if known is None else known.row
-
-
-def check_same_data(source: Source, before: str) -> None:
-    """Refuse what was summed while the data changed under it."""
-    if source.generation() != before:
-        raise DataError(
-            f"The data changed while {' × '.join(source.dims)} {source.shape} of it were read, so "
-            "the sum may mix old and new values and is dropped. Data must not change during a "
-            "pass; run it again when their writer has finished."
-        )

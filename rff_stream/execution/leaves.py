@@ -22,7 +22,7 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import TreeSum, add_into
 from rff_stream.row_functions import RowFunction
-from rff_stream.sources.protocol import Box, Reader, Source
+from rff_stream.sources.protocol import Box, Reader, Rows, Source
 from rff_stream.statistics.protocol import Statistic
 
 UNKNOWN_PLACES = 32
@@ -155,6 +155,11 @@ class Tally:
         return int(self.value.__sizeof__()) + 64
 
 
+def size_of_slab(rows: Rows) -> int:
+    """Rows of a slab, dropped ones included."""
+    return len(rows.x) if rows.keep is None else len(rows.keep)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Reader and statistic: shipped once per worker, under one key."""
@@ -186,9 +191,9 @@ class Job:
             seen = 0
             if all(hi > lo for lo, hi in leaf.box):
                 for rows in self.reader.read(leaf.box, *values):
-                    size = rows.n_slab
-                    places = self._places(leaf, np.arange(size) + rows.start)
-                    sink.add(rows, places if rows.keep is None else places[rows.keep])
+                    kept = slice(None) if rows.keep is None else rows.keep
+                    size = size_of_slab(rows)
+                    sink.add(rows, self._places(leaf, np.arange(size) + rows.start)[kept])
                     seen += size
             kernels = {own_kernels(): socket.gethostname()} if self.versions else {}
             return Tally(sink.result(), seen, kernels)
@@ -382,7 +387,7 @@ class RowJob:
         slabs = []
         with single_threaded_blas():
             for rows in self.reader.read(box, *values):
-                values_of_slab = np.full((rows.n_slab, self.function.width), np.nan)
+                values_of_slab = np.full((size_of_slab(rows), self.function.width), np.nan)
                 kept = slice(None) if rows.keep is None else rows.keep
                 values_of_slab[kept] = self.function(rows.x)
                 slabs.append(values_of_slab)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.execution.checkpoints import Keeper, check_same_data
+from rff_stream.execution.checkpoints import Keeper
 from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Leaves, Tally
 from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout, merge_chunks, n_rows_of
@@ -159,7 +159,13 @@ class Reading:
                 keeper=None if checkpoint is None else Keeper(checkpoint, statistic),
             )
         )
-        check_same_data(self.source, generation)
+        if self.source.generation() != generation:
+            grid = f"{' × '.join(self.source.dims)} {self.source.shape}"
+            raise DataError(
+                f"The data changed while {grid} of it were read, so the sum may mix old and new "
+                "values and is dropped. Data must not change during a pass; run it again when "
+                "their writer has finished."
+            )
         return tally
 
     def _grid(self, plan: Plan) -> tuple[int, ...]:

@@ -34,25 +34,27 @@ def single_threaded_blas() -> Iterator[None]:
     ``threadpool_limits`` is process-wide: two tasks that enter and leave at different
     times would undo each other, so users are counted.
     """
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-
-
-def few_features_blas(n_features: int) -> AbstractContextManager[None]:
-    """One BLAS thread for the solves of a small map; the setting of the process for a large one."""
-    return single_threaded_blas() if n_features <= ONE_THREAD_FEATURES else nullcontext()
-
-
-def _enter() -> None:
     global _users, _limits
     with _lock:
         if _users == 0:
             _anyone_may_set()
             _limits = _loaded_libraries().limit(limits=1, user_api="blas")
         _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0 and _limits is not None:
+                _anyone_may_set()
+                _limits.restore_original_limits()
+                _anyone_may_set()
+                _limits = None
+
+
+def few_features_blas(n_features: int) -> AbstractContextManager[None]:
+    """One BLAS thread for the solves of a small map; the setting of the process for a large one."""
+    return single_threaded_blas() if n_features <= ONE_THREAD_FEATURES else nullcontext()
 
 
 def _loaded_libraries() -> Any:
@@ -66,17 +68,6 @@ def _loaded_libraries() -> Any:
     if _libraries[0] != len(sys.modules):
         _libraries = len(sys.modules), ThreadpoolController()
     return _libraries[1]
-
-
-def _leave() -> None:
-    global _users, _limits
-    with _lock:
-        _users -= 1
-        if _users == 0 and _limits is not None:
-            _anyone_may_set()
-            _limits.restore_original_limits()
-            _anyone_may_set()
-            _limits = None
 
 
 def _anyone_may_set() -> None:

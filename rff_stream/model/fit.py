@@ -23,7 +23,8 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source, open_source
-from rff_stream.sources.growth import can_grow, record_of
+from rff_stream.sources.growth import record_of
+from rff_stream.sources.variables import can_grow
 from rff_stream.store import Checkpoint
 
 Place = str | PathLike[str]

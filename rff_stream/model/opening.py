@@ -16,7 +16,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
 from rff_stream.sources.columns import plain_names
-from rff_stream.sources.kinds import check_index, is_masked, is_names, needed_package, plain_array
+from rff_stream.sources.kinds import check_index, is_names, needed_package, plain_array
 
 
 def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
@@ -195,7 +195,7 @@ def checked_rows(estimator: Any, X: Any) -> Any:
 
     finite = _finite(estimator)
     if kind_of(X) != "table":
-        X = plain_array(X) if is_masked(X) else X
+        X = plain_array(X) if isinstance(X, np.ma.MaskedArray) else X
         return validate_data(
             estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric",
             accept_sparse="csr",
@@ -237,7 +237,8 @@ def _by_name(
     mask hides is NaN from here on: scikit-learn drops masks.
     """
     check_index(X, y=y, sample_weight=weight)
-    X, y, weight = (plain_array(v) if is_masked(v) else v for v in (X, y, weight))
+    masked = np.ma.MaskedArray
+    X, y, weight = (plain_array(v) if isinstance(v, masked) else v for v in (X, y, weight))
     if kind_of(X) != "table":
         by_name = inputs is not None or isinstance(y, str) or isinstance(weight, str)
         if by_name and not is_names(y):

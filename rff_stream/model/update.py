@@ -22,13 +22,13 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
 from rff_stream.sources.growth import (
     PartSource,
-    can_grow,
     check_unchanged,
     growth_of,
     record_of,
     whole_content,
 )
 from rff_stream.sources.kinds import is_sparse
+from rff_stream.sources.variables import can_grow
 from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered

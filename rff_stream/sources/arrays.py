@@ -95,7 +95,13 @@ class Arrays:
         """The inputs asked for; all columns of X by default."""
         if request.inputs is not None:
             return [self.find(f"x{i}" if isinstance(i, int) else i) for i in request.inputs]
-        check_count(self.all_inputs.variable.shape[1], request)
+        count = self.all_inputs.variable.shape[1]
+        if request.columns is not None and len(request.columns.inputs) != count:
+            wanted = len(request.columns.inputs)
+            raise DataError(
+                f"X has {count} features, but the model is expecting {wanted} features as input: "
+                f"an array is taken by the number of its columns. Give the columns of the fit."
+            )
         return [self.all_inputs]
 
     def sizes(
@@ -113,24 +119,16 @@ class Arrays:
         return one_a_row(role, values, self.missing_chunks)
 
 
-def check_count(count: int, request: Request) -> None:
-    """As many columns as the model was fitted on."""
-    if request.columns is not None and len(request.columns.inputs) != count:
-        wanted = len(request.columns.inputs)
-        raise DataError(
-            f"X has {count} features, but the model is expecting {wanted} features as input: "
-            f"an array is taken by the number of its columns. Give the columns of the fit."
-        )
-
-
 def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
     """Arrays as they are, stored ones on the checked store; lists and the like in numpy.
 
     Raises KindError: the type is not one that is known to be an array: it is named.
     """
+    if isinstance(values, np.ndarray) or is_from(values, "dask.array"):
+        return values
     if is_from(values, "zarr"):
         return recheck(values, (), missing_chunks)
-    if any(is_from(values, module) for module in ("dask.array", "numpy", "rff_stream")):
+    if is_from(values, "numpy") or is_from(values, "rff_stream"):
         return values
     if is_sparse(values):
         if role != "X":

@@ -233,13 +233,12 @@ def block_source(
     packed: bool = False,
 ) -> BlockSource:
     """The source of a draft whose variables stand for blocks."""
-    columns = draft.columns()
+    windows, rules = draft.windows(), draft.rules(request)
     block_columns = tuple(
         BlockColumn(variable.name, *place(variable), variable.dtype, window)
-        for variable, window in zip(draft.variables, draft.windows(), strict=True)
+        for variable, window in zip(draft.variables, windows, strict=True)
     )
-    rules = Rules(columns, request.missing(strict=False))
-    holdouts = tuple(draft.holdouts)
-    reader = BlockReader(tuple(members), packed, block_columns, draft.filler(), rules, holdouts)
+    filler, holdouts = draft.filler(windows), tuple(draft.holdouts)
+    reader = BlockReader(tuple(members), packed, block_columns, filler, rules, holdouts)
     count = len(collections[0].__dask_keys__())
-    return BlockSource(columns, reader, count, collections, wrap, request.missing_chunks)
+    return BlockSource(rules.columns, reader, count, collections, wrap, request.missing_chunks)

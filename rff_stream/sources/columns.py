@@ -4,7 +4,9 @@ A container is a :class:`Container`: it looks names up and says which grid its s
 :func:`align` asks it for inputs, targets, weight and labels, and collects them in a
 :class:`SourceBuilder`, which checks that they fit the grid and gives the source.
 
-Columns of categories or text are in :mod:`rff_stream.sources.categories`.
+Columns of categories or text have an input of 0 and 1 for each level: "sky=rain", "sky=sun". A
+level is part of a column's name, as a field of a time is. So a model knows its levels by its
+columns, and finds them in any other table, whatever that one holds besides.
 """
 
 from __future__ import annotations
@@ -18,18 +20,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.categories import (
-    Indicators,
-    holds_levels,
-    is_text,
-    level_names,
-    levels_of,
-    split_level,
-)
 from rff_stream.sources.kinds import KindError
 from rff_stream.sources.protocol import Columns
-from rff_stream.sources.request import HoldOut, InHoldOut, Request, Where, comparison
+from rff_stream.sources.request import HoldOut, InHoldOut, Request, comparison
 from rff_stream.sources.rows import (
     TIME_FIELDS,
     Accessor,
@@ -42,10 +37,126 @@ from rff_stream.sources.rows import (
     Rules,
     VariableUse,
     as_numbers,
+    as_text,
     units_of_time,
 )
 from rff_stream.sources.variables import Variable, VariablesReader, VariablesSource, Window, Wrap
 from rff_stream.words import list_names, suggestion
+
+MAX_LEVELS = 64
+"""More inputs of 0 and 1 than this say little to a kernel: all rows are equally far apart."""
+
+SCAN_ROWS = 65_536
+"""Rows of a stored column that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indicators:
+    """Values (…) -> (…, levels): 1 at a value's own level, 0 elsewhere; NaN where it is missing.
+
+    A level that is not listed is 0 everywhere.
+    """
+
+    levels: tuple[str, ...]
+
+    def __call__(self, values: Array) -> Array:
+        texts, absent = level_texts(values)
+        found: Array = (texts[..., None] == np.array(self.levels)).astype(np.float64)
+        found[absent] = np.nan
+        return found
+
+
+def level_texts(values: Array) -> tuple[Array, Array]:
+    """Values as text, and which of them are missing (None, NaN)."""
+    absent = np.zeros(values.shape, bool)
+    if values.dtype.kind not in "SU":
+        there = [v is not None and v == v for v in values.ravel().tolist()]
+        absent = ~np.array(there, bool).reshape(values.shape)
+    return as_text(values), absent
+
+
+def holds_levels(variable: Variable) -> bool:
+    """Whether a column has a type of categories: its levels are inputs without being named."""
+    return variable.holds is not None and variable.holds.kind == "categories"
+
+
+def is_text(variable: Variable) -> bool:
+    """Whether a column holds text: its levels are inputs where the column is named."""
+    strings = variable.holds is not None and variable.holds.kind == "strings"
+    if strings or variable.dtype.kind in "SUT":
+        return True
+    in_memory = variable.dtype.kind == "O" and variable.kind == "memory"
+    values = variable.data.ravel() if in_memory else ()
+    return isinstance(next((v for v in values if v is not None and v == v), None), str)
+
+
+def levels_of(variable: Variable) -> tuple[str, ...]:
+    """The levels that occur in a column, sorted: read once, slab by slab.
+
+    Raises KindError: there are more than ``MAX_LEVELS``, or objects that are no text.
+    """
+    if variable.levels is not None or variable.kind == "graph":
+        return known_levels(variable)
+    levels: set[str] = set()
+    for lo in range(0, variable.shape[0], SCAN_ROWS):
+        hi = min(lo + SCAN_ROWS, variable.shape[0])
+        rest = tuple(slice(0, size) for size in variable.shape[1:])
+        values = np.asarray(variable.data[(slice(lo, hi), *rest)])
+        check_texts(variable, values)
+        texts, absent = level_texts(values)
+        levels |= set(np.unique(texts[~absent]).tolist())
+        if len(levels) > MAX_LEVELS:
+            raise too_many(variable.name)
+    return tuple(sorted(levels))
+
+
+def known_levels(variable: Variable) -> tuple[str, ...]:
+    """The levels of a column whose values are computed: those that its type names."""
+    if not variable.levels:
+        raise KindError(
+            f"The levels of {variable.name!r} are not known before it is computed. Name them with "
+            f"inputs=['{variable.name}=…', …], or let Dask find them: "
+            f"X.categorize(columns=[{variable.name!r}])."
+        )
+    if len(variable.levels) > MAX_LEVELS:
+        raise too_many(variable.name)
+    return variable.levels
+
+
+def check_texts(variable: Variable, values: Array) -> None:
+    """Values of a column that is no category are text."""
+    if holds_levels(variable) or values.dtype.kind in "SUT":
+        return
+    other = next((v for v in values.ravel() if not isinstance(v, str) and v is not None), "")
+    if other == other and not isinstance(other, str):
+        raise KindError(
+            f"{variable.name!r} holds {other!r}, a {type(other).__name__}, beside text. Levels are "
+            f"text or categories. Convert the column, or leave it out with inputs=[…]."
+        )
+
+
+def too_many(name: str) -> KindError:
+    """The error of a column with too many levels, with what to do instead."""
+    return KindError(
+        f"{name!r} holds more than {MAX_LEVELS} levels. Each becomes an input of 0 and 1, and "
+        f"among so many a kernel finds every row equally far from every other. Name the levels "
+        f"that matter with inputs=['{name}=…', …], encode the column by its target, such as with "
+        f"make_column_transformer((TargetEncoder(), [{name!r}]), remainder='passthrough') of "
+        f"scikit-learn in a pipeline, or leave it out."
+    )
+
+
+def level_names(name: str, levels: Sequence[str]) -> tuple[str, ...]:
+    """Names of the inputs of a column: "sky=rain", "sky=sun"."""
+    return tuple(f"{name}={level}" for level in levels)
+
+
+def split_level(name: str, names: Sequence[str]) -> tuple[str, str] | None:
+    """The column and the level of "sky=rain"; None where no column has such a name."""
+    places = (i for i, letter in enumerate(name) if letter == "=")
+    pairs = ((name[:i], name[i + 1 :]) for i in places)
+    return next((pair for pair in pairs if pair[0] in names), None)
+
 
 Picks = tuple[tuple[int, ...], ...]
 """Places along the extra dimensions, one tuple a column."""
@@ -101,16 +212,15 @@ def with_levels(found: NamedVariable, named: bool) -> NamedVariable:
 
 def gather_levels(several: Iterable[NamedVariable]) -> list[NamedVariable]:
     """Levels of one column that stand side by side as one: its text is looked at once."""
-    runs = groupby(several, key=lambda each: id(each.variable) if each.levels else each)
-    return [merge_levels(list(run)) for _, run in runs]
-
-
-def merge_levels(run: Sequence[NamedVariable]) -> NamedVariable:
-    """Levels of one column as one; a column that stands alone as it is."""
-    if len(run) == 1:
-        return run[0]
-    names = tuple(name for each in run for name in (each.columns or (each.name,)))
-    return replace(run[0], columns=names, levels=tuple(x for each in run for x in each.levels))
+    gathered = []
+    for _, run in groupby(several, key=lambda each: id(each.variable) if each.levels else each):
+        first, *others = run
+        if others:
+            names = tuple(n for each in (first, *others) for n in (each.columns or (each.name,)))
+            levels = tuple(x for each in (first, *others) for x in each.levels)
+            first = replace(first, columns=names, levels=levels)
+        gathered.append(first)
+    return gathered
 
 
 Find = Callable[[str], NamedVariable]
@@ -245,7 +355,7 @@ class SourceBuilder:
         """Add inputs or targets: one column, or one per place of the extra dimensions."""
         names = column_names(found, self.dims)
         first = len(self.names[role])
-        self.add(role, found, found.numbers(), tuple(range(first, first + len(names))))
+        self.add(role, found, found.numbers(), slice(first, first + len(names)))
         self.names[role] += names
         self.units[role] += [found.units] * len(names)
 
@@ -259,20 +369,22 @@ class SourceBuilder:
         self.add("label", found, Labels(found.then))
 
     def choose(self, request: Request, find: Find) -> None:
-        """Add what was asked for by name: labels of several columns, conditions."""
+        """Add what was asked for by name: labels of several columns, conditions, hold-outs."""
         for name in request.labels:
             found = find(name)
             self.add("named label", found, NamedLabels(name, found.then))
         for condition in request.where:
-            self.where(condition, find)
+            if not isinstance(condition, HoldOut):
+                self.compare(condition, find)
+            elif condition.by is None:
+                self.holdouts.append(condition)
+            else:
+                found = find(condition.by)
+                self.add("condition", found, InHoldOut(condition, Labels(found.then)))
 
-    def where(self, condition: Where, find: Find) -> None:
-        """Add a condition that rows must meet."""
-        if isinstance(condition, HoldOut):
-            self.holdout(condition, find)
-            return
-        given: Any = condition
-        if isinstance(given, str) or len(given) != 3:
+    def compare(self, condition: Any, find: Find) -> None:
+        """Add a comparison that rows must meet."""
+        if isinstance(condition, str) or len(condition) != 3:
             raise DataError(
                 f"where holds {condition!r}, but a condition is (name, op, value), such as "
                 '("time", "<", 2015), or a HoldOut. Write it so.'
@@ -281,22 +393,14 @@ class SourceBuilder:
         found = find(name)
         self.add("condition", found, comparison(name, op, value, found.then, found.dtype))
 
-    def holdout(self, holdout: HoldOut, find: Find) -> None:
-        """Add a hold-out: by place in the grid, or by a label."""
-        if holdout.by is None:
-            self.holdouts.append(holdout)
-            return
-        found = find(holdout.by)
-        self.add("condition", found, InHoldOut(holdout, Labels(found.then)))
-
     def add(
-        self, role: Role, found: NamedVariable, convert: Convert, at: tuple[int, ...] = ()
+        self, role: Role, found: NamedVariable, convert: Convert, at: slice | None = None
     ) -> None:
         """Add a use of a variable whose sizes fit the grid."""
         variable = found.variable
         self.fits(variable)
         picks = self.picks(found)
-        if not at and len(picks) != 1:
+        if at is None and len(picks) != 1:
             extra = list_names(extra_dims(variable, self.dims))
             raise DataError(
                 f"{found.name!r} is used as {role}, but has the dimensions {extra} besides the "
@@ -331,44 +435,40 @@ class SourceBuilder:
                     f"sample dimension; select the rows that they share."
                 )
 
-    def window(self, index: int) -> Window:
-        """The part of a variable's extra dimensions that any of its uses needs."""
-        picks = [pick for use, own in self.uses if use.part == index for pick in own]
-        extra = extra_dims(self.variables[index], self.dims)
-        if not picks:
-            return dict.fromkeys(extra, (0, 0))
-        along = zip(extra, zip(*picks, strict=True), strict=True)
-        return {dim: (min(places), max(places) + 1) for dim, places in along}
-
     def columns(self) -> Columns:
         """Names and units of what was added."""
         units = (*self.units["input"], *self.units["target"])
         return Columns(tuple(self.names["input"]), tuple(self.names["target"]), units, self.weight)
 
     def windows(self) -> tuple[Window, ...]:
-        """What is read of every variable's extra dimensions."""
-        return tuple(self.window(i) for i in range(len(self.variables)))
+        """The part of every variable's extra dimensions that any of its uses needs."""
+        found: list[Window] = []
+        for index, variable in enumerate(self.variables):
+            picks = [pick for use, own in self.uses if use.part == index for pick in own]
+            along = zip(*picks, strict=True) if picks else ()
+            ends = [(min(places), max(places) + 1) for places in along]
+            extra = extra_dims(variable, self.dims)
+            found.append(dict(zip(extra, ends or [(0, 0)] * len(extra), strict=True)))
+        return tuple(found)
 
-    def filler(self) -> Filler:
+    def filler(self, windows: Sequence[Window]) -> Filler:
         """How rows are filled from the variables."""
-        windows = self.windows()
         uses = [replace(use, pick=pick_in(picks, windows[use.part])) for use, picks in self.uses]
         return Filler(tuple(uses), len(self.names["input"]), len(self.names["target"]))
 
+    def rules(self, request: Request, strict: bool = False) -> Rules:
+        """What a NaN means: at prediction NaN in is NaN out, except for plain arrays (strict)."""
+        fitting = request.columns is None or strict
+        return Rules(self.columns(), request.missing_rows if fitting else "drop")
+
     def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> VariablesSource:
         """The source of everything that was added, from plain arrays or labelled data."""
-        columns, shape = self.columns(), tuple(self.sizes.values())
         strict = arrays and all(variable.kind == "memory" for variable in self.variables)
-        reader = VariablesReader(
-            self.dims,
-            shape,
-            tuple(variable.part() for variable in self.variables),
-            self.windows(),
-            self.filler(),
-            Rules(columns, request.missing(strict)),
-            tuple(self.holdouts),
-        )
-        return VariablesSource(columns, reader, self.variables, wrap, request.missing_chunks)
+        parts, shape = tuple(each.part() for each in self.variables), tuple(self.sizes.values())
+        rules, windows, holdouts = self.rules(request, strict), self.windows(), tuple(self.holdouts)
+        filler = self.filler(windows)
+        reader = VariablesReader(self.dims, shape, parts, windows, filler, rules, holdouts)
+        return VariablesSource(rules.columns, reader, self.variables, wrap, request.missing_chunks)
 
 
 def pick_in(picks: Picks, window: Window) -> tuple[int, ...] | None:

@@ -46,13 +46,6 @@ class Growth:
     waiting: str = ""
 
 
-def can_grow(source: Source) -> bool:
-    """Whether rows are read by slices of a grid, so that it can be told which are new."""
-    if not isinstance(source, VariablesSource) or source.graph is not None or not source.dims:
-        return False
-    return any(variable.is_stored for variable in source.variables)
-
-
 def whole_content(source: Source) -> str:
     """Hash of all that a source holds, as far as it is in memory or its files tell."""
     if not isinstance(source, VariablesSource):

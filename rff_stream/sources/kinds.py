@@ -61,11 +61,6 @@ def have_unknown_rows(*several: Any) -> bool:
     return any(bool(np.isnan(each.shape[0])) for each in arrays)
 
 
-def is_masked(values: Any) -> bool:
-    """Whether these are values under a mask."""
-    return isinstance(values, np.ma.MaskedArray)
-
-
 def plain_array(values: Any) -> Array:
     """A numpy array without a mask: masked entries become NaN."""
     if isinstance(values, np.ma.MaskedArray):

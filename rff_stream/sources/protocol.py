@@ -55,11 +55,6 @@ class Rows:
     start: int  # place of the slab's first row in its box (C order), dropped rows counted
     label: Array | None = None  # (m,) array or None, group label of each row, where asked for
 
-    @property
-    def n_slab(self) -> int:
-        """Rows of the slab, dropped ones included."""
-        return len(self.x) if self.keep is None else len(self.keep)
-
 
 @dataclass(frozen=True, slots=True)
 class BoxCost:

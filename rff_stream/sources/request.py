@@ -177,7 +177,3 @@ class Request:
     labels: tuple[str, ...] = ()
     """Columns whose values together are the group label: "month=1,region=north"."""
     storage_options: Mapping[str, Any] | None = None  # for URLs, as fsspec takes them
-
-    def missing(self, strict: bool) -> str:
-        """What a NaN means: at prediction NaN in is NaN out, except for plain arrays."""
-        return self.missing_rows if self.columns is None or strict else "drop"

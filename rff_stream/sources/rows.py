@@ -253,7 +253,7 @@ class VariableUse:
     part: int  # which array
     role: Role  # {"input", "target", "weight", "label", "named label", "condition"}
     convert: Convert  # stored values to numbers, labels or (conditions) truth values
-    at: tuple[int, ...] = ()  # columns of x or y that it fills
+    at: slice | None = None  # columns of x or y that it fills
     pick: tuple[int, ...] | None = None
     """Which of its columns (extra dimensions flattened); None: all, in order."""
 
@@ -262,9 +262,9 @@ class VariableUse:
         flat = values.reshape((*values.shape[:n_dims], -1))
         return flat if self.pick is None else flat[..., list(self.pick)]
 
-    def ready(self, values: Array) -> tuple[VariableUse, Array]:
+    def ready(self, values: Any) -> tuple[VariableUse, Array]:
         """Small arrays (coordinates) are converted once a box, others once a slab."""
-        if not is_dense(values) or values.size > SLAB_ROWS:
+        if not isinstance(values, np.ndarray) or values.size > SLAB_ROWS:
             return self, values
         return replace(self, convert=Numbers()), self.convert(values)
 
@@ -309,15 +309,10 @@ class Filler:
         return slab
 
 
-def is_dense(values: Any) -> bool:
-    """Whether these are an array of NumPy; rows of scipy.sparse are made dense slab by slab."""
-    return isinstance(values, np.ndarray)
-
-
-def part_of(array: Array, slices: Slices) -> Array:
+def part_of(array: Any, slices: Slices) -> Array:
     """The part of an array that belongs to a slab, dense; axes of length 1 stay."""
-    if not is_dense(array):
-        return array[slices].toarray()  # type: ignore[attr-defined, no-any-return]
+    if not isinstance(array, np.ndarray):  # of scipy.sparse
+        return array[slices].toarray()  # type: ignore[no-any-return]
     pairs = zip(array.shape, slices, strict=False)
     return array[tuple(slice(None) if size == 1 else part for size, part in pairs)]
 
@@ -327,7 +322,7 @@ def place(slab: Slab, use: VariableUse, values: Array, shape: tuple[int, ...]) -
     found = use.columns(use.convert(values), len(shape))
     if use.role in ("input", "target"):
         rows = slab.x if use.role == "input" else slab.y
-        rows[..., as_slice(use.at)] = found
+        rows[..., use.at] = found
         return
     full = np.broadcast_to(found[..., 0], shape).reshape(-1)
     if use.role == "weight":
@@ -338,13 +333,6 @@ def place(slab: Slab, use: VariableUse, values: Array, shape: tuple[int, ...]) -
         slab.label = full if slab.label is None else named_pairs(slab.label, full)
     else:
         slab.select(full)
-
-
-def as_slice(places: tuple[int, ...]) -> slice | list[int]:
-    """Consecutive places as a slice, which is faster."""
-    if places == tuple(range(places[0], places[0] + len(places))):
-        return slice(places[0], places[0] + len(places))
-    return list(places)
 
 
 def slab_slices(shape: tuple[int, ...], limit: int = SLAB_ROWS) -> Iterator[tuple[int, Slices]]:

@@ -13,17 +13,26 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_from, is_masked, is_sparse, plain_array
-from rff_stream.sources.protocol import Bounds, Box, BoxCost, Columns, PlacesAlong, Reader, Rows
+from rff_stream.sources.kinds import is_from, is_sparse, plain_array
+from rff_stream.sources.protocol import (
+    Bounds,
+    Box,
+    BoxCost,
+    Columns,
+    PlacesAlong,
+    Reader,
+    Rows,
+    Source,
+)
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import (
     Filler,
@@ -33,7 +42,6 @@ from rff_stream.sources.rows import (
     Slab,
     VariableUse,
     as_text,
-    is_dense,
     slab_slices,
 )
 from rff_stream.sources.trace import of_graph, one_graph
@@ -173,7 +181,7 @@ class Part:
         """The slice as a numpy array; takes from ``values`` what its variable sent."""
         if self.kind == "memory":
             sent = next(values)
-            return sent if is_sparse(sent) else plain_array(sent)
+            return plain_array(sent) if isinstance(sent, np.ndarray) else sent
         if self.kind == "graph":
             return self.place_blocks(next(values), values)
         return np.asarray(self.handle[slices])
@@ -211,10 +219,10 @@ class Part:
         return values
 
 
-def of_memory(values: Array, most: int) -> str:
+def of_memory(values: Any, most: int) -> str:
     """Shape, dtype and a strided sample of about so many values."""
-    if is_sparse(values):
-        stored = values.data, values.indices  # type: ignore[attr-defined]
+    if not isinstance(values, np.ndarray):
+        stored = values.data, values.indices
         return digest([list(values.shape), *(of_memory(np.asarray(each), most) for each in stored)])
     sample = np.asarray(values.flat[:: max(1, values.size // max(1, most))])
     kind = [values.dtype.str, list(values.shape)]
@@ -255,10 +263,7 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
         return Variable(name, tuple(dims), data, "graph", bounds, chunked=True, **more)
     if is_from(data, "rff_stream"):
         return Variable(name, tuple(dims), data, "lazy", data.bounds(), True, **more)
-    if is_sparse(data):
-        whole = tuple((0, size) for size in data.shape)
-        return Variable(name, tuple(dims), data, "memory", whole, **more)
-    data = plain_array(data) if is_masked(data) else np.asarray(data)
+    data = data if is_sparse(data) else plain_array(data)
     bounds = tuple((0, size) for size in data.shape)
     return Variable(name, tuple(dims), data, "memory", bounds, **more)
 
@@ -313,27 +318,16 @@ class VariablesReader:
 
     def read(self, box: Box, *values: Any) -> Iterator[Rows]:
         """Rows of the box in slabs, in C order."""
-        arrays = self.arrays(box, values)
-        words = in_words(self.dims, box)
-
-        def slabs() -> Iterator[Slab]:
-            return convert_slabs(self.slabs(box, arrays), words)
-
-        yield from self.rules.read(slabs, words, self.place(box))
-
-    def arrays(self, box: Box, values: Sequence[Any]) -> list[Array]:
-        """The slices of all parts, one axis per sample dimension."""
-        feed = iter(values)
-        return [
-            self.array(part, window, box, feed)
-            for part, window in zip(self.parts, self.windows, strict=True)
-        ]
+        feed, pairs = iter(values), zip(self.parts, self.windows, strict=True)
+        arrays = [self.array(part, window, box, feed) for part, window in pairs]
+        slabs = partial(self.slabs, box, arrays)
+        yield from self.rules.read(slabs, in_words(self.dims, box), partial(self.place, box))
 
     def array(self, part: Part, window: Window, box: Box, feed: Iterator[Any]) -> Array:
         """One part's slice; a failure names the variable, the box and the cause."""
         words = in_words(self.dims, box)
         try:
-            values = part.take(slices_of(part.dims, self.dims, box, window), feed)
+            values: Any = part.take(slices_of(part.dims, self.dims, box, window), feed)
         except DataError as cause:
             raise DataError(f"{part.name!r} in {words}: {cause}") from cause
         except Exception as cause:
@@ -341,45 +335,37 @@ class VariablesReader:
                 f"{part.name!r} could not be read in {words}: {type(cause).__name__}: {cause}. "
                 f"Every value must be readable; look at the file or the code it comes from."
             ) from cause
-        if not is_dense(values):  # rows and columns, in this order
-            return values
-        ordered: Array = values.transpose(axes(part.dims, self.dims))
+        if not isinstance(values, np.ndarray):  # rows and columns, in this order
+            return values  # type: ignore[no-any-return]
+        extra = [dim for dim in part.dims if dim not in self.dims]
+        order = (part.dims.index(dim) for dim in (*self.dims, *extra) if dim in part.dims)
         lacking = (slice(None) if dim in part.dims else None for dim in self.dims)
-        return ordered[(*lacking, ...)]  # axes of length 1
+        ordered: Array = values.transpose(tuple(order))[(*lacking, ...)]  # axes of length 1
+        return ordered
 
     def slabs(self, box: Box, arrays: Sequence[Array]) -> Iterator[Slab]:
-        """Slabs of the box, hold-outs applied."""
-        ready = self.filler.ready(arrays)
-        shape = tuple(hi - lo for lo, hi in box)
-        for start, slices in slab_slices(shape):
-            slab = self.filler.slab(ready, slices, start)
-            for holdout in self.holdouts:
-                slab.select(holdout.of_places(places(box, slices, self.shape)))
-            yield slab
+        """Slabs of the box, hold-outs applied; what cannot be converted is named by its box."""
+        try:
+            ready = self.filler.ready(arrays)
+            for start, slices in slab_slices(tuple(hi - lo for lo, hi in box)):
+                slab = self.filler.slab(ready, slices, start)
+                for holdout in self.holdouts:
+                    slab.select(holdout.of_places(places(box, slices, self.shape)))
+                yield slab
+        except DataError:
+            raise
+        except Exception as cause:
+            raise DataError(
+                f"A value in {in_words(self.dims, box)} cannot become a number or label: "
+                f"{type(cause).__name__}: {cause}. All values of a column must be of one kind; "
+                f"correct them."
+            ) from cause
 
-    def place(self, box: Box) -> Callable[[int], str]:
-        """Words for a row of the box: "time 4 lat 7"."""
-        shape = tuple(hi - lo for lo, hi in box)
-
-        def words(row: int) -> str:
-            found = np.unravel_index(row, shape)
-            pairs = zip(self.dims, found, box, strict=True)
-            return " ".join(f"{singular(dim)} {lo + int(i)}" for dim, i, (lo, _) in pairs)
-
-        return words
-
-
-def convert_slabs(slabs: Iterator[Slab], words: str) -> Iterator[Slab]:
-    """The slabs; values that cannot be converted are named by their box."""
-    try:
-        yield from slabs
-    except DataError:
-        raise
-    except Exception as cause:
-        raise DataError(
-            f"A value in {words} cannot become a number or label: {type(cause).__name__}: "
-            f"{cause}. All values of a column must be of one kind; correct them."
-        ) from cause
+    def place(self, box: Box, row: int) -> str:
+        """A row of the box in words: "time 4 lat 7"."""
+        found = np.unravel_index(row, tuple(hi - lo for lo, hi in box))
+        pairs = zip(self.dims, found, box, strict=True)
+        return " ".join(f"{singular(dim)} {lo + int(i)}" for dim, i, (lo, _) in pairs)
 
 
 def singular(dim: str) -> str:
@@ -398,12 +384,6 @@ def slices_of(
     """A box as slices of an array with these dimensions."""
     ranges = dict(window) | dict(zip(dims, box, strict=True))
     return tuple(slice(*ranges[dim]) for dim in own)
-
-
-def axes(own: Sequence[str], dims: Sequence[str]) -> tuple[int, ...]:
-    """Order of axes that puts the sample dimensions first, in their order."""
-    extra = [dim for dim in own if dim not in dims]
-    return tuple(own.index(dim) for dim in (*dims, *extra) if dim in own)
 
 
 def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array:
@@ -529,6 +509,13 @@ class VariablesSource:
         return self._wrap(values, names, units)
 
 
+def can_grow(source: Source) -> TypeGuard[VariablesSource]:
+    """Whether rows are read by slices of a grid, so that it can be told which are new."""
+    if not isinstance(source, VariablesSource) or source.graph is not None or not source.dims:
+        return False
+    return any(variable.is_stored for variable in source.variables)
+
+
 def costliest_bounds(
     variables: Sequence[Variable], dims: Sequence[str], shape: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
@@ -551,4 +538,4 @@ def generation_of(
     """
     look = cache(lambda files: files.identity())
     named = [[each.name, list(each.dims), each.identity(most, look)] for each in variables]
-    return digest([named, of_graph(graph)])
+    return digest([named, of_graph(graph) if graph else []])
