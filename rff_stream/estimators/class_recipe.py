@@ -20,10 +20,10 @@ from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
+from rff_stream.model.fit import PassRequest, PassResult, Recipe
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_labels, open_later
 from rff_stream.model.plain import draft_in, draft_of
-from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels

@@ -21,8 +21,8 @@ from rff_stream.families import DrawnMap, StoredAnswer, Totals, family_of
 from rff_stream.families.maps import chosen_map, seed_of
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import Candidates
+from rff_stream.model.fit import PassRequest, Recipe, solve
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, checked_rows, in_memory, open_values
 from rff_stream.model.predict import (
@@ -32,7 +32,6 @@ from rff_stream.model.predict import (
     values_of_rows,
     warn_where_outside,
 )
-from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.moments.accumulate import SumsDtype

@@ -10,7 +10,7 @@ from typing import Any
 from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
-from rff_stream.model.fit import solve
+from rff_stream.model.fit import Recipe, solve
 from rff_stream.model.fitted import Fitted, Ledger
 from rff_stream.model.plain import (
     columns_from_plain,
@@ -22,7 +22,6 @@ from rff_stream.model.plain import (
     scales_in,
     value_of,
 )
-from rff_stream.model.recipe import Recipe
 from rff_stream.store import Batch, StoredModel, save_answer, save_model
 
 OF_READING = {"memory", "missing_chunks", "missing_rows", "progress"}
