@@ -111,6 +111,17 @@ def test_the_unit_of_weights_changes_nothing(name: str) -> None:
         np.testing.assert_allclose(values(weight), plain, atol=0.02)
 
 
+def test_a_target_that_changes_faster_than_the_map_is_told() -> None:
+    """A cycle of a day over 83 days has more of them than 128 columns follow; neighbours do."""
+    hours = np.arange(2000.0)[:, None]
+    y = np.sin(2 * np.pi * hours[:, 0] / 24)
+    model = rs.GaussianProcessRegressor(n_components=128, **QUIET)
+    with pytest.warns(NumericalWarning, match="y: on 2,000 sampled rows .* nearest rows is"):
+        assert model.fit(hours, y).score(hours, y) < 0.1
+    clear = rs.GaussianProcessRegressor(length_scale=4.0, n_components=128, **QUIET)
+    assert clear.fit(hours[:240], y[:240]).score(hours[:240], y[:240]) > 0.99  # and nothing is said
+
+
 def test_noise_that_one_input_tells_is_no_noise() -> None:
     """Large columns beside text: a median length-scale in 14 inputs took sin(2b) for noise, with
     standard deviations of the mean of .42 for an error of .66."""

@@ -152,28 +152,38 @@ def warn_of_copies(sample: Float64, n_rows: int) -> None:
         )
 
 
-def worse_than_neighbours(
-    x: Array, y: Float64, fitted: Float64, w: Float64
-) -> tuple[float, float] | None:
-    """Mean squared errors of a fit and of its 10 nearest neighbours, where the fit is worse.
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbours:
+    """The 10 nearest other rows of each of m' rows that differ."""
 
-    Of rows that the fit has seen, their inputs x (m, d) over their scales; sums over targets. None
-    where the fit is about as good or better, y is constant, or fewer than 200 rows differ.
-    """
-    number = group_copies(x)
-    if number is None:
-        return None
-    first = np.flatnonzero(number == np.arange(len(x)))
-    if len(first) < FEWEST_NEAR or (y == y[:1]).all():
-        return None
-    x, y, fitted, w = x[first], y[first], fitted[first], w[first] / w[first].sum()
-    own = ((y - fitted) ** 2).sum(axis=1)
-    theirs = ((y - y[nearest(x, NEIGHBOURS)].mean(axis=1)) ** 2).sum(axis=1)
-    error, rival, gain = float(w @ own), float(w @ theirs), own - theirs
-    spread = float(np.sqrt(w**2 @ (gain - w @ gain) ** 2))
-    total = float((w @ (y - w @ y) ** 2).sum())
-    matters = error > MUCH * rival and error > LEAST * total
-    return (error, rival) if matters and error - rival > SURE * spread else None
+    first: Array  # (m',): their places among m rows, the first of each set of copies
+    near: Array  # (m', 10): places among the m'
+
+    @classmethod
+    def of(cls, x: Array) -> Self | None:
+        """Those of inputs x (m, d) over their scales; None where fewer than 200 rows differ."""
+        number = group_copies(x)
+        if number is None:
+            return None
+        first = np.flatnonzero(number == np.arange(len(x)))
+        return cls(first, nearest(x[first], NEIGHBOURS)) if len(first) >= FEWEST_NEAR else None
+
+    def errors(self, y: Float64, fitted: Float64, w: Float64) -> tuple[float, float] | None:
+        """Mean squared errors of a fit and of the neighbours' mean, where the fit is worse.
+
+        Of rows (m, T) that the fit has seen, sums over targets. None where the fit is about as
+        good or better, or y is constant.
+        """
+        y, fitted, w = y[self.first], fitted[self.first], w[self.first] / w[self.first].sum()
+        if (y == y[:1]).all():
+            return None
+        own = ((y - fitted) ** 2).sum(axis=1)
+        theirs = ((y - y[self.near].mean(axis=1)) ** 2).sum(axis=1)
+        error, rival, gain = float(w @ own), float(w @ theirs), own - theirs
+        spread = float(np.sqrt(w**2 @ (gain - w @ gain) ** 2))
+        total = float((w @ (y - w @ y) ** 2).sum())
+        matters = error > MUCH * rival and error > LEAST * total
+        return (error, rival) if matters and error - rival > SURE * spread else None
 
 
 def nearest(x: Array, count: int) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
-from rff_stream.answers.copies import worse_than_neighbours
+from rff_stream.answers.copies import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
@@ -434,8 +434,8 @@ def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
         return
     pilot = Pilot(rows[:, :d], rows[:, d:-1], rows[:, -1])
     p = probabilities(answer.log_odds.predictor()(pilot.x))
-    found = worse_than_neighbours((pilot.x - pilot.origin) / pilot.scale, pilot.y, p, pilot.w)
-    if found is not None:
+    neighbours = Neighbours.of((pilot.x - pilot.origin) / pilot.scale)
+    if neighbours and (found := neighbours.errors(pilot.y, p, pilot.w)):
         warn(
             f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of their "
             f"10 nearest neighbours is {found[1]:.3g}: the classes change faster than this model "

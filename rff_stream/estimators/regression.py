@@ -14,10 +14,11 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
+from rff_stream.answers.copies import Neighbours
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import DrawnMap, StoredAnswer, Totals, family_of
+from rff_stream.families import DrawnMap, StoredAnswer, Totals, WholeFamily, family_of
 from rff_stream.families.maps import chosen_map, seed_of
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import Candidates
@@ -35,6 +36,7 @@ from rff_stream.model.predict import (
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.moments.accumulate import SumsDtype
+from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import RowFunction
 from rff_stream.sources import Columns
@@ -127,19 +129,25 @@ class RegressionRecipe(Recipe):
 def warn_of_residuals(
     fitted: Fitted, answer: RidgeAnswer, *, chosen: bool, robust: bool = False
 ) -> None:
-    """Tell of residuals that are no noise: of a few sampled rows, or of what one input tells.
+    """Warn where residuals of sampled rows are more than noise.
 
-    The first where the loss is not ``robust``, the second where the penalty was ``chosen`` here.
+    Where a few rows make most of the squared error, unless the loss is ``robust``; where the
+    penalty was ``chosen`` here, and one input predicts the residuals; or, for one map of the whole
+    space, where the mean of a row's neighbours is a better prediction.
     """
     rows = np.empty((0, 0)) if fitted.total is None else fitted.total.sample.rows
     if len(rows) < FEWEST_FAR:
         return
-    x, y = rows[:, : fitted.n_inputs], rows[:, fitted.n_inputs : -1]
-    missed = y - answer.mean()(x)
+    x, y, w = rows[:, : fitted.n_inputs], rows[:, fitted.n_inputs : -1], rows[:, -1]
+    missed, pilot, neighbours = y - answer.mean()(x), Pilot(x, y, w), None
+    if chosen and fitted.family == WholeFamily():
+        neighbours = Neighbours.of((x - pilot.origin) / pilot.scale)
     for name, residual, values in zip(fitted.columns.targets, missed.T, y.T, strict=True):
         words = "" if robust else _far_targets(residual, values)
         if chosen and not words:
             words = _underfit(fitted.columns.inputs, x, residual, values)
+            if neighbours and not words:
+                words = _worse_than_neighbours(neighbours, residual, values, w)
         if words:
             warn(f"{name}: {words}")
 
@@ -169,6 +177,21 @@ def _underfit(inputs: Sequence[str], x: Array, residual: Array, values: Array) -
         f"model leaves of the sampled rows, so its noise of {residual.std():.3g} is not noise, and "
         "standard deviations of the mean are too small. Use length_scale='ard' or shorter ones, "
         "more components, or a smaller alpha."
+    )
+
+
+def _worse_than_neighbours(neighbours: Neighbours, residual: Array, values: Array, w: Array) -> str:
+    """The warning that the mean of a row's neighbours is a better prediction than the fit."""
+    y = values[:, None]
+    found = neighbours.errors(y, y - residual[:, None], w)
+    if found is None:
+        return ""
+    own, theirs = np.sqrt(found)
+    return (
+        f"on {len(y):,} sampled rows the root mean squared error is {own:.3g}, and that of the "
+        f"mean of their 10 nearest rows is {theirs:.3g}: the target changes faster than this map "
+        "can. Use columns for each part of the data (features='local'), shorter length-scales, or "
+        "more components."
     )
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "StoredAnswer",
     "SumRequest",
     "Totals",
+    "WholeFamily",
     "check_whole_space",
     "family_of",
 ]
