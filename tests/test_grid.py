@@ -20,8 +20,7 @@ from rff_stream.answers.grid_variance import draw_posterior, posterior_variance,
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.grid import GridFeatures, share_modes, tail_beyond
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
-from rff_stream.systems.grid import GridSystem
-from rff_stream.systems.grid_solve import Elimination, conjugate_gradients, expected_steps
+from rff_stream.systems.grid import Elimination, GridSystem, conjugate_gradients, expected_steps
 
 pytest.importorskip("finufft")
 

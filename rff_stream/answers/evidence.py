@@ -28,10 +28,10 @@ from rff_stream.systems.spectrum import (
     decompose,
     largest_eigenvalue,
     raised_to_floor,
+    tridiagonal,
     warn_at_floor,
 )
 from rff_stream.systems.system import ridge_system
-from rff_stream.systems.tridiagonal import tridiagonal
 
 LOWEST, HIGHEST = 1e-14, 1e4
 """Ends of the search over α/λ_max; η is the lower one where it is above that."""

@@ -9,8 +9,16 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.grid import GridMoments, import_finufft
-from rff_stream.systems.grid import GridSystem, inner_product, toeplitz_product, toeplitz_spectrum
-from rff_stream.systems.grid_solve import BLOCK, TOLERANCE, Elimination, conjugate_gradients
+from rff_stream.systems.grid import (
+    BLOCK,
+    TOLERANCE,
+    Elimination,
+    GridSystem,
+    conjugate_gradients,
+    inner_product,
+    toeplitz_product,
+    toeplitz_spectrum,
+)
 
 FEWEST_ROWS = 64
 """Rows from which a product of axes is looked for."""

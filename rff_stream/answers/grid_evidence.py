@@ -14,8 +14,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments
-from rff_stream.systems.grid import GridSystem, Trend
-from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients
+from rff_stream.systems.grid import BLOCK, Elimination, GridSystem, Trend, conjugate_gradients
 
 Scales = Literal["each", "one", "given"]
 

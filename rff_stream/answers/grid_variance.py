@@ -10,8 +10,13 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid import GridPosterior, evaluate
 from rff_stream.features.grid import GridFeatures
-from rff_stream.systems.grid import GridSystem
-from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients, inverse_root
+from rff_stream.systems.grid import (
+    BLOCK,
+    Elimination,
+    GridSystem,
+    conjugate_gradients,
+    inverse_root,
+)
 
 SOLVED_ROWS = 16
 """Rows at a time that a variance is solved for: more are cheaper from draws."""
@@ -92,7 +97,7 @@ def draw_posterior(
 ) -> Array:
     """Random deviations from the posterior mean, as coefficients D u (draws, half shape).
 
-    σₙ A^{−½} ε, as in :func:`~rff_stream.systems.grid_solve.inverse_root`. The trend of each
+    σₙ A^{−½} ε, as in :func:`~rff_stream.systems.grid.inverse_root`. The trend of each
     follows by :meth:`GridSystem.trend_deviation`. For maps: all points of a draw cost one
     transform.
     """

@@ -18,13 +18,14 @@ from rff_stream.systems.spectrum import (
     Decomposition,
     Floor,
     Spectrum,
+    Tridiagonal,
     alpha_of_targets,
     range_of,
     spectrum,
+    tridiagonal,
     with_rest,
 )
 from rff_stream.systems.system import CONSTANT, System
-from rff_stream.systems.tridiagonal import Tridiagonal, tridiagonal
 
 EXACT_DIRECTION = 1e-8
 """λ/λ_max from which Bᵀv/√λ has lost no more than half of the digits."""

@@ -58,8 +58,7 @@ from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import GridStatistic
 from rff_stream.statistics.protocol import Statistic
-from rff_stream.systems.grid import GridSystem
-from rff_stream.systems.grid_solve import expected_steps
+from rff_stream.systems.grid import GridSystem, expected_steps
 
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are told."""

@@ -21,8 +21,7 @@ import rff_stream as rs
 from rff_stream.answers.grid_comparison import compare_kernels
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
-from rff_stream.systems.grid import GridSystem
-from rff_stream.systems.grid_solve import BLOCK, Elimination, conjugate_gradients
+from rff_stream.systems.grid import BLOCK, Elimination, GridSystem, conjugate_gradients
 from tests.benchmarks.grid_rows import truth, write
 
 MODES, MOST, TOLERANCE = (75, 75), 2000, 1e-6
