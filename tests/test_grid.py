@@ -13,10 +13,15 @@ from scipy import special
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid import axes_of_product, evaluate, solve_grid
-from rff_stream.answers.grid_comparison import compare_kernels
-from rff_stream.answers.grid_evidence import choose_grid_kernel, grid_evidence
-from rff_stream.answers.grid_variance import draw_posterior, posterior_variance, steady_variance
+from rff_stream.answers.grid import (
+    axes_of_product,
+    draw_posterior,
+    evaluate,
+    posterior_variance,
+    solve_grid,
+    steady_variance,
+)
+from rff_stream.answers.grid_selection import choose_grid_kernel, compare_kernels, grid_evidence
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.grid import GridFeatures, share_modes, tail_beyond
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row

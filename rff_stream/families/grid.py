@@ -14,17 +14,24 @@ from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_remedy import warn_of_swings
-from rff_stream.answers.grid import GridPosterior, grid_leaf_errors, solve_grid
-from rff_stream.answers.grid_evidence import GridChoice, Scales, choose_grid_kernel, grid_evidence
-from rff_stream.answers.grid_selection import penalty_by_folds
-from rff_stream.answers.grid_variance import (
+from rff_stream.answers.grid import (
     Deviations,
     GridDraws,
+    GridPosterior,
     GridStd,
     draw_deviations,
+    grid_leaf_errors,
     of_finite,
     posterior_covariance,
+    solve_grid,
     steady_variance,
+)
+from rff_stream.answers.grid_selection import (
+    GridChoice,
+    Scales,
+    choose_grid_kernel,
+    grid_evidence,
+    penalty_by_folds,
 )
 from rff_stream.costs import GridCost
 from rff_stream.errors import ModelError, warn

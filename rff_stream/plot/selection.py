@@ -21,10 +21,9 @@ from rff_stream.plot.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rff_stream.answers.grid_comparison import KernelComparison
+    from rff_stream.answers.grid_selection import KernelComparison
     from rff_stream.answers.learning import RowCurve
-    from rff_stream.answers.selection import RidgePath
-    from rff_stream.answers.selection_table import Selection
+    from rff_stream.answers.selection import RidgePath, Selection
     from rff_stream.kernels import Kernel
 
 FLOOR = 1.0
@@ -75,7 +74,7 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : KernelComparison
-        From :func:`~rff_stream.answers.grid_comparison.compare_kernels`.
+        From :func:`~rff_stream.answers.grid_selection.compare_kernels`.
     ax : Axes, optional
     """
     ax, (k, at) = axes(ax), found.best

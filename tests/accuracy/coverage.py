@@ -26,7 +26,7 @@ from scipy.signal import lfilter
 
 import rff_stream as rs
 from rff_stream import leaf_layout as layout
-from rff_stream.answers.grid_evidence import grid_evidence
+from rff_stream.answers.grid_selection import grid_evidence
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection import cross_validate
 from rff_stream.answers.sensitivity import sobol_indices

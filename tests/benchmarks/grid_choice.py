@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import rff_stream as rs
-from rff_stream.answers.grid_comparison import compare_kernels
+from rff_stream.answers.grid_selection import compare_kernels
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
 from rff_stream.systems.grid import BLOCK, Elimination, GridSystem, conjugate_gradients
