@@ -17,12 +17,10 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 import rff_stream as rs
-from rff_stream.answers.components import components
+from rff_stream.answers.components import components, pre_images
 from rff_stream.answers.dependence import hsic
-from rff_stream.answers.gradient import gradient, gradient_std
-from rff_stream.answers.preimage import pre_images
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
+from rff_stream.answers.sensitivity import ard_relevance, gradient, gradient_std, sobol_indices
 from rff_stream.features import Periodic, by_columns
 from rff_stream.losses.regression import Quantile
 from rff_stream.moments.accumulate import accumulate

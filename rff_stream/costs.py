@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cells import cell_bytes, pilot_rows
 from rff_stream.moments import packed_size
-from rff_stream.moments.accumulate_cells import waiting_rows
+from rff_stream.moments.cells import waiting_rows
 from rff_stream.moments.counted_entries import counting_bytes, counting_seconds, counts
 from rff_stream.words import format_seconds
 

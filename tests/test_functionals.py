@@ -11,8 +11,8 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence_at
-from rff_stream.answers.gradient import gradient, gradient_std
 from rff_stream.answers.ridge import ridge
+from rff_stream.answers.sensitivity import gradient, gradient_std
 from rff_stream.errors import ModelError
 from rff_stream.features import Periodic, box_mean, by_columns, derivative, map_from_spec
 from rff_stream.moments.observations import observed

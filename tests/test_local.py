@@ -28,8 +28,7 @@ from rff_stream.features.rectangular import (
     solve_rows,
     triangle_size,
 )
-from rff_stream.moments.accumulate_cells import CellAccumulator, accumulate_cells, plain_cell_row
-from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.cells import CellAccumulator, CellMoments, accumulate_cells, plain_cell_row
 
 KERNELS = [
     rs.Gaussian((0.8, 1.1, 2.0)),
@@ -246,8 +245,8 @@ def same(a: CellMoments, b: CellMoments, *, rounding: float = 0.0) -> bool:
 
 
 def test_portions_of_rows_change_no_bit(rng, monkeypatch):
-    monkeypatch.setattr("rff_stream.moments.accumulate_cells.FEWEST_WAITING", 64)
-    monkeypatch.setattr("rff_stream.moments.accumulate_cells.ROWS_A_CELL", 1)
+    monkeypatch.setattr("rff_stream.moments.cells.FEWEST_WAITING", 64)
+    monkeypatch.setattr("rff_stream.moments.cells.ROWS_A_CELL", 1)
     X, y, w = rows(rng, n=300)
     features = local_map(rng, X)
     whole = accumulate_cells(features, X, y, w, sums="float32", sample_rows=9)

@@ -13,8 +13,7 @@ from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.costs import CellCost
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.features import Cells, LocalFeatures
-from rff_stream.moments.accumulate_cells import CellAccumulator
-from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.cells import CellAccumulator, CellMoments
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
 

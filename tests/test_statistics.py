@@ -33,9 +33,13 @@ from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, ClassWeighted, Groups
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
-from rff_stream.statistics.normal_equations import NormalEquationStatistic
 from rff_stream.statistics.protocol import PackingStatistic
-from rff_stream.statistics.scores import ClassScoreStatistic, HistogramStatistic, ResidualStatistic
+from rff_stream.statistics.scores import (
+    ClassScoreStatistic,
+    HistogramStatistic,
+    NormalEquationStatistic,
+    ResidualStatistic,
+)
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
 
 INPUTS = ["a", "b", "c"]

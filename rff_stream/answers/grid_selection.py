@@ -1,4 +1,4 @@
-"""Kernel, length-scales and penalty on a grid of frequencies: by evidence or folds, after the read."""
+"""Kernel, length-scales and penalty on a grid of frequencies, by evidence or by folds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which inputs matter to a fitted function, and how: by variance, by slope, by its mean.
 
-Of a function of rows alone (a predictor) and a sample of rows; nothing is read.
+Of a function of rows (a predictor) and a sample, or of coefficients; nothing is read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import numpy as np
 from scipy.stats import qmc
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.posterior import Posterior
+from rff_stream.features.base import FeatureMap
+from rff_stream.features.functionals import derivative
 
 Function = Callable[[Array], Float64]
 """(m, d) -> (m, T)."""
@@ -189,3 +192,29 @@ def ard_relevance(length_scale: Array | float, rows: Array, inputs: Sequence[str
     spread = np.asarray(rows, np.float64).std(axis=0)
     scale = np.broadcast_to(np.asarray(length_scale, np.float64), spread.shape)
     return Relevance(tuple(inputs), length_scale_relevance(scale, spread))
+
+
+def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
+    """Slopes ∂f/∂x_j (n, d, T) of f = μ + zᵀβ, in units of y per unit of the input.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        One that :func:`~rff_stream.features.functionals.derivative` takes.
+    coef : (R, T) float64
+        β.
+    X : (n, d) array
+
+    Notes
+    -----
+    d maps of the rows: n·d·R cosines.
+    """
+    slopes = (derivative(features, j)(X).astype(np.float64) for j in range(features.n_inputs))
+    return np.stack([each @ coef for each in slopes], axis=1)
+
+
+def gradient_std(features: FeatureMap, posterior: Posterior, X: Array) -> Float64:
+    """Standard deviations (n, d, T) of the slopes of a Gaussian process, given the data."""
+    process = posterior.of_functionals()
+    slopes = (derivative(features, j)(X).astype(np.float64) for j in range(features.n_inputs))
+    return np.stack([process.std(each) for each in slopes], axis=1)

@@ -19,7 +19,7 @@ from scipy import stats
 from rff_stream._array import Float64
 from rff_stream.answers.sub_sums import FEWEST_READINGS, SubSums, held_sub_sums
 from rff_stream.errors import ModelError
-from rff_stream.features.rowwise import RandomState
+from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
 
 FEWEST_PARTS = 8

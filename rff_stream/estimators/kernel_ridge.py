@@ -21,7 +21,7 @@ from rff_stream.kernels import Kernel
 from rff_stream.model.fit import PassResult
 from rff_stream.model.fitted import Fitted
 from rff_stream.moments.accumulate import SumsDtype
-from rff_stream.statistics.normal_equations import NormalEquationStatistic, NormalEquationSums
+from rff_stream.statistics.scores import NormalEquationStatistic, NormalEquationSums
 from rff_stream.systems.spectrum import alpha_of_targets
 
 CRITERIA = ("evidence", "cv", "gcv")

@@ -52,8 +52,7 @@ from rff_stream.features.cells import encode_rows
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.cell_windows import CellSize, RowWindow, WindowFit, search_windows
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.accumulate_cells import cell_row
-from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.cells import CellMoments, cell_row
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.row_functions import DirectPredictor, RowFunction

@@ -59,8 +59,8 @@ from rff_stream.row_functions import (
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
-from rff_stream.statistics.normal_equations import NormalEquationSums
 from rff_stream.statistics.protocol import Statistic
+from rff_stream.statistics.scores import NormalEquationSums
 from rff_stream.systems.refine import refine
 from rff_stream.systems.spectrum import Floor, alpha_of_targets, spectrum, warn_at_floor
 

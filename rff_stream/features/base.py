@@ -1,16 +1,25 @@
-"""The contract of a feature map: rows (n, d) -> raw, nested columns (n, R)."""
+"""What a feature map is, rows (n, d) -> raw, nested columns (n, R), and what every map shares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
-from rff_stream._array import Array, Float64, digest
-from rff_stream.errors import ModelError
-from rff_stream.kernels import Kernel
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike
+
+from rff_stream._array import Array, Float64, aligned_bytes, digest
+from rff_stream.errors import DataError, ModelError
+from rff_stream.kernels import ExactKernel, Kernel
 from rff_stream.registry import Registry, snake_case
+
+if TYPE_CHECKING:
+    from rff_stream.features.composed import SideBySide, Then
 
 BATCH_ROWS = 512
 """Rows of one rank-k update: Z of one batch stays in the L2 cache."""
@@ -25,6 +34,18 @@ Nesting = Literal["average", "pairs", "prefix", "none"]
 "pairs": the same for cosine/sine pairs: R' is even.
 "prefix": s' = s[:R'] (Nyström by pivoted Cholesky, Hermite).
 "none": the first columns alone are not a map; ``leading`` refuses.
+"""
+
+FeatureDtype = Literal["float32", "float64"]
+RandomState = Generator | np.random.SeedSequence | int | None
+
+PRODUCT_COLUMNS, MARGIN, PADDED_ROWS = 256, 16, 144
+"""Every product is (144, k) by (k, 16 + 256 + 16), whatever the rows and R.
+
+BLAS may add up the last rows and the outer columns in another order than the rest, and cuts wide
+products (AVX2: past 320 columns). 144 is whole tiles of 2, 3, 4, 6, 8, 12, 16, 24 or 48 rows, and
+the outer columns are not used: so, on one BLAS thread, a row's bits depend neither on its place
+in a batch nor on R. Without this, OpenBLAS on AVX2 (Haswell, Zen) gives other bits.
 """
 
 
@@ -148,3 +169,220 @@ def map_class(choice: str) -> Any:
 def nested_arrays(arrays: Mapping[str, Array], start: str) -> dict[str, Array]:
     """Arrays whose names begin so, by the rest of their names: those of a map inside a map."""
     return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+
+
+class RowwiseMap(NamedMap):
+    """What every map shares; a map is one frozen dataclass derived from it, in one file.
+
+    It has the fields that rebuild it (arrays, numbers, texts), the properties ``n_inputs``,
+    ``n_components`` and ``nesting`` of :class:`FeatureMap`, ``dtype`` as a field or a property,
+    ``prior``, and ``_map_batch``, which writes the features of at most 128 rows. Its name, spec
+    and fingerprint come from here. For a short name that estimators know (``features="…"``), set
+    ``choices`` and write ``drawn_for``.
+
+    Rows are mapped in batches padded to one size, so that (on one BLAS thread) a row has the
+    same bits whatever batch it arrives in and however it lies in memory.
+    """
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        @property
+        def n_inputs(self) -> int: ...
+        @property
+        def n_components(self) -> int: ...
+        @property
+        def dtype(self) -> Any: ...
+        @property
+        def nesting(self) -> Nesting: ...
+        def prior(self, n_components: int | None = None) -> Float64: ...
+
+    @classmethod
+    def _fields(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls)]
+
+    @classmethod
+    def row_entries(cls, n_components: int) -> int:
+        """Entries of a row of R columns that are not 0, before the map is drawn."""
+        return n_components
+
+    @property
+    def independent_terms(self) -> tuple[int, float] | None:
+        """How many terms the kernel is the mean of, and the range of one; None: not random."""
+        return None
+
+    def _map_batch(self, x: Array, Z: Array) -> None:
+        """Write the features (rows, R) of at most 128 rows."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        """The map that gave this spec, bit for bit; its fields are those of the class.
+
+        Raises ModelError: when a field is missing, of another kind, or too many.
+        """
+        try:
+            fields = cls._fields_of(plain, arrays)
+            for absent in sorted(set(cls._fields()) - fields.keys()):
+                raise KeyError(absent)
+            return cls(**fields)  # refuses one too many
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ModelError(
+                f"The spec of a map {plain.get('map')!r} cannot be read: {error!r}. "
+                "Check where it comes from; a stored model has all of its fields."
+            ) from error
+
+    @classmethod
+    def _fields_of(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+        """The fields in a spec, by name."""
+        return {name: plain[name] for name in plain.keys() - {"map"}} | dict(arrays)
+
+    def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Plain JSON and arrays that :meth:`from_spec` reads; a field of None is left out."""
+        plain: dict[str, Any] = {"map": self.short_name()}
+        arrays: dict[str, Array] = {}
+        for name in self._fields():
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                arrays[name] = value
+            elif isinstance(value, ExactKernel):
+                plain[name] = value.spec()
+            elif value is not None:
+                plain[name] = dict(value) if isinstance(value, Mapping) else value
+        return plain, arrays
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Z (n, R) of rows X (n, d).
+
+        Parameters
+        ----------
+        X : (n, d) array
+            Rows with NaN give rows of NaN.
+        out : (n, R) array, optional
+            Written and returned; any strides, any floating dtype.
+
+        Raises
+        ------
+        DataError
+            When a finite value is too large for ``dtype`` after shift and scale.
+        """
+        X = check_rows(X, self.n_inputs)
+        shape = (len(X), self.n_components)
+        Z = np.empty(shape, self.dtype) if out is None else out
+        if Z.shape != shape:
+            raise ValueError(f"out has shape {Z.shape} but Z has {shape}. Pass out of this shape.")
+        with np.errstate(invalid="ignore", over="ignore"):
+            for start in range(0, len(X), MAP_ROWS):
+                stop = start + MAP_ROWS
+                self._map_batch(X[start:stop], Z[start:stop])
+        return Z
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (getattr(self, name) for name in self._fields())
+        return type(self), tuple(fields)  # without what is cached: the map travels light
+
+    def __sklearn_clone__(self) -> Self:
+        return self  # frozen: scikit-learn need not copy the arrays of a parameter
+
+    def __or__(self, other: Any) -> SideBySide:
+        """Columns of both maps of the same inputs, one beside the other: k₁ + k₂."""
+        from rff_stream.features.composed import SideBySide
+
+        return SideBySide((self, other)) if isinstance(other, FeatureMap) else NotImplemented
+
+    def then(self, other: FeatureMap) -> Then:
+        """``other`` of the columns of this map: rows → self → other."""
+        from rff_stream.features.composed import Then
+
+        return Then(self, other)
+
+
+def check_rows(X: Array, n_inputs: int) -> Array:
+    """Rows as an array; refuses other numbers of inputs, and what is no number."""
+    X = np.asarray(X)
+    if X.ndim != 2 or X.shape[1] != n_inputs:
+        found = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
+        raise ValueError(
+            f"X has {found} but the map was made for {n_inputs} inputs. "
+            "Pass rows (n, d) with the same columns in the same order."
+        )
+    if X.dtype.kind not in "biuf":
+        raise DataError(
+            f"X has dtype {X.dtype} but a map takes numbers. "
+            "Encode the columns as floats, or leave them out."
+        )
+    return X
+
+
+class Scratch(threading.local):
+    """Buffers for each thread, grown to the largest that it asked for."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, Array] = {}
+
+    def take(self, role: str, columns: int, dtype: str, rows: int = PADDED_ROWS) -> Array:
+        """(rows, columns), C order, from a 64-byte boundary; what it holds is left over."""
+        size = rows * columns * np.dtype(dtype).itemsize
+        if role not in self._bytes or len(self._bytes[role]) < size:
+            self._bytes[role] = aligned_bytes(size)
+        return self._bytes[role][:size].view(dtype).reshape(rows, columns)
+
+
+scratch = Scratch()
+
+
+def shifted_rows(x: Array, origin: Float64, scale: Float64) -> Float64:
+    """(x − origin)/scale in float64, padded with 0 to 144 rows; a scratch buffer."""
+    exact = scratch.take("exact", x.shape[1], "float64")
+    used = exact[: len(x)]
+    np.subtract(np.asarray(x, np.float64), origin, out=used)
+    np.divide(used, scale, out=used)
+    exact[len(x) :] = 0
+    return exact
+
+
+def refuse_overflow(
+    x: Array, exact: Float64, largest: float, why: Callable[[int, int], str]
+) -> None:
+    """Name the first finite value whose shifted one is too large: "Column j of X holds v, " why."""
+    finite = np.isfinite(np.asarray(x, np.float64))
+    for i, j in np.argwhere(finite & ~(np.abs(exact) <= largest)):
+        raise DataError(f"Column {j} of X holds {x[i, j]}, {why(i, j)}")
+
+
+def padded_blocks(table: Array, dtype: str) -> Array:
+    """Rows of a table in blocks (·, 288, k): 256 rows between margins of 16 rows of 0."""
+    rest = -len(table) % PRODUCT_COLUMNS
+    blocks = np.pad(table, ((0, rest), (0, 0))).reshape(-1, PRODUCT_COLUMNS, table.shape[1])
+    with np.errstate(over="ignore"):
+        return np.pad(blocks, ((0, 0), (MARGIN, MARGIN), (0, 0))).astype(dtype)
+
+
+def frozen(name: str, values: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
+    """A read-only copy of finite values of this shape."""
+    array = np.array(values, dtype, order="C")
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape} but needs {shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds values that are not finite.")
+    array.flags.writeable = False
+    return array
+
+
+def check_dtype(dtype: Any) -> None:
+    """Refuse a dtype of features that is not one."""
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"dtype={dtype!r} but it is one of 'float32', 'float64'.")
+
+
+def prior_count(n_components: int | None, most: int) -> int:
+    """R' from 1 to R."""
+    count = most if n_components is None else n_components
+    if count < 1:
+        raise ValueError(f"n_components={count} but a map has at least 1 column.")
+    if count > most:
+        raise ValueError(
+            f"n_components={count} but this map has {most}. "
+            "Ask for at most that many, or draw a larger map."
+        )
+    return count

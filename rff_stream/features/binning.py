@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.features.base import MAP_ROWS, MapRequest, Nesting
-from rff_stream.features.rowwise import (
+from rff_stream.features.base import (
+    MAP_ROWS,
     FeatureDtype,
+    MapRequest,
+    Nesting,
     RandomState,
     RowwiseMap,
     check_dtype,

@@ -13,10 +13,20 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features.base import MapRequest, NamedMap, Nesting, map_from_spec, nested_arrays
+from rff_stream.features.base import (
+    FeatureDtype,
+    MapRequest,
+    NamedMap,
+    Nesting,
+    RandomState,
+    check_dtype,
+    check_rows,
+    frozen,
+    map_from_spec,
+    nested_arrays,
+)
 from rff_stream.features.partition import Partition, check_n_cells
 from rff_stream.features.rectangular import pack_triangle, solve_rows, triangle_size
-from rff_stream.features.rowwise import FeatureDtype, RandomState, check_dtype, check_rows, frozen
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}

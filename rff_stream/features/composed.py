@@ -10,8 +10,14 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.features.base import FeatureMap, Nesting, map_from_spec, nested_arrays
-from rff_stream.features.rowwise import RowwiseMap, prior_count
+from rff_stream.features.base import (
+    FeatureMap,
+    Nesting,
+    RowwiseMap,
+    map_from_spec,
+    nested_arrays,
+    prior_count,
+)
 
 
 class _ComposedMap(RowwiseMap):

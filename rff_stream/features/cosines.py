@@ -16,8 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import Nesting
-from rff_stream.features.rowwise import RowwiseMap, prior_count
+from rff_stream.features.base import Nesting, RowwiseMap, prior_count
 from rff_stream.kernels import Kernel
 
 Frequencies = Literal["orthogonal", "iid", "sobol", "halton"]

@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import Nesting
+from rff_stream.features.base import (
+    FeatureDtype,
+    Nesting,
+    RowwiseMap,
+    check_dtype,
+    frozen,
+    prior_count,
+)
 from rff_stream.features.cosines import check_components
-from rff_stream.features.rowwise import FeatureDtype, RowwiseMap, check_dtype, frozen, prior_count
 
 
 class _Encoding(RowwiseMap):

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MAP_ROWS, MapRequest
-from rff_stream.features.cosines import CosineMap, Frequencies, check_components, draw, resolve
-from rff_stream.features.rowwise import (
+from rff_stream.features.base import (
+    MAP_ROWS,
     MARGIN,
     PRODUCT_COLUMNS,
     FeatureDtype,
+    MapRequest,
     RandomState,
     check_dtype,
     frozen,
@@ -24,6 +24,7 @@ from rff_stream.features.rowwise import (
     refuse_overflow,
     scratch,
 )
+from rff_stream.features.cosines import CosineMap, Frequencies, check_components, draw, resolve
 from rff_stream.kernels import Kernel, length_scale_vector
 
 LINEAR, STEEP = 10.0, 10.0

@@ -15,10 +15,17 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.features.base import FeatureMap, Nesting, map_from_spec, nested_arrays
+from rff_stream.features.base import (
+    FeatureMap,
+    Nesting,
+    RowwiseMap,
+    frozen,
+    map_from_spec,
+    nested_arrays,
+    prior_count,
+)
 from rff_stream.features.composed import ByColumns, SideBySide
 from rff_stream.features.fourier import FourierFeatures
-from rff_stream.features.rowwise import RowwiseMap, frozen, prior_count
 
 
 @dataclass(frozen=True, eq=False, repr=False)

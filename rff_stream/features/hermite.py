@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MapRequest, Nesting
-from rff_stream.features.rowwise import (
+from rff_stream.features.base import (
     PADDED_ROWS,
     FeatureDtype,
+    MapRequest,
+    Nesting,
     RowwiseMap,
     check_dtype,
     frozen,

@@ -12,12 +12,13 @@ from numpy.random import Generator
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MapRequest, Nesting
-from rff_stream.features.rowwise import (
+from rff_stream.features.base import (
     MARGIN,
     PADDED_ROWS,
     PRODUCT_COLUMNS,
     FeatureDtype,
+    MapRequest,
+    Nesting,
     RandomState,
     RowwiseMap,
     check_dtype,

@@ -20,7 +20,7 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
-from rff_stream.features.rowwise import RandomState, frozen
+from rff_stream.features.base import RandomState, frozen
 
 LOWEST, HIGHEST = 0.4, 0.6
 """A cut lies at random between these quantiles: trees differ although they see the same rows."""

@@ -12,11 +12,10 @@ from numpy.typing import ArrayLike
 from scipy.linalg import hadamard
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MapRequest
-from rff_stream.features.cosines import CosineMap, check_components
-from rff_stream.features.rowwise import (
+from rff_stream.features.base import (
     PADDED_ROWS,
     FeatureDtype,
+    MapRequest,
     RandomState,
     check_dtype,
     frozen,
@@ -24,6 +23,7 @@ from rff_stream.features.rowwise import (
     scratch,
     shifted_rows,
 )
+from rff_stream.features.cosines import CosineMap, check_components
 from rff_stream.kernels import Kernel, length_scale_vector
 
 SWEEP_ROWS = 48

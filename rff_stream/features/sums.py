@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MAP_ROWS, FeatureMap
+from rff_stream.features.base import MAP_ROWS, MARGIN, PADDED_ROWS, PRODUCT_COLUMNS, FeatureMap
 from rff_stream.features.fourier import FourierFeatures
-from rff_stream.features.rowwise import MARGIN, PADDED_ROWS, PRODUCT_COLUMNS
 
 SWEEP_ROWS = PADDED_ROWS
 """Rows swept at a time: with 256 frequencies, angles and cosines stay in the L2 cache.

@@ -4,23 +4,38 @@ Shapes: n rows, d inputs, J trees of B cells, R columns of a cell, T targets, P 
 every tree one row adds to one cell its augmented row a = [z_c, 1, y − y₀] (P,):
 
     M_c = Σ_{i in c} w a aᵀ
+
+Per tree and cell, about 512 rows at a time: the kernel block, a triangular solve in place, 1 and
+y − y₀ beside it, and the rank-k update of the cell's packed triangle. BLAS releases the GIL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
-from rff_stream.features.rectangular import places, triangle_size
+from rff_stream._array import Array, Float64, aligned_bytes
+from rff_stream.features.base import BATCH_ROWS
+from rff_stream.features.cells import LocalFeatures
+from rff_stream.features.rectangular import add_products, places, triangle_size
+from rff_stream.moments.accumulate import FLUSH_ROWS, SumsDtype, resolve_sums
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 
 ADDED_CELLS = 64
 """Cells whose sums are added together where two values hold different cells."""
+
+FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 512
+"""Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
+
+They cost d + T + 1 numbers each; a visit of a cell costs one sweep over its packed triangle.
+"""
+
+MOST_BATCH_ROWS = BATCH_ROWS * 3 // 2
+"""Rows of a visit are cut into equal batches of about 512: at most 1.5 times as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,3 +225,238 @@ class CellMoments(ProductMoments):
     def __repr__(self) -> str:
         cells = f"{len(self.cells)} cells of {self.n_trees} trees"
         return f"<CellMoments: {self.n} rows, {cells}, {self.row.n_features} columns each>"
+
+
+def accumulate_cells(
+    features: LocalFeatures,
+    X: Array,
+    y: Array,
+    weights: Array | None = None,
+    *,
+    row: AugmentedRow | None = None,
+    sums: SumsDtype = "auto",
+    sample_rows: int = 0,
+) -> CellMoments:
+    """Moments of the cells of rows in memory, in units and with defaults of :func:`accumulate`.
+
+    Float32 products of a cell are added into float64 every 4,096 rows. n·J·(2R² + R·d) flops and
+    n·J·R kernel values.
+    """
+    y = np.asarray(y)
+    y = y[:, None] if y.ndim == 1 else y
+    row = plain_cell_row(features, y.shape[1]) if row is None else row
+    sink = CellAccumulator(features, row, sums=resolve_sums(sums, len(X)), sample_rows=sample_rows)
+    w = None if weights is None else np.asarray(weights, np.float64)
+    sink.add(np.asarray(X), y, w, np.arange(len(X)))
+    return sink.result()
+
+
+def plain_cell_row(features: LocalFeatures, n_targets: int) -> AugmentedRow:
+    """The row of a local map with zero origins and names x0, x1, …, y0, y1, …."""
+    return cell_row(
+        features,
+        target_origin=np.zeros(n_targets),
+        target_scale=np.ones(n_targets),
+        inputs=tuple(f"x{i}" for i in range(features.n_inputs)),
+        targets=tuple(f"y{i}" for i in range(n_targets)),
+    )
+
+
+def cell_row(
+    features: LocalFeatures,
+    *,
+    target_origin: Float64,
+    target_scale: Float64,
+    inputs: tuple[str, ...],
+    targets: tuple[str, ...],
+    units: tuple[str, ...] = (),
+) -> AugmentedRow:
+    """What a row [z_c, 1, y − y₀] of one cell means; columns are not centred."""
+    return AugmentedRow(
+        map_fingerprint=features.fingerprint,
+        prior=np.ones(features.n_components),
+        nesting=features.nesting,
+        feature_origin=np.zeros(features.n_components),
+        target_origin=target_origin,
+        target_scale=target_scale,
+        inputs=inputs,
+        targets=targets,
+        units=units,
+    )
+
+
+def waiting_rows(n_cells: int) -> int:
+    """Rows that wait before they are sorted by cell."""
+    return min(max(FEWEST_WAITING, ROWS_A_CELL * n_cells), MOST_WAITING)
+
+
+class CellAccumulator:
+    """Takes rows in any portions and gives their moments; the same rows, the same bits."""
+
+    def __init__(
+        self,
+        features: LocalFeatures,
+        row: AugmentedRow,
+        *,
+        sums: Literal["float32", "float64"] = "float64",
+        sample_rows: int = 0,
+    ) -> None:
+        if row.n_features != features.n_components:
+            raise ValueError(
+                f"The AugmentedRow has {row.n_features} columns but a cell of the map has "
+                f"{features.n_components}. Make the row for this map."
+            )
+        self._features, self._row = features, row
+        self._dtype: np.dtype[Any] = np.dtype(sums)
+        self._filled = 0
+        size = waiting_rows(features.n_cells)
+        self._x = np.empty((size, features.n_inputs))
+        self._y = np.empty((size, row.n_targets))
+        self._w = np.ones(size)
+        self._weighted = False
+        self._cells: dict[int, _Cell] = {}
+        # Pages of cells without rows are never touched, and take no memory.
+        shape = (features.n_trees * features.n_cells, triangle_size(row.width))
+        self._totals = np.zeros(shape)
+        self._value: CellMoments | None = None
+        stride = -(-row.width // 16) * 16
+        flat = aligned_bytes(MOST_BATCH_ROWS * stride * self._dtype.itemsize).view(self._dtype)
+        self._batch = flat.reshape(MOST_BATCH_ROWS, stride)[:, : row.width]
+        mapped = aligned_bytes(MOST_BATCH_ROWS * stride * np.dtype(features.dtype).itemsize)
+        self._mapped = mapped.view(features.dtype).reshape(MOST_BATCH_ROWS, stride)
+        self._product = np.empty(triangle_size(row.width), self._dtype)
+        self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
+
+    def add(self, x: Array, y: Array, w: Array | None, rows_places: Array) -> None:
+        """Take rows x (m, d), y (m, T) of weights w (m,) that stood at these places (m,)."""
+        if (x.shape[1], y.shape[1]) != (self._x.shape[1], self._y.shape[1]):
+            raise ValueError(
+                f"Rows have {x.shape[1]} inputs and {y.shape[1]} targets but the sums are of "
+                f"{self._x.shape[1]} and {self._y.shape[1]}. Use a row and a map of these columns."
+            )
+        if self._value is not None:
+            raise ValueError("The sums were taken already. Open another accumulator for more rows.")
+        if self._sample.size:
+            self._sample = self._sample.with_rows(rows_places, x, y, w)
+        start = 0
+        while start < len(x):
+            lo = self._filled
+            hi = min(len(self._x), lo + len(x) - start)
+            stop = start + hi - lo
+            self._x[lo:hi], self._y[lo:hi] = x[start:stop], y[start:stop]
+            self._w[lo:hi] = 1.0 if w is None else w[start:stop]
+            self._weighted |= w is not None
+            self._filled, start = hi, stop
+            if hi == len(self._x):
+                self._sort()
+
+    def result(self) -> CellMoments:
+        """The moments of all rows; no more are taken afterwards."""
+        if self._value is None:
+            self._sort()
+            self._value = self._finish()
+        return self._value
+
+    def _finish(self) -> CellMoments:
+        cells = np.array(sorted(self._cells), np.int64)
+        held = [self._cells[cell] for cell in cells.tolist()]
+        for each in held:
+            each.finish(self._row)
+        sums = self._totals
+        if 2 * len(cells) <= len(sums):
+            sums = sums[cells]
+        elif len(cells) < len(sums):  # in place: a copy would hold most of them twice
+            for place, cell in enumerate(cells.tolist()):
+                if place != cell:
+                    sums[place] = sums[cell]
+            sums = sums[: len(cells)]
+        return CellMoments(
+            row=self._row,
+            n_trees=self._features.n_trees,
+            n_cells=self._features.n_cells,
+            cells=cells,
+            counts=np.array([each.count for each in held], np.int64),
+            powers=np.array([each.powers for each in held]).reshape(-1, 2),
+            sums=sums,
+            sample=self._sample,
+        )
+
+    def _sort(self) -> None:
+        """Give the rows waiting to their cells, in the order in which they came."""
+        m, self._filled = self._filled, 0
+        if not m:
+            return
+        for tree, cells in enumerate(self._features.route(self._x[:m])):
+            order = np.argsort(cells, kind="stable")
+            ends = np.searchsorted(cells[order], np.arange(self._features.n_cells + 1))
+            for cell in np.flatnonzero(np.diff(ends)).tolist():
+                self._visit(tree, cell, order[ends[cell] : ends[cell + 1]])
+
+    def _visit(self, tree: int, cell: int, rows: Array) -> None:
+        """Add rows (by their place in the buffer) to one cell."""
+        held = self._kept_cell(tree, cell)
+        held.count += len(rows)
+        if self._weighted:
+            w = self._w.take(rows)
+            held.powers += [w @ w, np.log(w).sum()]
+        else:
+            held.powers[0] += len(rows)
+        exact = self._product.dtype == held.total.dtype
+        waiting = 0
+        parts = max(round(len(rows) / BATCH_ROWS), 1)
+        for own in np.array_split(rows, parts):  # none of a few rows, which would cost a sweep
+            batch = self._augment(tree, cell, own, held)
+            if exact:
+                add_products(batch, held.total, 1.0)
+                continue
+            add_products(batch, self._product, 1.0 if waiting else 0.0)
+            waiting += len(batch)
+            if waiting >= FLUSH_ROWS:
+                held.total += self._product
+                waiting = 0
+        if waiting:
+            held.total += self._product
+
+    def _kept_cell(self, tree: int, cell: int) -> _Cell:
+        key = tree * self._features.n_cells + cell
+        if key not in self._cells:
+            self._cells[key] = _Cell(self._totals[key])
+        return self._cells[key]
+
+    def _augment(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
+        """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 768 rows; a buffer."""
+        m, r = len(rows), self._row.n_features
+        batch = self._batch[:m]
+        x = self._x.take(rows, axis=0)
+        if self._mapped.dtype == batch.dtype:
+            self._features.columns(tree, cell, x, out=batch[:, :r])
+        else:
+            Z = self._mapped[:m, :r]
+            batch[:, :r] = self._features.columns(tree, cell, x, out=Z)
+        border = np.ones((m, self._row.n_targets + 1))
+        np.subtract(self._y.take(rows, axis=0), self._row.target_origin, out=border[:, 1:])
+        border[:, 1:] /= self._row.target_scale
+        if self._weighted:
+            root = np.sqrt(self._w.take(rows))[:, None]
+            border *= root
+            batch[:, :r] *= root.astype(batch.dtype)
+        held.border += border.T @ border
+        batch[:, r:] = border
+        return batch
+
+
+class _Cell:
+    """The sums of one cell."""
+
+    def __init__(self, total: Float64) -> None:
+        self.count = 0
+        self.powers = np.zeros(2)
+        self.total = total
+        self.border: Float64 | float = 0.0
+
+    def finish(self, row: AugmentedRow) -> None:
+        """Bring M_c into units of y; counts and targets from float64 values."""
+        at, r = places(row.width), row.n_features
+        scale = np.concatenate([[1.0], row.target_scale])
+        self.total[at[r:, :r]] *= scale[:, None]
+        self.total[at[r:, r:]] = self.border * scale[:, None] * scale

@@ -15,9 +15,8 @@ from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.grid import GridFeatures
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
-from rff_stream.moments.accumulate_cells import CellAccumulator
 from rff_stream.moments.candidates import CandidateMoments
-from rff_stream.moments.cells import CellMoments
+from rff_stream.moments.cells import CellAccumulator, CellMoments
 from rff_stream.moments.class_moments import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.moments.few_rows import Context, FewRowsSink
 from rff_stream.moments.grid import GridAccumulator, GridMoments

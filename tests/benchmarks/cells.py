@@ -17,7 +17,7 @@ import numpy as np
 
 import rff_stream as rs
 from rff_stream.features.rectangular import add_products, pack_triangle, solve_rows, triangle_size
-from rff_stream.moments.accumulate_cells import CellAccumulator, plain_cell_row
+from rff_stream.moments.cells import CellAccumulator, plain_cell_row
 
 SHAPES = ((128, 4, 256), (256, 4, 128), (512, 4, 32))
 """R, trees and cells: protein's is the second."""
