@@ -168,10 +168,7 @@ def test_only_its_command_imports_the_demonstration():
 
 
 # Files of a room that import each other: a kernel's and a map's own algebra.
-CIRCLES = {
-    "kernels": {"approximation_error", "base", "composed"},
-    "features": {"composed", "base"},
-}
+CIRCLES = {"kernels": {"approximation_error", "base", "composed"}, "features": {"base", "composed"}}
 
 
 def circle(room: str) -> set[str]:
