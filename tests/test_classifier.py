@@ -584,7 +584,7 @@ def test_copies_of_rows_do_not_choose_the_penalty(rng, loss):
     if loss == "squared":
         np.testing.assert_allclose(often.alpha_, 20 * once.alpha_, rtol=1e-2)
     else:
-        assert often.alpha_ > 1e-3  # 1e-5, the least that is tried, where copies are held out apart
+        assert often.selection_.best.score > 0.5  # .01 to .26 where copies are held out apart
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge"])
@@ -622,6 +622,33 @@ def test_a_rare_class_is_held_out_in_four_turns(loss):
     scores = model.fit(x, y).decision_function(x_new)
     assert len(model.selection_.folds) == 4
     assert roc_auc_score(truth > line, scores) > 0.98
+
+
+def test_a_squared_hinge_of_a_rare_class_takes_no_penalty_of_fits_that_stopped_short():
+    """64 of 2,000 rows: held-out losses of fits of six passes fell with α, and .058 of the pairs
+    of new rows were ordered wrongly."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2500, 2))
+    f = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1]
+    y = f[:2000] + 0.1 * rng.standard_t(2, 2000)
+    line = np.quantile(f[2000:], 0.98)
+    model = rs.KernelClassifier("squared_hinge", n_components=256, random_state=0, progress=False)
+    scores = model.fit(x[:2000], y > line).decision_function(x[2000:])
+    assert roc_auc_score(f[2000:] > line, scores) > 0.99
+
+
+def test_a_descent_that_starts_near_other_rows_ends_as_low_as_from_nothing(rng):
+    """By the curvature at the start, of the few rows short of their margins, it ran far away."""
+    Z, codes, w = rng.normal(size=(400, 512)) / 16, np.arange(400) % 10 // 9, np.ones(400)
+
+    def descend(rows, start=None):
+        kept = rows_in_memory.KeptFeatures(Z, codes, w * rows, 2)
+        problem = kept.penalise(np.ones(512), SquaredHinge(2), 1e-5)
+        *_, last = rows_in_memory.descents_of_kept(kept, problem, start, tol=3e-3, max_passes=99)
+        return last.point.value, problem.linear(last.point.theta)
+
+    _, near = descend(np.arange(400) % 4 > 0)
+    assert descend(w, near)[0] < descend(w)[0]
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import calibrate
 from rff_stream.answers.class_selection import HeldOutScores
 from rff_stream.answers.copies import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
@@ -17,7 +18,7 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection import Selection
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
 from rff_stream.features.sums import linear_form, sweep_of
-from rff_stream.losses.classification import Loss, MultinomialPairs
+from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for
 from rff_stream.losses.descent import Metric
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
 from rff_stream.losses.regression import RegressionLoss
@@ -62,6 +63,10 @@ copies, which say what weights say."""
 TOL, PASSES = 3e-3, 6
 """Enough to compare penalties: a start from the one before is near."""
 
+ABRUPT_PASSES = 20
+"""The same for the squared hinge, whose fits stop short in six passes: their held-out losses fell
+with α where those of fits that had ended rose."""
+
 MOST_PASSES = 40
 """For scores that calibrate."""
 
@@ -91,6 +96,8 @@ def choose_alpha(
 ) -> tuple[Selection, Coefficients | None, System | None]:
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
 
+    The loss is the log-loss of calibrated scores where these are no log-odds.
+
     Also the raw coefficients of a fit of pilot rows near it, where a descent may start, and the
     system that guided its steps; None where none did, and for a loss with corners. The pilot's y
     is one-hot, the row without targets, and rows are held out in turn along the pilot.
@@ -106,7 +113,7 @@ def choose_alpha(
             size = min(size, FEW_COMPONENTS)
         each = _leading_rows(features, size, x, codes, w)
         scores, _ = _walk(_cornered_turns(row.leading(size), loss, each, turns), w, turns, alphas)
-        return _selection("held-out loss on pilot rows", alphas, scores, size), None, None
+        return _selection(_criterion(loss), alphas, scores, size), None, None
     order, spans = _spans(turns)
     z = _leading_features(features, size, x[order], "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
@@ -120,8 +127,9 @@ def choose_alpha(
     problem = every.penalise(root, loss, float(alphas[START]))
     parts = [(rows.part(train), rows.part(held)) for train, held in spans]
     smooth = _smooth_turns(every, root, problem, parts)
-    scores, fits = _walk(smooth, w, turns, alphas)
-    found = _selection("held-out loss on pilot rows", alphas, scores, size)
+    several = loss.abrupt and len(turns) > 1  # early ends and few rows: more than one minimum
+    scores, fits = _walk(smooth, w, turns, alphas, every=several)
+    found = _selection(_criterion(loss), alphas, scores, size)
     coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1].linear
     if basis is not None:
         coef = basis @ coef
@@ -370,6 +378,12 @@ def _share(w: Float64, turns: Sequence[tuple[Array, Array]]) -> float:
     return float(np.mean([w[train].sum() for train, _ in turns]) / w.sum())
 
 
+def _criterion(loss: Loss) -> str:
+    """What is least: log-losses of scores about margins are of calibrated scores."""
+    margins = loss.abrupt or loss.cornered
+    return f"held-out {'log-loss of calibrated scores' if margins else 'loss'} on pilot rows"
+
+
 def _selection(criterion: str, alphas: Float64, scores: Float64, size: int) -> Selection:
     """The held-out losses (turns, α) as a selection."""
     return Selection(
@@ -470,13 +484,18 @@ class _Turns:
 
 
 def _walk(
-    of: _Turns, w: Float64, turns: Sequence[tuple[Array, Array]], alphas: Float64
+    of: _Turns,
+    w: Float64,
+    turns: Sequence[tuple[Array, Array]],
+    alphas: Float64,
+    *,
+    every: bool = False,
 ) -> tuple[Float64, dict[int, list[_Fit]]]:
     """Mean held-out losses (turns, α) from the middle α on, NaN where none was looked at.
 
     Smaller penalties first, larger ones only where no smaller one is better; each way ends where
-    the mean over turns has risen twice, or once by more than chance. Beside them the fits of the
-    turns by the number of their α.
+    the mean over turns has risen twice, or once by more than chance; or ``every`` penalty. Beside
+    them the fits of the turns by the number of their α.
     """
     means, fits = np.full((len(turns), len(alphas)), np.nan), dict[int, list[_Fit]]()
     shares = [w[held] / w[held].sum() / len(turns) for _, held in turns]
@@ -493,11 +512,11 @@ def _walk(
             mean = float(share @ rise) if before is not None else -1.0
             rises, before = rises + 1 if mean > 0 else 0, losses
             chance = np.sqrt(share**2 @ (rise - mean) ** 2) if mean > 0 else 0.0
-            if rises == 2 or (rises and mean > CLEAR * chance):
+            if not every and (rises == 2 or (rises and mean > CLEAR * chance)):
                 break
 
     walk(range(START, len(alphas)), [None] * len(turns), None)
-    if np.nanargmin(means.mean(axis=0)) == START:
+    if every or np.nanargmin(means.mean(axis=0)) == START:
         walk(range(START - 1, -1, -1), fits[START], np.concatenate(of.losses(fits[START])))
     return means, fits
 
@@ -522,6 +541,20 @@ def _cornered_fits(
     return descend
 
 
+def _calibrated_losses(
+    scores: Sequence[Float64], codes: Sequence[Array], weights: Sequence[Float64]
+) -> list[Float64]:
+    """Log-losses of held-out rows, whose scores are calibrated on all of them.
+
+    Scores about margins have no scale: their own loss blames a fit for what calibration mends.
+    """
+    every, numbers = np.concatenate(scores), np.concatenate(codes)
+    odds = calibrate(every, numbers, np.concatenate(weights))
+    log_loss = loss_for("logistic", max(every.shape[1], 2))
+    found = log_loss.value(odds(every), numbers)
+    return np.split(found, np.cumsum([len(part) for part in scores])[:-1])
+
+
 def _cornered_turns(
     row: AugmentedRow, loss: Loss, rows: Rows, turns: Sequence[tuple[Array, Array]]
 ) -> _Turns:
@@ -536,10 +569,11 @@ def _cornered_turns(
 
     def losses(fits: Sequence[_Fit]) -> list[Float64]:
         pairs = zip(fits, turns, strict=True)
-        return [
-            loss.value(_predict(mapped, fit.linear, rows.x[held]), codes[held])
-            for fit, (_, held) in pairs
-        ]
+        return _calibrated_losses(
+            [_predict(mapped, fit.linear, rows.x[held]) for fit, (_, held) in pairs],
+            [codes[held] for _, held in turns],
+            [rows.w[held] for _, held in turns],
+        )
 
     return _Turns(fit, losses)
 
@@ -556,6 +590,7 @@ def _smooth_turns(
     has changed by more than :data:`FACTOR`.
     """
     loss, weight = problem.loss, problem.system.weight
+    passes = ABRUPT_PASSES if loss.abrupt else PASSES
     share = float(np.mean([train.w.sum() for train, _ in turns]) / weight)
     factor: tuple[float, float, Metric] | None = None
 
@@ -581,7 +616,7 @@ def _smooth_turns(
         for (part, _), start in zip(turns, starts, strict=True):
             *_, last = descents_of_kept(
                 part, _over(at, part), start, tol=TOL,
-                max_passes=PASSES if at.guided else 2 * PASSES,
+                max_passes=passes if at.guided else 2 * passes,
                 metric=lambda gradient: size * solve(gradient),
             )  # fmt: skip
             assert isinstance(last.point, ScoredPoint)
@@ -590,7 +625,13 @@ def _smooth_turns(
 
     def losses(fits: Sequence[_Fit]) -> list[Float64]:
         pairs = zip(fits, turns, strict=True)
-        return [held.losses(loss, fit.linear) for fit, (_, held) in pairs]
+        if not loss.abrupt:  # its scores are log-odds
+            return [held.losses(loss, fit.linear) for fit, (_, held) in pairs]
+        return _calibrated_losses(
+            [np.asarray(held.scores(*fit.linear), np.float64) for fit, (_, held) in pairs],
+            [held.codes for _, held in turns],
+            [held.w for _, held in turns],
+        )
 
     return _Turns(fit, losses, lambda: problem.system if problem.guided else None)
 

@@ -55,6 +55,10 @@ class Loss(RowLoss, Protocol):
     def bound(self) -> float:
         """κ: the curvature is at most κI, so κG + α is above every Hessian."""
 
+    @property
+    def abrupt(self) -> bool:
+        """Whether a row curves by the bound or not at all: the next step may meet its curve."""
+
     def start(self, share: Float64) -> Float64:
         """Constant scores (K,) to start from, for classes of these shares (C,)."""
 
@@ -72,6 +76,7 @@ class _Smooth(_Classes):
     """A loss without corners."""
 
     __slots__ = ()
+    abrupt: ClassVar[bool] = False
     cornered: ClassVar[bool] = False
     separable: ClassVar[bool] = True
 
@@ -158,6 +163,7 @@ class SquaredHinge(_Smooth):
     """Σ max(0, 1 − sf)²: one score for two classes, else one against the others for each."""
 
     n_classes: int
+    abrupt: ClassVar[bool] = True
 
     @property
     def bound(self) -> float:
@@ -191,6 +197,7 @@ class Hinge(_Classes):
 
     n_classes: int  # one score for two, else one against the others for each
     width: float = 0.0  # over which its corner is rounded; the fit chooses it
+    abrupt: ClassVar[bool] = False
     cornered: ClassVar[bool] = True
     separable: ClassVar[bool] = True
 

@@ -191,7 +191,9 @@ class KeptFeatures:
         return float(self.w @ value), slope
 
     def mean_curvature(self, loss: Loss, F: Array) -> float:
-        """Mean of ∂²ℓ/∂f² over rows and scores."""
+        """Mean of ∂²ℓ/∂f² over rows and scores; the bound of an abrupt loss: a step may meet it."""
+        if loss.abrupt:
+            return loss.bound
         curvatures = loss.curvatures(F, self.codes).mean(axis=1)
         return max(float(self.w @ curvatures / self.w.sum()), 1e-6 * loss.bound)
 
