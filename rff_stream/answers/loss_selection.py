@@ -559,8 +559,9 @@ def _cornered_turns(
     row: AugmentedRow, loss: Loss, rows: Rows, turns: Sequence[tuple[Array, Array]]
 ) -> _Turns:
     """A loss with corners on rows that are features: a Hessian for each step."""
-    mapped, codes = _IdentityMap(row.n_features), rows.label
+    mapped, codes, w = _IdentityMap(row.n_features), rows.label, rows.w
     assert codes is not None
+    assert w is not None
     each = [_cornered_fits(row, loss, select(rows, train)) for train, _ in turns]
 
     def fit(alpha: float, starts: Sequence[_Fit | None]) -> list[_Fit]:
@@ -572,7 +573,7 @@ def _cornered_turns(
         return _calibrated_losses(
             [_predict(mapped, fit.linear, rows.x[held]) for fit, (_, held) in pairs],
             [codes[held] for _, held in turns],
-            [rows.w[held] for _, held in turns],
+            [w[held] for _, held in turns],
         )
 
     return _Turns(fit, losses)
