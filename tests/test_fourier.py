@@ -228,6 +228,16 @@ def test_pairs_are_interleaved(rng):
     np.testing.assert_allclose(features.with_dtype("float64")(X), expected, atol=1e-13)
 
 
+@pytest.mark.parametrize("into", [np.float32, np.float64])
+@pytest.mark.parametrize(("half", "n"), [(1, 1), (256, 128), (300, 77)])
+def test_halves_are_the_columns_of_pairs(rng, half, n, into):
+    features = FourierFeatures.sample(Gaussian(), 3, 2 * half, rng=0)
+    x, out = rng.normal(size=(n, 3)), np.empty((n, 2 * half), into)
+    features.write_halves(x, out)
+    Z = features(x)
+    assert np.array_equal(out, np.hstack([Z[:, 0::2], Z[:, 1::2]]))
+
+
 def test_phases_are_added(rng):
     features = FourierFeatures.sample(Gaussian(), 2, 301, paired=False, rng=1, dtype="float64")
     X = rng.standard_normal((40, 2))

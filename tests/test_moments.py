@@ -22,6 +22,7 @@ from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, packed_size, total, unpack
 from rff_stream.moments.accumulate import accumulate
+from rff_stream.moments.moments import rows_in_pairs
 from rff_stream.moments.row_sample import RowSample, hash_places
 from rff_stream.store.contents import SumInPlace
 
@@ -343,6 +344,19 @@ def test_packing_keeps_one_triangle(matrix: Float64) -> None:
     assert len(packed) == packed_size(len(matrix))
     assert np.array_equal(unpack(packed, len(matrix)), symmetric)
     assert packed.tolist() == matrix[np.triu_indices(len(matrix))].tolist()
+
+
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 99))
+def test_rows_of_halves_come_back_in_pairs(count: int, border: int, seed: int) -> None:
+    """From the upper triangle alone: what is below is NaN."""
+    width = 2 * count + border
+    matrix = np.random.default_rng(seed).normal(size=(width, width))
+    symmetric = np.triu(matrix) + np.triu(matrix, 1).T
+    order = np.r_[np.arange(2 * count).reshape(2, count).T.ravel(), 2 * count : width]
+    pairs = symmetric[np.ix_(order, order)]
+    upper = np.where(np.tri(width, k=-1) > 0, np.nan, symmetric)
+    rows = [row[i:].tolist() for i, row in enumerate(rows_in_pairs(upper, count))]
+    assert rows == [pairs[i, i:].tolist() for i in range(2 * count)]
 
 
 @pytest.mark.parametrize("order", [1, 2])

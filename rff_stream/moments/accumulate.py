@@ -8,7 +8,7 @@ the GIL, so threads of one process run side by side.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -17,10 +17,12 @@ from scipy.linalg import cython_blas
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
+from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.rectangular import c_routine
 from rff_stream.features.sums import column_sums, sweep_of
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
 from rff_stream.moments.counted_entries import Border, EntryMoments, pays
+from rff_stream.moments.moments import rows_in_pairs
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
 
@@ -265,14 +267,18 @@ class _SecondMoments:
 
     def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
         r, width = row.n_features, row.width
-        self._features, self._row = features, row
+        self._row = row
         size = BATCH_ROWS * -(-width // 16) * 16 * dtype.itemsize
         padded = aligned_bytes(size).view(dtype).reshape(BATCH_ROWS, -1)
         self._batch, self._flat = padded[:, :width], padded.reshape(-1)
         # Whole rows of [z₀, 0, …], one under the other: centring is then one contiguous sweep,
         # four times faster than row by row.
         origin = np.zeros((CENTRE_ROWS, padded.shape[1]), dtype)
-        origin[:, :r] = row.feature_origin
+        self._map: Callable[[Array, Array], object] = features
+        origin[:, :r], self._pairs = row.feature_origin, 0
+        if isinstance(features, FourierFeatures) and features.paired:
+            self._map, self._pairs = features.write_halves, features.n_frequencies
+            origin[:, :r] = np.concatenate([row.feature_origin[0::2], row.feature_origin[1::2]])
         self._origin = origin.reshape(-1) if origin.any() else None
         self._border = Border(row, BATCH_ROWS)
         self._triangle = np.zeros((width, width), dtype)
@@ -287,7 +293,7 @@ class _SecondMoments:
         batch = self._batch[:m]
         for lo in range(0, m, MAP_ROWS):  # centred while still in cache
             stop = min(lo + MAP_ROWS, m)
-            self._features(x[lo:stop], out=batch[lo:stop, :r])
+            self._map(x[lo:stop], batch[lo:stop, :r])
             self._centre(lo, stop)
         root = None if w is None else np.sqrt(w)
         if root is not None:
@@ -321,7 +327,8 @@ class _SecondMoments:
     def result(self) -> tuple[Float64, None]:
         """Packed upper triangle in units of y; border and counts from float64 values."""
         self._flush()
-        return self._border.packed(self._total), None
+        rows = rows_in_pairs(self._total, self._pairs) if self._pairs else self._total
+        return self._border.packed(rows), None
 
 
 def rank_update(rows: Array, matrix: Array, beta: float) -> None:

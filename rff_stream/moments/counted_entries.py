@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -44,10 +45,11 @@ class Border:
         self.sums += values.T @ values
         return values
 
-    def packed(self, matrix: Float64) -> Float64:
+    def packed(self, rows: Iterable[Float64]) -> Float64:
         """Packed upper triangle of M in units of y, this border its last diagonal block."""
         scale = np.concatenate([[1.0], self._row.target_scale])
-        return pack_bordered(matrix, scale, self.sums * scale[:, None] * scale)
+        block = self.sums * scale[:, None] * scale
+        return pack_bordered(rows, scale, block, self._row.width)
 
 
 def pays(features: FeatureMap, dtype: np.dtype[Any]) -> TypeGuard[RandomBinningFeatures]:

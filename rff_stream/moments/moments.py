@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -21,6 +21,9 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs, under_way
+
+PAIRS_AT_A_TIME = 32
+"""Pairs of rows of M put in order at a time: they stay in the L2 cache up to R = 1,024."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -422,23 +425,48 @@ def packed_size(width: int) -> int:
 
 def pack(matrix: Float64) -> Float64:
     """Upper triangle of M (P, P), row by row, as (P(P+1)/2,). Reads nothing below it."""
-    width = len(matrix)
+    return _pack_rows(matrix, len(matrix))
+
+
+def _pack_rows(rows: Iterable[Float64], width: int) -> Float64:
     packed = np.empty(packed_size(width))
-    for i in range(width):
+    for i, row in enumerate(rows):
         start = row_start(i, width)
-        packed[start : start + width - i] = matrix[i, i:]
+        packed[start : start + width - i] = row[i:]
     return packed
 
 
-def pack_bordered(matrix: Float64, scale: Float64, block: Float64) -> Float64:
-    """Packed upper triangle: border columns times ``scale``, last diagonal block replaced."""
-    width, border = len(matrix), len(block)
-    r = width - border
-    packed = pack(matrix)
-    rows = np.arange(r)[:, None]
-    packed[row_start(rows, width) + np.arange(r, width) - rows] *= scale
+def pack_bordered(rows: Iterable[Float64], scale: Float64, block: Float64, width: int) -> Float64:
+    """Packed upper triangle: border columns times ``scale``, last diagonal block replaced.
+
+    The rows (P,) are all of M, or those above that block.
+    """
+    r = width - len(block)
+    packed = _pack_rows(rows, width)
+    numbers = np.arange(r)[:, None]
+    packed[row_start(numbers, width) + np.arange(r, width) - numbers] *= scale
     packed[row_start(r, width) :] = pack(block)
     return packed
+
+
+def rows_in_pairs(matrix: Float64, count: int) -> Iterator[Float64]:
+    """Rows of M, but its last, of columns in pairs, from M of m first and m second columns.
+
+    Row i is valid until the next and from entry i on. Only the upper triangle is read.
+    """
+    end = 2 * count
+    block = np.empty((PAIRS_AT_A_TIME, 2, len(matrix)))
+    for lo in range(0, count, PAIRS_AT_A_TIME):
+        hi = min(lo + PAIRS_AT_A_TIME, count)
+        first, second = slice(lo, hi), slice(count + lo, count + hi)
+        rows, even, odd = block[: hi - lo], slice(2 * lo, end, 2), slice(2 * lo + 1, end, 2)
+        rows[:, 0, even] = matrix[first, lo:count]
+        rows[:, 0, odd] = matrix[first, count + lo : end]
+        rows[:, 1, even] = matrix[lo:count, second].T
+        rows[:, 1, odd] = matrix[second, count + lo : end]
+        rows[:, 0, end:] = matrix[first, end:]
+        rows[:, 1, end:] = matrix[second, end:]
+        yield from rows.reshape(-1, len(matrix))
 
 
 def unpack(packed: Float64, width: int) -> Float64:
