@@ -20,7 +20,6 @@ from growing import fitted, grown, ridge
 from recording import innermost
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
-from rff_stream.estimators.kernel_ridge import RidgeRecipe
 from rff_stream.execution import leaves as leaf_module
 from rff_stream.model import update as updating
 from rff_stream.model.fitted import Data
@@ -285,7 +284,7 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     cube = grown(tmp_path / "cube.zarr", 0, 30)
     model = fitted(cube)
     grown(cube, 30, 33)
-    later, recipe = LaterRows(Data(str(cube))), RidgeRecipe(model)
+    later, recipe = LaterRows(Data(str(cube))), model._recipe()
     model.save(tmp_path / "first.zarr", moments=True)
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())

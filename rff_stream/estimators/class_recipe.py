@@ -25,7 +25,6 @@ from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.opening import Opened, open_labels, open_later
 from rff_stream.model.plain import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
@@ -136,17 +135,6 @@ class ClassRecipe(Recipe):
                 raise ValueError(
                     f"class_weight has {weight!r} for {label!r} but weights are finite and ≥ 0."
                 )
-
-    @property
-    def sums(self) -> SumsDtype:
-        sums: SumsDtype = self.asked.sums
-        if sums == "auto" and self.asked.loss != "squared":
-            return "float32"  # they guide the steps of a loss, and are no answer
-        return sums
-
-    @property
-    def penalty(self) -> Any:
-        return self.asked.alpha
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)

@@ -326,7 +326,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _recipe(self, classes: Any = None) -> ClassRecipe:
         announced = None if classes is None else tuple(np.unique(classes).tolist())
-        return ClassRecipe(self, announced)
+        guides = self.sums == "auto" and self.loss != "squared"  # of the steps, and no answer
+        return ClassRecipe(self, announced, self.alpha, "float32" if guides else self.sums)
 
 
 def log_odds_of(model: KernelClassifier) -> RowFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,7 +166,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         return float(np.nansum(np.asarray(total, np.float64)))
 
     def _recipe(self) -> DensityRecipe:
-        return DensityRecipe(self)
+        return DensityRecipe(self, order=1)
 
 
 def unit_of_density(columns: Columns) -> str:
@@ -188,10 +188,6 @@ class DensityAnswer:
 @dataclass(frozen=True, slots=True, eq=False)
 class DensityRecipe(RowsRecipe):
     """The mean feature vector over a known integral; its bandwidth by a rule, or chosen."""
-
-    @property
-    def order(self) -> Literal[1, 2]:
-        return 1
 
     def check_columns(self, columns: Columns) -> None:
         asked, d = self.asked, len(columns.inputs)

@@ -188,7 +188,7 @@ n_missing_, plan_
         return found[:, 0] if np.ndim(self.alpha_) == 0 else found
 
     def _recipe(self) -> ProcessRecipe:
-        return ProcessRecipe(self)
+        return ProcessRecipe(self, penalty=self.noise, sums=self.sums)
 
 
 def covariance_of_rows(
@@ -240,10 +240,6 @@ class ProcessRecipe(RegressionRecipe):
         if not isinstance(noise, str):
             alpha_of_targets(noise, n_targets)  # refused before rows are read
         return 0
-
-    @property
-    def penalty(self) -> Any:
-        return self.asked.noise
 
     def answer(self, fitted: Fitted) -> Process:
         asked = self.asked

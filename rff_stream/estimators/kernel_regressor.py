@@ -159,7 +159,8 @@ n_missing_, plan_
     residuals = regression.residuals
 
     def _recipe(self) -> LossRecipe:
-        return LossRecipe(self)
+        # Sums need no more precision than those of a penalty that is chosen.
+        return LossRecipe(self, penalty="sample", sums=self.sums)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,11 +234,6 @@ class LossRecipe(RegressionRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "loss", "max_passes", "tol"})
     chooses: ClassVar[bool] = False
-
-    @property
-    def penalty(self) -> Any:
-        """Sums need no more precision than those of a penalty that is chosen."""
-        return "sample"
 
     def check(self) -> None:
         RegressionRecipe.check(self)

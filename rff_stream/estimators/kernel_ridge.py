@@ -144,7 +144,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     with_kernel = regression.with_kernel
 
     def _recipe(self) -> RidgeRecipe:
-        return RidgeRecipe(self)
+        return RidgeRecipe(self, penalty=self.alpha, sums=self.sums)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

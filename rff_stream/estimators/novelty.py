@@ -137,7 +137,7 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         return (decision >= 0) * 1 - (decision < 0) * 1
 
     def _recipe(self) -> NoveltyRecipe:
-        return NoveltyRecipe(self)
+        return NoveltyRecipe(self, order=2 if self.whitened else 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,10 +180,6 @@ class NoveltyRecipe(RowsRecipe):
     """The mean feature vector, and a quantile of the scores of the rows."""
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"contamination", "ridge", "threshold"})
-
-    @property
-    def order(self) -> Literal[1, 2]:
-        return 2 if self.asked.whitened else 1
 
     def check_columns(self, columns: Columns) -> None:
         asked, d = self.asked, len(columns.inputs)

@@ -35,7 +35,6 @@ from rff_stream.model.predict import (
 )
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
-from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.row_functions import RowFunction
@@ -60,20 +59,11 @@ what they can represent, .23 to .62 of those with too long or too many length-sc
 class RegressionRecipe(Recipe):
     """Rows with targets; a map drawn for a kernel found on the pilot.
 
-    A subclass answers, and says by ``n_folds`` and ``penalty`` which parameters that allows.
+    A subclass answers, and says by ``n_folds`` which parameters that allows.
     """
 
     chooses: ClassVar[bool] = True
     """Whether "auto" means maps that compete, not one map of the whole space."""
-
-    @property
-    def penalty(self) -> Any:
-        return self.asked.alpha
-
-    @property
-    def sums(self) -> SumsDtype:
-        sums: SumsDtype = self.asked.sums
-        return sums
 
     def open(self, data: Data) -> Opened:
         return open_values(self.asked, data)

@@ -74,6 +74,9 @@ class PassRecipe(ABC):
 
     asked: Any  # estimator: only its public parameters are looked at
     announced: tuple[Any, ...] | None = None  # labels that a classifier was told to expect
+    penalty: Any = None  # α as it was asked for; None where there is none
+    sums: SumsDtype = "auto"  # precision of the sums
+    order: Literal[1, 2] = 2  # of the moments that the answer needs
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset()
     """Parameters that the sums do not depend on, besides ``memory`` and ``progress``."""
@@ -104,16 +107,6 @@ class PassRecipe(ABC):
         """R of a map that is to be drawn."""
         return int(self.asked.n_components)
 
-    @property
-    def penalty(self) -> Any:
-        """α as it was asked for; None where there is none."""
-        return None
-
-    @property
-    def sums(self) -> SumsDtype:
-        """Precision of the sums."""
-        return "auto"
-
     def choice(self, columns: Columns) -> Any:
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.asked.features, columns.inputs)
@@ -143,11 +136,6 @@ class PassRecipe(ABC):
 
     # ------------------------------------------------------------------------------- sums
 
-    @property
-    def order(self) -> Literal[1, 2]:
-        """Of the moments that the answer needs."""
-        return 2
-
     def n_folds(self, n_targets: int) -> int:
         """Folds to keep apart in the pass, 0 for none."""
         return 0
@@ -165,7 +153,7 @@ class PassRecipe(ABC):
             asked = replace(asked, features=features)
         family, folds = family_of(asked.features), self.n_folds(len(columns.targets))
         request = replace(
-            family.request(asked.features, self.n_components, source),
+            family.request(asked.features, asked.n_components, source),
             order=self.order,
             sums=self.sums,
             dtype=asked.dtype,

@@ -398,7 +398,13 @@ class SourceBuilder:
     ) -> None:
         """Add a use of a variable whose sizes fit the grid."""
         variable = found.variable
-        self.fits(variable)
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
+            if self.sizes.get(dim, size) != size:
+                raise DataError(
+                    f"{variable.name!r} has {size} {dim}, but the others have "
+                    f"{self.sizes[dim]}. X, y and weights must be equally long along every "
+                    f"sample dimension; select the rows that they share."
+                )
         picks = self.picks(found)
         if at is None and len(picks) != 1:
             extra = list_names(extra_dims(variable, self.dims))
@@ -425,21 +431,6 @@ class SourceBuilder:
             )
         return found.picks
 
-    def fits(self, variable: Variable) -> None:
-        """The variable is as long as the grid along every sample dimension."""
-        for dim, size in zip(variable.dims, variable.shape, strict=True):
-            if self.sizes.get(dim, size) != size:
-                raise DataError(
-                    f"{variable.name!r} has {size} {dim}, but the others have "
-                    f"{self.sizes[dim]}. X, y and weights must be equally long along every "
-                    f"sample dimension; select the rows that they share."
-                )
-
-    def columns(self) -> Columns:
-        """Names and units of what was added."""
-        units = (*self.units["input"], *self.units["target"])
-        return Columns(tuple(self.names["input"]), tuple(self.names["target"]), units, self.weight)
-
     def windows(self) -> tuple[Window, ...]:
         """The part of every variable's extra dimensions that any of its uses needs."""
         found: list[Window] = []
@@ -459,7 +450,10 @@ class SourceBuilder:
     def rules(self, request: Request, strict: bool = False) -> Rules:
         """What a NaN means: at prediction NaN in is NaN out, except for plain arrays (strict)."""
         fitting = request.columns is None or strict
-        return Rules(self.columns(), request.missing_rows if fitting else "drop")
+        inputs, targets = (tuple(self.names[role]) for role in ("input", "target"))
+        units = (*self.units["input"], *self.units["target"])
+        columns = Columns(inputs, targets, units, self.weight)
+        return Rules(columns, request.missing_rows if fitting else "drop")
 
     def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> VariablesSource:
         """The source of everything that was added, from plain arrays or labelled data."""
