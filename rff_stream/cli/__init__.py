@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rff_stream import __version__
-from rff_stream.cli import demo, density, fit, predict, report, stored
+from rff_stream.cli import demo, density, fit, predict, stored
 from rff_stream.cli.program import EXIT_CODES, Program
 
 __all__ = ["main"]
@@ -29,7 +29,7 @@ def main() -> None:
 COMMANDS = (
     demo.demo, fit.plan, fit.fit, predict.predict, predict.score, density.density,
     density.novelty, density.drift, stored.update, stored.inspect, stored.verify,
-    stored.compact, report.report,
+    stored.compact, stored.report,
 )  # fmt: skip
 
 for command in COMMANDS:

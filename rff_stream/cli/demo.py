@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from rff_stream.cli import arguments
-from rff_stream.cli.arguments import Machine
-from rff_stream.cli.objects import computing
+from rff_stream.cli.arguments import Machine, computing
 from rff_stream.cli.output import Line, show
 
 CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"

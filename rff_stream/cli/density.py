@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rff_stream.cli import arguments, objects
-from rff_stream.cli.arguments import DataSelection, Machine
-from rff_stream.cli.objects import computing
+from rff_stream.cli import arguments
+from rff_stream.cli.arguments import DataSelection, Machine, computing
 from rff_stream.cli.output import Facts, Line, number, numbers, show
 
 if TYPE_CHECKING:
@@ -228,7 +227,7 @@ def collect_moments(
     from rff_stream.sources import open_source
 
     source = open_source(
-        objects.open_data(data), None, selection.weights, by=by, inputs=selection.inputs,
+        arguments.open_data(data), None, selection.weights, by=by, inputs=selection.inputs,
         **selection.rows(seed), **selection.missing,
     )  # fmt: skip
     reading, columns = Reading(source), source.columns
@@ -292,14 +291,14 @@ def fitted_and_written(
             path = stack.enter_context(products.destination(output, overwrite))
         stack.enter_context(computing(machine))
         made.fit(
-            objects.open_data(data), None, selection.weights, inputs=selection.inputs,
+            arguments.open_data(data), None, selection.weights, inputs=selection.inputs,
             **selection.rows(seed),
         )  # fmt: skip
         seconds = time.monotonic() - started
         if model is not None:
             made.save(model, overwrite=overwrite, storage_options=selection.storage_options)
         if path is not None and output is not None:
-            found = answers(made, objects.open_data(places or data), selection.storage_options)
+            found = answers(made, arguments.open_data(places or data), selection.storage_options)
             products.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=selection.storage_options
             )

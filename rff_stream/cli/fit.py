@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from rff_stream.cli import arguments, objects, output
-from rff_stream.cli.arguments import DataSelection, Learner, Machine
-from rff_stream.cli.objects import computing
+from rff_stream.cli import arguments, output
+from rff_stream.cli.arguments import DataSelection, Learner, Machine, computing
 from rff_stream.cli.output import Facts, Line, show
 from rff_stream.cli.predict import scores
 from rff_stream.errors import ModelError
@@ -125,10 +124,10 @@ def fitted_model(
     checkpoint: str | None = None,
 ) -> tuple[Any, float]:
     """A fitted model, and the seconds from call to return of fit."""
-    model = objects.estimator(learner, selection, machine, seed)
+    model = arguments.estimator(learner, selection, machine, seed)
     started = time.monotonic()
     model.fit(
-        objects.open_data(data),
+        arguments.open_data(data),
         selection.one_target,
         selection.weights,
         inputs=selection.inputs,
@@ -196,7 +195,7 @@ def planned(
 
     from rff_stream.estimators.base import plan_of
 
-    model = objects.estimator(learner, selection, machine, seed)
-    source = objects.source_of(data, selection, seed, labels=learner.classify is not None)
+    model = arguments.estimator(learner, selection, machine, seed)
+    source = arguments.source_of(data, selection, seed, labels=learner.classify is not None)
     processes = None if workers is None else (workers, machine.threads or CPU_COUNT)
     return output.of_plan(plan_of(model, source, processes))

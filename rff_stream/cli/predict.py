@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from rff_stream.cli import arguments, objects
-from rff_stream.cli.arguments import DataSelection, Machine
-from rff_stream.cli.objects import computing
+from rff_stream.cli import arguments
+from rff_stream.cli.arguments import DataSelection, Machine, computing
 from rff_stream.cli.output import Facts, Line, of_class_scores, of_prediction, of_scores, show
 from rff_stream.errors import ModelError
 
@@ -61,14 +60,14 @@ def predict(
 
     model, data = model_and_data(places, model)
     products.check_output(output, overwrite, model, data, storage_options=storage_options)
-    loaded = objects.load_model(model, machine, storage_options=storage_options)
+    loaded = arguments.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         path = None
         if not dry_run:
             path = stack.enter_context(products.destination(output, overwrite))
         stack.enter_context(computing(machine))
-        rows = objects.open_data(data)
+        rows = arguments.open_data(data)
         if probabilities:
             found = probabilities_of(loaded, rows, storage_options)
         else:
@@ -109,7 +108,7 @@ def score(
     that the fit held out.
     """
     model, data = model_and_data(places, model)
-    loaded = objects.load_model(model, machine, selection, selection.storage_options)
+    loaded = arguments.load_model(model, machine, selection, selection.storage_options)
     with computing(machine):
         facts, lines = scores(loaded, data, selection, seed)
     facts = {"command": "score", "data": data, "model": model, **facts}
@@ -175,7 +174,7 @@ def scores(model: Any, data: str, selection: DataSelection, seed: int) -> tuple[
         )
     labels = hasattr(model, "classes_")
     found = (model.scores if labels else model.residuals)(
-        objects.open_data(data),
+        arguments.open_data(data),
         selection.one_target,
         selection.weights,
         **selection.rows(seed, "test"),

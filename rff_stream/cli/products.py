@@ -42,7 +42,7 @@ def _are_predictions(path: str) -> bool:
 
 
 def _is_page(path: str) -> bool:
-    from rff_stream.report.sections import GENERATOR  # loads pictures
+    from rff_stream.report import GENERATOR  # loads pictures
 
     if not os.path.isfile(path):
         return False

@@ -24,8 +24,15 @@ from rff_stream.plot.checks import (
 )
 from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.fits import coastlines, curve, observed, surface
-from rff_stream.plot.kernels import approximation_error, kernel_matrix
-from rff_stream.plot.selection import kernel_evidence, learning_curve, path, row_curve, selection
+from rff_stream.plot.selection import (
+    approximation_error,
+    kernel_evidence,
+    kernel_matrix,
+    learning_curve,
+    path,
+    row_curve,
+    selection,
+)
 
 __all__ = [
     "approximation_error",

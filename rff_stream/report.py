@@ -1,4 +1,7 @@
-"""The sections of a report on a model, and one HTML page of them without network or script."""
+"""A report on a model as one HTML page without network or script.
+
+Settings, training data, errors on test data, intervals, cost, drift and provenance.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ import html
 import io
 import json
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,15 +28,88 @@ from rff_stream.answers.selection import ridge_path
 from rff_stream.answers.twosample import drift
 from rff_stream.cards import Card, numbers, table
 from rff_stream.errors import ModelError
+from rff_stream.execution import Reading
 from rff_stream.model.facts import enough_features, model_card
+from rff_stream.model.fitted import Data
+from rff_stream.model.predict import scored_source
 from rff_stream.moments import Moments
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
-from rff_stream.report.assess import Assessment
 from rff_stream.sources.rows import EPOCH
+from rff_stream.statistics.scores import ClassScores, Residuals
 from rff_stream.store import MomentStore
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+__all__ = ["Assessment", "assess", "report", "write_report"]
+
+
+DRAWN_ROWS = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assessment:
+    """What a model did on rows that are told from those it was fitted on."""
+
+    place: str  # where the rows are, in words
+    residuals: Residuals | None  # sums over all of the rows; None for a model that is no regression
+    scores: ClassScores | None  # the same of a classifier
+    x: Float64  # (m, d): some of the rows, spread over the data
+    y: Float64  # (m, T)
+    seconds: float  # of the pass; 0 where it was made before
+    held_out: bool = False  # whether a condition says that the fit left these rows out
+
+
+def assess(
+    model: Any,
+    data: Any,
+    *,
+    place: str = "the data given",
+    target: Any = None,
+    weights: Any = None,
+    dim: str | Sequence[str] | None = None,
+    where: Sequence[Any] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    residuals: Residuals | None = None,
+) -> Assessment:
+    """Score a model on data in one streamed pass, and read some rows to draw.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    data : as in fit
+    place : str
+        What the report calls the data.
+    target, weights, dim, where, storage_options
+        As in ``model.residuals``.
+    residuals : Residuals, optional
+        Where they are known already, the rows are not scored again.
+
+    Returns
+    -------
+    Assessment
+    """
+    started, targets = time.monotonic(), model.columns_.targets
+    held_out = any(getattr(each, "part", None) == "test" for each in where)
+    choices: dict[str, Any] = {"dim": dim, "where": where, "storage_options": storage_options}
+    if hasattr(model, "scores"):
+        scores = model.scores(data, target, weights, **choices)
+        nothing = np.empty((0, len(model.columns_.inputs)))
+        seconds = time.monotonic() - started
+        return Assessment(place, None, scores, nothing, nothing, seconds, held_out)
+    seconds = 0.0
+    if targets and residuals is None:
+        residuals = model.residuals(data, target, weights, **choices)
+        seconds = time.monotonic() - started
+    y = (list(targets) if target is None else target) if targets else None
+    rows = Data(data, y, weights, None, dim, tuple(where), None, storage_options)
+    source = scored_source(model, rows)
+    pilot = Reading(source, progress=False).pilot()
+    step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
+    x = np.asarray(pilot.x[::step], np.float64)
+    y_drawn = np.asarray(pilot.y[::step], np.float64)
+    return Assessment(place, residuals, None, x, y_drawn, seconds, held_out)
 
 
 WIDTH, HEIGHT = 6.4, 4.2
@@ -452,3 +531,47 @@ def _coverage(model: Any, test: Assessment) -> str:
         f"Of {len(test.x):,} rows of {test.place}, {share} lie inside the {COVERAGE:.0%} interval "
         "of a new y."
     )
+
+
+def report(
+    model: Any,
+    *,
+    test: Assessment | None = None,
+    place: str | PathLike[str] | None = None,
+    notes: Sequence[tuple[str, str]] = (),
+) -> str:
+    """One self-contained HTML page about a fitted model: no network, no script.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    test : Assessment, optional
+        From :func:`assess`: what the model did on other rows.
+    place : path, optional
+        Where the model was saved: its batches give drift, its log provenance.
+    notes : sequence of (name, text)
+        More lines under cost.
+
+    Returns
+    -------
+    str
+    """
+    where = None if place is None else fspath(place)
+    store = store_of(where)
+    return page(
+        f"{type(model).__name__}: {', '.join(model.columns_.targets) or 'rows'}",
+        lead(model, test),
+        [
+            fit_section(model),
+            good(model, test),
+            sure(model, test),
+            cost_section(model, test, notes),
+            drift_section(model, groups_of(store)),
+            provenance(model, where, store),
+        ],
+    )
+
+
+def write_report(path: str | PathLike[str], model: Any, **choices: Any) -> None:
+    """Write :func:`report` to a file."""
+    Path(path).write_text(report(model, **choices), encoding="utf-8")
