@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dask
 import hypothesis
 import numpy as np
 import pytest
+import threadpoolctl
 
 from faulttable import pytest_addoption, pytest_configure
+from rff_stream.errors import NumericalWarning
 from rff_stream.kernels.base import KERNELS
 
 __all__ = ["pytest_addoption", "pytest_configure"]
@@ -70,3 +73,25 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No word on how much so few columns resolve."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)
+        yield
+
+
+@pytest.fixture
+def one_blas_thread() -> Iterator[None]:
+    """What the pass sets: with more threads, BLAS cuts its products elsewhere."""
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        yield
+
+
+@pytest.fixture
+def segments_kept() -> Iterator[None]:
+    """Every finished segment is written to the checkpoint."""
+    with dask.config.set({"rff-stream.checkpoint-seconds": 0, "num_workers": 1}):
+        yield

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
@@ -169,12 +168,6 @@ class Stopped(KeyboardInterrupt):
 
 
 @pytest.fixture
-def often() -> Iterator[None]:
-    with dask.config.set({"rff-stream.checkpoint-seconds": 0, "num_workers": 1}):
-        yield
-
-
-@pytest.fixture
 def leaves(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, int], list[int]]:
     """Counts leaves of one statistic; stops at the n-th. Losses read, as for large data."""
     original = leaf_module.Job.run
@@ -216,7 +209,7 @@ def of(loss: str, **choices: Any) -> rs.KernelClassifier:
 @pytest.mark.filterwarnings("ignore:On 2,000 sampled rows")
 @pytest.mark.parametrize("choices", [{}, {"class_weight": "balanced"}, {"alpha": "cv", "cv": 3}])
 def test_a_stopped_read_of_classes_goes_on_with_the_same_bits(
-    table, often, leaves, tmp_path, choices
+    table, segments_kept, leaves, tmp_path, choices
 ):
     """Nodes are kept whatever classes they hold: here two that the pilot did not meet."""
     given: Any = {"y": "y", "inputs": ["a", "b"]}
@@ -240,7 +233,7 @@ def test_a_stopped_read_of_classes_goes_on_with_the_same_bits(
     ("loss", "y"), [("logistic", "two"), ("logistic", "y"), ("squared_hinge", "y")]
 )
 def test_a_fit_stopped_between_passes_goes_on_with_the_same_bits(
-    table, often, leaves, tmp_path, loss, y
+    table, segments_kept, leaves, tmp_path, loss, y
 ):
     given: Any = {"y": y, "inputs": ["a", "b"]}
     run = leaves(LossStatistic, 0)
@@ -265,7 +258,7 @@ def test_a_fit_stopped_between_passes_goes_on_with_the_same_bits(
     assert len(run) == passes * size, "a finer tolerance goes on from there"
 
 
-def test_a_map_drawn_without_a_seed_is_kept_with_its_pilot(table, often, leaves, tmp_path):
+def test_a_map_drawn_without_a_seed_is_kept_with_its_pilot(table, segments_kept, leaves, tmp_path):
     given: Any = {"y": "two", "inputs": ["a", "b"], "checkpoint": tmp_path / "c"}
     choices: Any = {"random_state": None, "alpha": "sample", "tol": 1e-5}
     leaves(LossStatistic, 10)
@@ -277,7 +270,7 @@ def test_a_map_drawn_without_a_seed_is_kept_with_its_pilot(table, often, leaves,
     assert same(found, again) and len(run) < 7 * (found.n_passes_ - 1)
 
 
-def test_the_command_goes_on_between_passes(table, often, leaves, tmp_path):
+def test_the_command_goes_on_between_passes(table, segments_kept, leaves, tmp_path):
     model, kept = tmp_path / "M.zarr", tmp_path / "M.zarr.checkpoint"
 
     def fit(path: Path) -> Any:

@@ -7,7 +7,6 @@ of the built site in test_docs_site.py, of code on pages in test_docs_code.py.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,11 @@ from sklearn.inspection import DecisionBoundaryDisplay
 import rff_stream as rs
 from rff_stream.cli import main
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rs.NumericalWarning)
-        yield
 
 
 def frame() -> Any:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import threadpoolctl
 
 import reference
 from rff_stream.errors import DataError
@@ -24,13 +23,9 @@ from rff_stream.features import (
 )
 from rff_stream.kernels import ArcCosine, Gaussian, Laplacian, Matern, Polynomial, RationalQuadratic
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    with threadpoolctl.threadpool_limits(1, "blas"):
-        yield
 
 
 def along(d: int, distances: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -13,7 +13,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-import threadpoolctl
 
 import rff_stream as rs
 from rff_stream.errors import DataError, ModelError
@@ -45,6 +44,8 @@ from rff_stream.kernels import (
     UserKernel,
 )
 from rff_stream.moments.accumulate import accumulate
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 ROOT = Path(__file__).resolve().parent.parent
 PILOT = np.random.default_rng(7).standard_normal((700, 3))
@@ -135,12 +136,6 @@ every_map = pytest.mark.parametrize("name", MAPS)
 @functools.cache
 def made(name: str, dtype: str = "float32") -> FeatureMap:
     return MAPS[name](dtype)
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    with threadpoolctl.threadpool_limits(1, "blas"):
-        yield
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

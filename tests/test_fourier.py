@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import threadpoolctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -23,6 +22,8 @@ import reference
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import FeatureMap, FourierFeatures, map_from_spec
 from rff_stream.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, RationalQuadratic
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 LAW_KERNELS = [
     Gaussian((0.5, 2.0, 1.3), 2.5),
@@ -44,13 +45,6 @@ def name_of(value: object) -> str:
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=name_of)
 every_map = pytest.mark.parametrize("paired", [True, False], ids=["paired", "phases"])
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    """What the pass sets: with more threads, BLAS cuts its products elsewhere."""
-    with threadpoolctl.threadpool_limits(1, "blas"):
-        yield
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import zarr
@@ -37,13 +36,6 @@ HERE = Path(__file__).parent
 
 class Stopped(KeyboardInterrupt):
     """What Ctrl-C does."""
-
-
-@pytest.fixture
-def often() -> Iterator[None]:
-    """Every finished segment is written."""
-    with dask.config.set({"rff-stream.checkpoint-seconds": 0, "num_workers": 1}):
-        yield
 
 
 @pytest.fixture
@@ -91,7 +83,9 @@ def same(a: Moments, b: Moments) -> bool:
 
 
 @pytest.mark.parametrize("choices", [{}, {"folds": 3}, {"by": "b", "order": 1}])
-def test_a_stopped_collect_goes_on_with_the_same_bits(stored, often, leaves, tmp_path, choices):
+def test_a_stopped_collect_goes_on_with_the_same_bits(
+    stored, segments_kept, leaves, tmp_path, choices
+):
     group = zarr.open_group(stored)
     group["b"][:] = np.round(group["b"][:]).clip(-1, 1)
     arguments: Any = {"progress": False, **choices}
@@ -114,7 +108,7 @@ def test_a_stopped_collect_goes_on_with_the_same_bits(stored, often, leaves, tmp
     assert not run, "nothing is left to read"
 
 
-def test_what_differs_is_named(stored, often, tmp_path):
+def test_what_differs_is_named(stored, segments_kept, tmp_path):
     given: Any = {"checkpoint": tmp_path / "c", "progress": False}
     rs.collect(features(), stored, "y", **given)
     with pytest.raises(OtherPass, match='sums was "float32" and is "float64"'):
@@ -134,7 +128,7 @@ def test_what_differs_is_named(stored, often, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["KernelRidge", "KernelDensity"])
-def test_a_stopped_fit_goes_on_with_its_own_map(stored, often, leaves, tmp_path, kind):
+def test_a_stopped_fit_goes_on_with_its_own_map(stored, segments_kept, leaves, tmp_path, kind):
     """The map was drawn without a seed: the second run takes the first one's."""
 
     def made() -> Any:
@@ -179,7 +173,7 @@ def test_data_that_change_during_a_pass_are_refused(stored, leaves, monkeypatch)
         rs.collect(features(), stored, "y", progress=False)
 
 
-def test_the_command_goes_on_after_an_interrupt(stored, often, leaves, tmp_path):
+def test_the_command_goes_on_after_an_interrupt(stored, segments_kept, leaves, tmp_path):
     model = tmp_path / "M.zarr"
 
     def fit(*more: str, path: Path = model) -> Any:
@@ -202,7 +196,9 @@ def test_the_command_goes_on_after_an_interrupt(stored, often, leaves, tmp_path)
     assert np.array_equal(a.moments_.sums, b.moments_.sums) and np.array_equal(a.coef_, b.coef_)
 
 
-def test_a_model_saved_before_its_checkpoint_went_is_finished(stored, often, tmp_path, monkeypatch):
+def test_a_model_saved_before_its_checkpoint_went_is_finished(
+    stored, segments_kept, tmp_path, monkeypatch
+):
     from rff_stream.cli import fit
 
     words = ["fit", stored, "--target", "y", "--n-components", "16", "--model", tmp_path / "M.zarr"]

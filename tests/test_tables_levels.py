@@ -18,6 +18,8 @@ from rff_stream.sources import Columns, open_source
 from rff_stream.sources.columns import MAX_LEVELS, Indicators
 from rff_stream.sources.rows import NonNumbers
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -25,14 +27,6 @@ duckdb = pytest.importorskip("duckdb")
 
 N = 300
 NAMES = ("a", "sky=fog", "sky=rain", "sky=sun")
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Any:
-    """No word on how much so few columns resolve."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rs.NumericalWarning)
-        yield
 
 
 def text() -> Any:

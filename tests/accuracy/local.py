@@ -22,7 +22,6 @@ count. So a small error on it tells that these two were found; without them it i
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 import warnings
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from regression import folder, load
 
 import rff_stream as rs
 from rff_stream.errors import NumericalWarning
+from rff_stream.planning import peak_bytes
 
 KERNELS = (rs.Gaussian(), rs.Matern(nu=0.5), rs.Matern(nu=1.5), rs.Matern(nu=2.5))
 """They compete on compact windows of the training rows."""
@@ -173,7 +173,7 @@ def measure(label: str, fit: Callable[[Data, int], tuple[Any, Any]], data: Data,
     started = time.process_time()
     mean, std = fit(data, seed)
     seconds = time.process_time() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = peak_bytes() / 2**30
     print(f"{label:34} {score(mean, std, data.y_test)} {seconds:9.1f} {peak:8.2f}", flush=True)
 
 

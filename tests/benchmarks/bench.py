@@ -17,7 +17,6 @@ import functools
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -155,6 +154,8 @@ def whole_fit(library: str, store: str, components: int) -> Result:
     cpu, wall = time.process_time(), time.perf_counter()
     predict = fit()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    from rff_stream.planning import peak_bytes  # of this process alone: a library may be without
+
     peak = peak_bytes()
     x, y = rows(TEST_ROWS, seed=0)
     r2 = 1 - np.mean((np.asarray(predict(x)).ravel() - y) ** 2) / y.var()
@@ -369,16 +370,6 @@ def turns(
             work()
             seconds.append(clock() - start)
         yield seconds
-
-
-def peak_bytes() -> int:
-    """Peak resident memory of this process: since exec, where the system tells."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 CHILDREN: dict[str, Callable[..., Result]] = {

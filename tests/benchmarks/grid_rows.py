@@ -9,7 +9,6 @@ process of its own for each n, so that the peak is its own.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import zarr
 
 import rff_stream as rs
 from rff_stream._array import Array, Float64
+from rff_stream.planning import peak_bytes
 
 CHUNK, NOISE = 1 << 20, 0.5
 
@@ -69,7 +69,7 @@ def measure(path: Path, n: int) -> dict[str, float]:
         "search_cpu_s": searched,
         "rmse": float(np.sqrt((error**2).mean())),
         "noise": float(found.noise_variance_) ** 0.5,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mib": peak_bytes() / 2**20,
     }
 
 
