@@ -505,13 +505,13 @@ def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        ({"loss": "perceptron"}, "loss='perceptron' but it is one of"),
+        ({"loss": "perceptron"}, "loss='perceptron' but it must be one of"),
         ({"alpha": "evidence"}, "alpha='evidence' but for loss='squared'"),
         ({"alpha": -1.0}, "alpha=-1.0 but a penalty is finite and > 0"),
         ({"alpha": "cv", "cv": 1}, "cv=1 but cross-validation needs"),
         ({"sample_rows": 0}, "sample_rows=0 but loss='squared' is calibrated"),
         ({"max_passes": 0}, "max_passes=0"),
-        ({"class_weight": "even"}, "class_weight='even' but it is a mapping"),
+        ({"class_weight": "even"}, "class_weight='even' but it must be a mapping"),
         ({"class_weight": {0: -1}}, "class_weight has -1 for 0"),
     ],
 )

@@ -360,7 +360,7 @@ def test_a_map_has_a_bandwidth_already(rows: np.ndarray, bandwidth: str) -> None
 
 
 def test_an_unknown_map_is_named(rows: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="features='wavelets' but it is one of"):
+    with pytest.raises(ValueError, match="features='wavelets' but it must be one of"):
         model_of(features="wavelets").fit(rows)
 
 

@@ -139,9 +139,9 @@ def test_a_wave_in_the_hour_is_learnt_by_an_encoding(rng):
     ("make", "message"),
     [
         (lambda: Periodic(0), "period=0 .* > 0"),
-        (lambda: PiecewiseLinear(np.array([1.0, 1.0])), "two or more and increase"),
-        (lambda: OneHot(np.array([1.0, 1.0])), "each is listed once"),
-        (lambda: Scaled(np.zeros(1), np.zeros(1)), "scales are > 0"),
+        (lambda: PiecewiseLinear(np.array([1.0, 1.0])), "two or more, in increasing order"),
+        (lambda: OneHot(np.array([1.0, 1.0])), "each must be listed once"),
+        (lambda: Scaled(np.zeros(1), np.zeros(1)), "scales must be > 0"),
         (lambda: Sphere("float16"), "dtype='float16'"),
         (lambda: Sphere() | Periodic(1), r"take \[2, 1\] inputs but must take the same"),
         (lambda: Sphere().then(Periodic(1)), "gives 3 columns but the second takes 1"),

@@ -300,8 +300,8 @@ def test_landmarks_are_rows_that_differ(rng):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"method": "best"}, "method='best' but it is one of 'uniform'"),
-        ({"whitening": "qr"}, "whitening='qr' but it is one of 'cholesky'"),
+        ({"method": "best"}, "method='best' but it must be one of 'uniform'"),
+        ({"whitening": "qr"}, "whitening='qr' but it must be one of 'cholesky'"),
         ({"n_components": 0}, "n_components=0 but landmarks are at least one"),
         ({"dtype": "int8"}, "dtype='int8'"),
     ],

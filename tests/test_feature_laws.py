@@ -348,7 +348,7 @@ def test_an_estimator_makes_a_map_by_its_name(features, kernel, tmp_path):
         ("structured", "cauchy", "Cauchy kernel is not isotropic"),
         ("orthogonal", "polynomial", "Polynomial kernel has no spectral measure.*NystroemFeatures"),
         ("qmc", Gaussian() + Laplacian(), "Sum kernel does not know the quantiles"),
-        ("wavelet", "gaussian", "'wavelet' but it is one of 'auto', 'binning', .* or a map"),
+        ("wavelet", "gaussian", "'wavelet' but it must be one of 'auto', 'binning', .* or a map"),
     ],
 )
 def test_a_map_that_does_not_fit_the_kernel_is_refused(features, kernel, message):

@@ -592,8 +592,8 @@ def test_rows_of_another_width_are_refused(shape):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"frequencies": "grid"}, "'grid' but it is one of 'orthogonal', 'iid', 'sobol', 'halton'"),
-        ({"dtype": "float16"}, "dtype='float16' but it is one of 'float32', 'float64'"),
+        ({"frequencies": "grid"}, "'grid' but it must be one of 'orthogonal', 'iid', 'sobol'"),
+        ({"dtype": "float16"}, "dtype='float16' but it must be one of 'float32', 'float64'"),
         ({"origin": [1.0]}, r"origin has shape \(1,\) but needs \(2,\)"),
         ({"origin": [1.0, np.nan]}, "origin holds values that are not finite"),
         ({"kernel": Gaussian((1.0, 2.0, 3.0))}, "length_scale has 3 values but .* 2 columns"),

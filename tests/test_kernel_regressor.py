@@ -167,7 +167,7 @@ def test_a_checkpoint_goes_on(data, tmp_path):
 def test_refusals(data):
     X, y, *_ = data
     for choices, words in (
-        ({"loss": "absolute"}, "loss='absolute' but it is one of"),
+        ({"loss": "absolute"}, "loss='absolute' but it must be one of"),
         ({"alpha": 0.0}, "alpha=0.0 but"),
         ({"alpha": "evidence"}, "alpha='evidence' but"),
         ({"sample_rows": 0}, "sample_rows=0 but scale"),

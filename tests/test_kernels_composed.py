@@ -257,9 +257,9 @@ def test_a_part_without_a_sampler_is_named():
     [
         (lambda: Sum((Gaussian(),)), "1 parts but a sum has two or more"),
         (lambda: Product(()), "0 parts but a product"),
-        (lambda: -1 * Gaussian(), "factor=-1.0 but it is a finite number > 0"),
-        (lambda: Polynomial(degree=0), "degree=0 but it is a whole number"),
-        (lambda: ArcCosine(order=3), "order=3 but it is 0, 1 or 2"),
+        (lambda: -1 * Gaussian(), "factor=-1.0 but it must be a finite number > 0"),
+        (lambda: Polynomial(degree=0), "degree=0 but it must be a whole number"),
+        (lambda: ArcCosine(order=3), "order=3 but it must be 0, 1 or 2"),
         (lambda: RationalQuadratic(mixture=0), "mixture=0"),
     ],
 )

@@ -171,7 +171,7 @@ def test_what_cannot_be_averaged_is_refused(rng):
     with pytest.raises(ValueError, match="Use loss='logistic'"):
         rs.KernelClassifier("squared", laplace=1.0, **QUIET).fit(X, y)
     for spread in (True, 0.0, -1.0, np.inf, "wide"):
-        with pytest.raises(ValueError, match=r"it is 'sample', a number > 0"):
+        with pytest.raises(ValueError, match=r"it must be 'sample', a number > 0"):
             rs.KernelClassifier("logistic", laplace=spread, **QUIET).fit(X, y)
     with pytest.raises(PlanError, match=r"20,490 columns for R=2,048 features and 10 classes"):
         check_width(2048, 10)

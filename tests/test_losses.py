@@ -274,7 +274,7 @@ def test_losses_come_back_from_their_spec_and_name(name):
 
 
 def test_refusals(data):
-    with pytest.raises(ValueError, match="loss='hubber' but it is one of"):
+    with pytest.raises(ValueError, match="loss='hubber' but it must be one of"):
         regression_loss("hubber")
     with pytest.raises(ModelError, match="no parameters"):
         regression_loss({"loss": "poisson", "power": 2})

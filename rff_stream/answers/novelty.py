@@ -49,7 +49,7 @@ def whitened(moments: Moments, ridge: float = 0.1) -> Whitened:
     if moments.order != 2:
         raise ValueError("order=1 moments hold a mean and no ZᵀZ. Collect them with order=2.")
     if not (np.isfinite(ridge) and ridge > 0):
-        raise ValueError(f"ridge={ridge!r} but it is a finite number > 0. Use 0.1.")
+        raise ValueError(f"ridge={ridge!r} but it must be a finite number > 0. Use 0.1.")
     row, mean = moments.row, moments.feature_mean()
     root = np.sqrt(row.prior)
     covariance, _, _ = scatter_about(moments, mean, moments.target_mean())

@@ -299,8 +299,8 @@ def spectrum_under_prior(
     r = moments.row.n_features
     if covariance.shape != (r, r) or not np.allclose(covariance, covariance.T):
         raise ValueError(
-            f"covariance has shape {covariance.shape} but it is a symmetric matrix of {r} by {r}, "
-            "one line for each feature column."
+            f"covariance has shape {covariance.shape} but it must be a symmetric matrix of {r} by "
+            f"{r}, with one row for each feature column."
         )
     values, vectors = linalg.eigh(covariance)
     if values[0] < -ROUNDING * max(values[-1], 0.0) or not values[-1] > 0:

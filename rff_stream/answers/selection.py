@@ -431,7 +431,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.rule not in ("best", "one_standard_error"):
-            raise ValueError(f"rule={self.rule!r} but it is 'best' or 'one_standard_error'.")
+            raise ValueError(f"rule={self.rule!r} but it must be 'best' or 'one_standard_error'.")
         if not self._allowed_mask().any():
             raise ValueError(
                 f"No α in the grid has a finite score at or above η={self.eta.min():.3g}, the "

@@ -83,7 +83,7 @@ class ClassRecipe(Recipe):
         Recipe.check(self)
         if asked.loss not in LOSS_NAMES:
             known = ", ".join(map(repr, LOSS_NAMES))
-            raise ValueError(f"loss={asked.loss!r} but it is one of {known}.")
+            raise ValueError(f"loss={asked.loss!r} but it must be one of {known}.")
         choices = ("sample", "cv") if asked.loss == "squared" else ("sample",)
         if isinstance(asked.alpha, str) and asked.alpha not in choices:
             raise ValueError(
@@ -116,8 +116,8 @@ class ClassRecipe(Recipe):
         number = not isinstance(asked.laplace, str | bool) and 0 < float(asked.laplace) < np.inf
         if not number and asked.laplace != "sample":
             raise ValueError(
-                f"laplace={asked.laplace!r} but it is 'sample', a number > 0 (1 is the posterior) "
-                "or None."
+                f"laplace={asked.laplace!r} but it must be 'sample', a number > 0 (1 is the "
+                "posterior) or None."
             )
 
     def check_class_weight(self) -> None:
@@ -127,13 +127,13 @@ class ClassRecipe(Recipe):
             return
         if not isinstance(given, Mapping):
             raise ValueError(
-                f"class_weight={given!r} but it is a mapping of label to weight, 'balanced' or "
-                "None."
+                f"class_weight={given!r} but it must be a mapping of label to weight, 'balanced' "
+                "or None."
             )
         for label, weight in given.items():
             if not 0 <= float(weight) < np.inf:
                 raise ValueError(
-                    f"class_weight has {weight!r} for {label!r} but weights are finite and ≥ 0."
+                    f"class_weight has {weight!r} for {label!r} but weights must be finite and ≥ 0."
                 )
 
     def check_columns(self, columns: Columns) -> None:

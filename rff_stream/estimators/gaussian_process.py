@@ -235,7 +235,8 @@ class ProcessRecipe(RegressionRecipe):
         noise = self.asked.noise
         if isinstance(noise, str) and noise != "evidence":
             raise ValueError(
-                f"noise={noise!r} but it is a number > 0, one number per target, or 'evidence'."
+                f"noise={noise!r} but it must be a number > 0, one number per target, or "
+                "'evidence'."
             )
         if not isinstance(noise, str):
             alpha_of_targets(noise, n_targets)  # refused before rows are read

@@ -241,7 +241,7 @@ class LossRecipe(RegressionRecipe):
         regression_loss(asked.loss)
         given = asked.alpha
         if given != "sample" and (isinstance(given, str) or not 0 < given < np.inf):
-            raise ValueError(f"alpha={given!r} but it is a finite number > 0, or 'sample'.")
+            raise ValueError(f"alpha={given!r} but it must be a finite number > 0, or 'sample'.")
         if not asked.sample_rows:
             raise ValueError(
                 "sample_rows=0 but scale, penalty and tolerance of a loss come from the row "

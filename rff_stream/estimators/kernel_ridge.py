@@ -161,7 +161,7 @@ class RidgeRecipe(RegressionRecipe):
             alpha_of_targets(asked.alpha, n_targets)  # refused before rows are read
         elif asked.alpha not in CRITERIA:
             raise ValueError(
-                f"alpha={asked.alpha!r} but it is a number ≥ 0, one number per target, or one "
+                f"alpha={asked.alpha!r} but it must be a number ≥ 0, one number per target, or one "
                 f"of {', '.join(map(repr, CRITERIA))}."
             )
         if not is_named(asked.alpha, "cv"):

@@ -189,13 +189,13 @@ class NoveltyRecipe(RowsRecipe):
         share: Any = asked.contamination
         ridge: Any = asked.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
-            raise ValueError(f"contamination={share!r} but it is a number in (0, 0.5].")
+            raise ValueError(f"contamination={share!r} but it must be a number in (0, 0.5].")
         positive_numbers("length_scale", asked.length_scale, d, *SHARE_OF_MEDIAN)
         if not (isinstance(ridge, (int, float, np.number)) and 0 < ridge < np.inf):
-            raise ValueError(f"ridge={ridge!r} but it is a finite number > 0. Use 0.1.")
+            raise ValueError(f"ridge={ridge!r} but it must be a finite number > 0. Use 0.1.")
         if asked.threshold not in ("left_out", "sample", "exact"):
             raise ValueError(
-                f"threshold={asked.threshold!r} but it is 'left_out', 'sample' or 'exact'."
+                f"threshold={asked.threshold!r} but it must be 'left_out', 'sample' or 'exact'."
             )
         if not asked.sample_rows:
             raise ValueError(

@@ -123,5 +123,5 @@ def positive_numbers(name: str, value: Any, d: int, *rules: str) -> None:
     fine = values.shape in ((), (d,)) and bool((np.isfinite(values) & (values > 0)).all())
     if not (isinstance(value, str) and value in rules) and not fine:
         raise ValueError(
-            f"{name}={value!r} but it is {', '.join(known[:-1])} or {known[-1]} (here {d})."
+            f"{name}={value!r} but it must be {', '.join(known[:-1])} or {known[-1]} (here {d})."
         )

@@ -123,7 +123,7 @@ def given_kernel(
         return kernels
     if isinstance(length_scale, str):
         raise ValueError(
-            f"length_scale={length_scale!r} but it is a number, one number per input, "
+            f"length_scale={length_scale!r} but it must be a number, one number per input, "
             "'median', 'evidence' or 'ard'."
         )
     return named.with_length_scale(_numbers(length_scale, d))
@@ -229,7 +229,7 @@ def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
     values = np.asarray(length_scale, dtype=np.float64)
     if values.ndim > 1 or not (np.isfinite(values).all() and (values > 0).all()):
         raise ValueError(
-            f"length_scale={length_scale!r} but length-scales are finite and positive: "
+            f"length_scale={length_scale!r} but length-scales must be finite and positive: "
             "one number, or one per input."
         )
     if values.ndim == 1 and len(values) != d:
@@ -379,13 +379,13 @@ def check_kernel(
 def check_sample_rows(size: Any) -> None:
     """A whole number ≥ 0."""
     if not isinstance(size, (int, np.integer)) or size < 0:
-        raise ValueError(f"sample_rows={size!r} but it is a whole number ≥ 0.")
+        raise ValueError(f"sample_rows={size!r} but it must be a whole number ≥ 0.")
 
 
 def check_n_components(n_components: Any, features: Any) -> None:
     """R is an integer ≥ 1, even where cosines and sines come in pairs."""
     if not isinstance(n_components, (int, np.integer)) or isinstance(n_components, bool):
-        raise TypeError(f"n_components={n_components!r} but it is a whole number.")
+        raise TypeError(f"n_components={n_components!r} but it must be a whole number.")
     if n_components < 1:
         raise ValueError(f"n_components={n_components} but a map has at least 1 column.")
     if n_components % 2 and features in ("orthogonal", "fourier"):
@@ -406,7 +406,7 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**32, dtype=np.uint64))
     raise ValueError(
-        f"random_state={random_state!r} but it is None, an integer ≥ 0, a Generator or a "
+        f"random_state={random_state!r} but it must be None, an integer ≥ 0, a Generator or a "
         "RandomState."
     )
 

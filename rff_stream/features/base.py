@@ -161,7 +161,8 @@ def map_class(choice: str) -> Any:
     known = MAPS.by_choice
     if choice not in known:
         raise ValueError(
-            f"features={choice!r} but it is one of {', '.join(map(repr, sorted(known)))} or a map."
+            f"features={choice!r} but it must be one of {', '.join(map(repr, sorted(known)))} or "
+            "a map."
         )
     return known[choice]
 
@@ -372,7 +373,7 @@ def frozen(name: str, values: ArrayLike, shape: tuple[int, ...], dtype: Any = np
 def check_dtype(dtype: Any) -> None:
     """Refuse a dtype of features that is not one."""
     if dtype not in ("float32", "float64"):
-        raise ValueError(f"dtype={dtype!r} but it is one of 'float32', 'float64'.")
+        raise ValueError(f"dtype={dtype!r} but it must be one of 'float32', 'float64'.")
 
 
 def prior_count(n_components: int | None, most: int) -> int:

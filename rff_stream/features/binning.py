@@ -132,7 +132,7 @@ class RandomBinningFeatures(RowwiseMap):
         """
         if n_components < 1 or n_grids < 1:
             raise ValueError(
-                f"n_components={n_components} and n_grids={n_grids} but both are at least 1."
+                f"n_components={n_components} and n_grids={n_grids} but both must be at least 1."
             )
         generator = np.random.default_rng(rng)
         grids, buckets = cls.shape_of(n_components, n_grids)

@@ -97,7 +97,7 @@ class Cells:
         for name in ("n_components", "n_trees"):
             given = getattr(self, name)
             if given is not None and given < 1:
-                raise ValueError(f"{name}={given} but there is at least 1.")
+                raise ValueError(f"{name}={given} but it must be at least 1.")
         if self.n_cells is not None:
             check_n_cells(self.n_cells)
 
@@ -178,7 +178,7 @@ class LocalFeatures(NamedMap):
             )
         object.__setattr__(self, "landmarks", landmarks)
         if not (np.isfinite(self.nugget) and self.nugget > 0):
-            raise ValueError(f"nugget={self.nugget!r} but it is a finite number > 0.")
+            raise ValueError(f"nugget={self.nugget!r} but it must be a finite number > 0.")
         object.__setattr__(self, "_factors", {})
         object.__setattr__(self, "_scaled", {})
 

@@ -160,7 +160,8 @@ def resolve(kernel: Kernel, frequencies: Frequencies | None) -> Frequencies:
         return "orthogonal" if kernel.isotropic else "iid"
     if frequencies not in ("orthogonal", "iid", "sobol", "halton"):
         raise ValueError(
-            f"frequencies={frequencies!r} but it is one of 'orthogonal', 'iid', 'sobol', 'halton'."
+            f"frequencies={frequencies!r} but it must be one of 'orthogonal', 'iid', 'sobol', "
+            "'halton'."
         )
     if frequencies == "orthogonal" and not kernel.isotropic:
         raise ValueError(

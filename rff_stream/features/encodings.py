@@ -194,7 +194,7 @@ class PiecewiseLinear(_Encoding):
         check_dtype(self.dtype)
         knots = frozen("knots", self.knots, (np.size(self.knots),))
         if len(knots) < 2 or not (np.diff(knots) > 0).all():
-            raise ValueError(f"knots={knots} but they are two or more and increase.")
+            raise ValueError(f"knots={knots} but there must be two or more, in increasing order.")
         object.__setattr__(self, "knots", knots)
 
     @classmethod
@@ -230,7 +230,7 @@ class OneHot(_Encoding):
         check_dtype(self.dtype)
         found = frozen("categories", self.categories, (np.size(self.categories),))
         if not len(found) or len(np.unique(found)) < len(found):
-            raise ValueError(f"categories={found} but each is listed once. Give different numbers.")
+            raise ValueError(f"categories={found} but each must be listed once. Remove copies.")
         object.__setattr__(self, "categories", found)
 
     @property
@@ -283,7 +283,7 @@ class Scaled(_Encoding):
             shape = (np.size(self.origin),)
             object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
         if not (self.scale > 0).all():
-            raise ValueError(f"scale={self.scale} but scales are > 0.")
+            raise ValueError(f"scale={self.scale} but scales must be > 0.")
 
     @property
     def n_inputs(self) -> int:

@@ -100,7 +100,7 @@ class FourierFeatures(CosineMap):
         for name, shape in _shapes(np.shape(self.frequencies), self.paired).items():
             object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
         if not ((self.scale > 0).all() and 0 < self.variance < np.inf):
-            raise ValueError(f"scale={self.scale} and variance={self.variance} but both are > 0.")
+            raise ValueError(f"scale={self.scale}, variance={self.variance} but both must be > 0.")
 
     @classmethod
     def sample(

@@ -94,13 +94,13 @@ class Grid:
                 "there are. Give one of the two."
             )
         if self.trend not in ("constant", "linear"):
-            raise ValueError(f"trend={self.trend!r} but it is 'constant' or 'linear'.")
+            raise ValueError(f"trend={self.trend!r} but it must be 'constant' or 'linear'.")
         if self.modes is not None:
             object.__setattr__(self, "modes", tuple(int(m) for m in self.modes))
             check_modes(self.modes)
         for name, (low, high) in (self.box or {}).items():
             if not (np.isfinite([low, high]).all() and low < high):
-                raise ValueError(f"box[{name!r}]={low!r}, {high!r} but it is (low, high), finite.")
+                raise ValueError(f"box[{name!r}]={low!r}, {high!r} but low < high must be finite.")
         for name, period in (self.periods or {}).items():
             if not (np.isfinite(period) and period > 0):
                 raise ValueError(f"periods[{name!r}]={period!r} but a period is finite and > 0.")
@@ -108,7 +108,7 @@ class Grid:
             pairs = {name: (float(low), float(high)) for name, (low, high) in self.box.items()}
             object.__setattr__(self, "box", pairs)
         if not (np.isfinite(self.padding) and self.padding > 0):
-            raise ValueError(f"padding={self.padding!r} but it is a finite share > 0.")
+            raise ValueError(f"padding={self.padding!r} but it must be a finite share > 0.")
 
     def modes_of(self, n_inputs: int) -> tuple[int, ...]:
         """Modes to each side of every axis; alike for all where length-scales will say."""

@@ -136,7 +136,7 @@ class NystroemFeatures(RowwiseMap):
         """
         check_dtype(dtype)
         if whitening not in ("cholesky", "eigen"):
-            raise ValueError(f"whitening={whitening!r} but it is one of 'cholesky', 'eigen'.")
+            raise ValueError(f"whitening={whitening!r} but it must be one of 'cholesky', 'eigen'.")
         X = np.asarray(X, np.float64)
         if X.ndim != 2 or not len(X) or n_components < 1:
             raise ValueError(
@@ -313,7 +313,7 @@ def choose_landmarks(
         scores = _leverage(kernel, X, count, rng)
         keys = rng.exponential(size=len(X)) / scores  # smallest: without replacement
         return X[np.argsort(keys)[:count]]
-    raise ValueError(f"method={method!r} but it is one of 'uniform', 'kmeans++', 'leverage'.")
+    raise ValueError(f"method={method!r} but it must be one of 'uniform', 'kmeans++', 'leverage'.")
 
 
 def self_kernel(kernel: ExactKernel, X: Float64) -> Float64:

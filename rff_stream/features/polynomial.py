@@ -77,7 +77,7 @@ class PolynomialFeatures(RowwiseMap):
         for name in ("origin", "scale"):
             object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
         if not (self.scale > 0).all():
-            raise ValueError(f"scale={self.scale} but scales are > 0.")
+            raise ValueError(f"scale={self.scale} but scales must be > 0.")
 
     @classmethod
     def sample(

@@ -91,7 +91,7 @@ class StructuredFeatures(CosineMap):
         for name, length in (shapes if self.paired else shapes | {"phases": (m,)}).items():
             object.__setattr__(self, name, frozen(name, getattr(self, name), length))
         if not ((self.scale > 0).all() and 0 < self.variance < np.inf):
-            raise ValueError(f"scale={self.scale} and variance={self.variance} but both are > 0.")
+            raise ValueError(f"scale={self.scale}, variance={self.variance} but both must be > 0.")
 
     @classmethod
     def sample(

@@ -60,7 +60,7 @@ def approximation_error(
     their variance is smaller.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence} but it is between 0 and 1. Try 0.95.")
+        raise ValueError(f"confidence={confidence} but it must be between 0 and 1. Try 0.95.")
     X = np.asarray(X, np.float64)
     Z = np.asarray(features(X), np.float64)
     exact = kernel(X, X)

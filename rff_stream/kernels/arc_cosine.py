@@ -33,7 +33,7 @@ class ArcCosine(DotProductKernel):
     def __post_init__(self) -> None:
         DotProductKernel.__post_init__(self)
         if self.order not in (0, 1, 2):
-            raise ValueError(f"order={self.order!r} but it is 0, 1 or 2. Give one of these.")
+            raise ValueError(f"order={self.order!r} but it must be 0, 1 or 2. Give one of these.")
 
     def unit_of_products(self, products: Float64, x: Float64, y: Float64) -> Float64:
         lengths = x[:, None] * y

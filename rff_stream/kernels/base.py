@@ -484,7 +484,7 @@ def positive(name: str, value: Any) -> float:
     """``value`` as a float that is finite and > 0."""
     number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name}={value!r} but it is a finite number > 0. Give such a number.")
+        raise ValueError(f"{name}={value!r} but it must be a finite number > 0.")
     return number
 
 

@@ -33,7 +33,7 @@ class Polynomial(DotProductKernel):
         DotProductKernel.__post_init__(self)
         object.__setattr__(self, "offset", positive("offset", self.offset))
         if self.degree != int(self.degree) or self.degree < 1:
-            raise ValueError(f"degree={self.degree!r} but it is a whole number ≥ 1. Give one.")
+            raise ValueError(f"degree={self.degree!r} but it must be a whole number ≥ 1. Give one.")
 
     def unit_of_products(self, products: Float64, x: Float64, y: Float64) -> Float64:
         return np.asarray((products + self.offset) ** int(self.degree))

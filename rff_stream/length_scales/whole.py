@@ -443,7 +443,7 @@ def fit_length_scales(
     named = _kernels(kernels)
     for name, limit in {"n_components": n_components, "max_iterations": max_iterations}.items():
         if limit < 2:
-            raise ValueError(f"{name}={limit} but it is at least 2.")
+            raise ValueError(f"{name}={limit} but it must be at least 2.")
     if not max_seconds > 0:
         raise ValueError(f"max_seconds={max_seconds} but a limit is > 0. Give e.g. 60.")
     rows, varies = _rows(X, y, weights, max_rows, generator)

@@ -189,7 +189,7 @@ class EpsilonInsensitive(RegressionLoss):
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < np.inf:
-            raise ValueError(f"epsilon={self.epsilon!r} but it is a finite number ≥ 0.")
+            raise ValueError(f"epsilon={self.epsilon!r} but it must be a finite number ≥ 0.")
 
     def values(self, F: Float64, y: Float64) -> Float64:
         above, below = self._beyond(F, y)
@@ -336,8 +336,8 @@ def regression_loss(choice: RegressionLoss | str | Mapping[str, Any]) -> Regress
     known, name = REGRESSION_LOSSES.by_name, given.pop("loss", None)
     if name not in known:
         raise ValueError(
-            f"loss={name!r} but it is one of {', '.join(map(repr, sorted(known)))}, or a loss such "
-            "as Quantile(0.9)."
+            f"loss={name!r} but it must be one of {', '.join(map(repr, sorted(known)))}, or a loss "
+            "such as Quantile(0.9)."
         )
     cls = known[name]
     if not given.keys() <= {field.name for field in fields(cls)}:
@@ -401,7 +401,7 @@ def _require_positive(loss: Any, *names: str) -> None:
     for name in names:
         value = getattr(loss, name)
         if value is not None and not 0 < value < np.inf:
-            raise ValueError(f"{name}={value!r} but it is a finite number > 0.")
+            raise ValueError(f"{name}={value!r} but it must be a finite number > 0.")
 
 
 def _require_counts(loss: RegressionLoss, y: Array) -> None:

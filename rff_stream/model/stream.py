@@ -37,7 +37,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     family_of(recipe.choice(opened.columns)).check_streams()
     if not (every > 0 and every != 1):
         raise ValueError(
-            f"every={every!r}, but it is the share of a step in (0, 1), or a factor above 1."
+            f"every={every!r} but it must be the share of a step in (0, 1), or a factor above 1."
         )
     reading = Reading(opened.source, progress=recipe.asked.progress)
     plan = recipe.plan(reading, opened.columns)

@@ -141,7 +141,7 @@ def resolve_sums(
         most = FLOAT64_ROWS if order == 2 else FLOAT64_MEAN_ROWS
         return "float64" if n_rows is not None and n_rows <= most else "float32"
     if sums not in ("float32", "float64"):
-        raise ValueError(f"sums={sums!r} but it is one of 'auto', 'float32', 'float64'.")
+        raise ValueError(f"sums={sums!r} but it must be one of 'auto', 'float32', 'float64'.")
     return sums
 
 

@@ -172,7 +172,7 @@ class MomentGroup(ABC):
     def scale(self, factor: float) -> Self:
         """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
         if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"factor={factor!r} but weights are scaled by a finite number > 0.")
+            raise ValueError(f"factor={factor!r} but it must be a finite number > 0.")
         return self._scaled(factor)
 
     def without_sample(self) -> Self:

@@ -200,4 +200,4 @@ def check_names(y: Any, inputs: Any, dim: Any) -> None:
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """The value is one of the choices."""
     if value not in choices:
-        raise DataError(f"{name}={value!r}, but it is one of {', '.join(map(repr, choices))}.")
+        raise DataError(f"{name}={value!r} but it must be one of {', '.join(map(repr, choices))}.")

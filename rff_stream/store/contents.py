@@ -77,7 +77,7 @@ def weigher(weights: Weights | None) -> Callable[[Batch], float]:
         value = float(by_id.get(batch.id, 1.0) if by_id is not None else found(batch))
         if not (math.isfinite(value) and value >= 0):
             raise ModelError(
-                f"The weight of the batch {batch.id!r} is {value}, but weights are finite and "
+                f"The weight of the batch {batch.id!r} is {value}, but weights must be finite and "
                 ">= 0; 0 leaves a batch out."
             )
         return value

@@ -282,7 +282,7 @@ def largest_eigenvalue(eigenvalues: Float64) -> float:
 def raised_to_floor(alpha: Float64, eta: float, floor: Floor) -> Float64:
     """max(α, η), with a warning that gives both, or a refusal."""
     if floor not in get_args(Floor):
-        raise ValueError(f"floor={floor!r} but it is one of {', '.join(get_args(Floor))}.")
+        raise ValueError(f"floor={floor!r} but it must be one of {', '.join(get_args(Floor))}.")
     if (alpha >= eta * (1 - SAME)).all() or floor == "raise_silently":
         return np.maximum(alpha, eta)
     fact = (
