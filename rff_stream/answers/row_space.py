@@ -132,10 +132,52 @@ def ridge_of_rows(
         system, rows, kernel = systems
         rounding = system.n_features * np.finfo(np.float64).eps * float(np.trace(kernel.matrix))
         if asked.min() > rounding:
-            found = ridge_of(kernel, asked, floor=floor)
-            coef = _coef(system, rows, found.coef)
-            return replace(found, coef=coef, intercept=system.intercept(coef))
+            return _ridge(system, rows, ridge_of(kernel, asked, floor=floor))
     return ridge(moments, asked, fit_intercept=fit_intercept, floor=floor)
+
+
+def dual(
+    Z: Array,
+    y: Array,
+    alpha: Array | float,
+    prior: Array,
+    weights: Array | None = None,
+    *,
+    fit_intercept: bool = True,
+    floor: Floor = "raise_alpha",
+) -> Ridge:
+    """Ridge regression by function space: the same model as :func:`ridge`, from rows in memory.
+
+    (W^½K̃W^½ + αI)a = W^½ỹ with K̃ = Z̃ diag(s) Z̃ᵀ, and β = diag(s) Z̃ᵀW^½a.
+
+    Parameters
+    ----------
+    Z : (n, R) array
+        Feature rows.
+    y : (n,) or (n, T) array
+    alpha, fit_intercept, floor
+        As in :func:`~rff_stream.answers.ridge.ridge`.
+    prior : (R,) array
+        s.
+    weights : (n,) array, optional
+        Positive; 1 where absent.
+
+    Notes
+    -----
+    n²R + n³ flops against nR² + R³: for n < R. Streamed fits never need it.
+    """
+    Z, targets = np.array(Z, np.float64), np.asarray(y, np.float64).reshape(len(Z), -1)
+    w = None if weights is None else np.asarray(weights, np.float64)
+    names = tuple(f"y{i}" for i in range(targets.shape[1]))
+    origin, root_prior = np.zeros(len(names)), np.sqrt(np.asarray(prior, np.float64))
+    system, rows, kernel = _of_rows(Z, targets, w, origin, root_prior, names, fit_intercept)
+    return _ridge(system, rows, ridge_of(kernel, alpha, floor=floor))
+
+
+def _ridge(system: System, rows: Float64, solved: Ridge) -> Ridge:
+    """The regression on R columns, from the unknowns of the n × n system."""
+    coef = _coef(system, rows, solved.coef)
+    return replace(solved, coef=coef, intercept=system.intercept(coef))
 
 
 def _coef(system: System, rows: Float64, solved: Float64) -> Float64:
@@ -151,33 +193,48 @@ def _systems(moments: Moments, fit_intercept: bool) -> tuple[System, Float64, Sy
     kept, row = moments.kept, moments.row
     if kept is None:
         return None
-    w = np.ones(len(kept.x)) if kept.w is None else kept.w
+    Z, root_prior = np.asarray(kept.features(kept.x), np.float64), np.sqrt(row.prior)
+    found = _of_rows(
+        Z, kept.y, kept.w, row.target_origin, root_prior, row.target_names, fit_intercept
+    )
+    return found if np.isfinite(found[0].target_scatter).all() else None
+
+
+def _of_rows(
+    Z: Float64,
+    y: Float64,
+    weights: Float64 | None,
+    origin: Float64,
+    root_prior: Float64,
+    names: tuple[str, ...],
+    fit_intercept: bool,
+) -> tuple[System, Float64, System]:
+    """Both systems and B of rows Z (n, R), which it overwrites, and y (n, T) about an origin."""
+    w = np.ones(len(Z)) if weights is None else weights
     root, share = np.sqrt(w)[:, None], float(fit_intercept) * w / w.sum()
-    Z = np.asarray(kept.features(kept.x), np.float64)
     mean_z = share @ Z
-    mean_y = row.target_origin * float(fit_intercept) + share @ (kept.y - row.target_origin)
-    rows, targets = Z, kept.y - mean_y
-    root_prior = np.sqrt(row.prior)
+    mean_y = origin * float(fit_intercept) + share @ (y - origin)
+    rows, targets = Z, y - mean_y
     rows -= mean_z
-    if kept.w is not None:
+    if weights is not None:
         rows *= root
     rows *= root_prior
     targets *= root
     scatter = (targets**2).sum(axis=0)
-    varies = scatter > CONSTANT * (w[:, None] * (kept.y - row.target_origin) ** 2).sum(axis=0)
-    targets, n_targets = np.where(varies, targets, 0.0), row.n_targets
+    varies = scatter > CONSTANT * (w[:, None] * (y - origin) ** 2).sum(axis=0)
+    targets = np.where(varies, targets, 0.0)
     system = System(
         matrix=np.empty((0, 0)),
-        rhs=np.empty((0, n_targets)),
-        target_scatter=np.where(varies, scatter, 0.0),
+        rhs=np.empty((0, len(names))),
+        target_scatter=np.where(varies | ~np.isfinite(scatter), scatter, 0.0),
         root_prior=root_prior,
         feature_mean=mean_z,
         target_mean=mean_y,
         weight=float(w.sum()),
-        log_weight=moments.log_weight,
+        log_weight=0.0 if weights is None else float(np.log(w).sum()),
         n=len(w),
         fit_intercept=fit_intercept,
-        targets=row.target_names,
+        targets=names,
     )
     kernel = replace(
         system,
@@ -185,6 +242,6 @@ def _systems(moments: Moments, fit_intercept: bool) -> tuple[System, Float64, Sy
         rhs=targets,
         root_prior=np.ones(len(w)),
         feature_mean=np.zeros(len(w)),
-        target_mean=np.zeros(n_targets),
+        target_mean=np.zeros(len(names)),
     )
-    return (system, rows, kernel) if np.isfinite(scatter).all() else None
+    return system, rows, kernel
