@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_a_value_depends_on_its_angle_only(rows: int, columns: int, seed: int) -
 def test_a_map_of_float32_is_that_of_float64_to_rounding(rng: np.random.Generator) -> None:
     x = rng.normal(size=(300, 3))
     features = FourierFeatures.sample(Gaussian(1.0), 3, 600, rng=0)
-    exact = features.with_dtype("float64")(x)
+    exact = replace(features, dtype="float64")(x)
     # 2⁻²⁴ of the inputs and of Ω, each met d times, on angles below 16; then the waves' own.
     assert np.abs(features(x) - exact).max() <= 2 * 4 * 2.0**-24 * 16 + ROUNDING
 

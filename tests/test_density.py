@@ -11,13 +11,7 @@ import pytest
 from scipy.signal import lfilter
 
 import reference
-from rff_stream.answers.density import (
-    components_needed,
-    density,
-    generative,
-    independent_columns,
-    squared_density,
-)
+from rff_stream.answers.density import components_needed, density, independent_columns
 from rff_stream.errors import ModelError
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian, Laplacian, Matern
@@ -263,31 +257,6 @@ def test_components_that_are_needed(rows: np.ndarray) -> None:
     assert needed(enough) == enough
 
 
-# ---------------------------------------------------------------------------------- never negative
-
-
-def test_the_squared_density_is_never_negative_and_near_the_exact_one() -> None:
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(-2, 0.5, (500, 1)), rng.normal(1, 1, (500, 1))])
-    bandwidth = 0.4
-    kernel = Gaussian(math.sqrt(2) * bandwidth)
-    features = map_of(kernel, 1024, d=1)
-    answer = squared_density(accumulate(features, x), kernel)
-    line = np.linspace(-8, 8, 401)[:, None]
-    found, exact = answer(features(line)), reference.parzen(line, x, bandwidth)
-    assert (found >= 0).all()
-    floor = 1 / 1024 / (math.sqrt(2 * math.pi) * bandwidth)  # κ(0)²/R, in units of a density
-    assert found[np.abs(line[:, 0]) > 6].mean() == pytest.approx(floor, rel=0.3)
-    assert np.abs(found - exact).max() < 0.1 * exact.max()
-    assert np.trapezoid(found, line[:, 0]) == pytest.approx(1 + 16 * floor, abs=0.03)
-
-
-def test_the_squared_density_needs_second_moments(rows: np.ndarray) -> None:
-    features = map_of(Gaussian(), 16)
-    with pytest.raises(ValueError, match=r"order=1.*order=2"):
-        squared_density(means_of(features, rows), Gaussian())
-
-
 # ---------------------------------------------------------------------------------------- refusals
 
 
@@ -303,42 +272,3 @@ def test_no_rows_are_refused() -> None:
     features = map_of(Gaussian(), 16)
     with pytest.raises(ValueError, match="0 rows"):
         density(means_of(features, np.empty((0, 2))), features, Gaussian())
-
-
-# -------------------------------------------------------------------------------------- classifier
-
-
-def test_densities_of_classes_classify(rng: np.random.Generator) -> None:
-    x = rng.normal(size=(1200, 2))
-    label = np.repeat([7, 3, 5], [300, 300, 600])
-    centre = {7: [-2, 0], 3: [2, 0], 5: [0, 3]}
-    x += np.array([centre[c] for c in label])
-    features = map_of(Gaussian(0.7), 1024)
-    groups = {c: means_of(features, x[label == c]) for c in (3, 5, 7)}
-    answer = generative(groups, features, Gaussian(0.7))
-    Z = features(x)
-    log_posterior = answer.log_posterior(Z)
-    assert np.allclose(np.exp(log_posterior).sum(axis=1), 1.0)
-    exact = np.stack(
-        [reference.parzen(x, x[label == c], 0.7) * np.mean(label == c) for c in (3, 5, 7)], axis=1
-    )
-    exact /= exact.sum(axis=1, keepdims=True)
-    clear = exact.max(axis=1) > 0.7
-    best = np.array([3, 5, 7])[exact.argmax(axis=1)]
-    assert np.mean(answer.predict(Z)[clear] == best[clear]) > 0.98
-    assert np.mean(answer.predict(Z) == label) > np.mean(best == label) - 0.02
-
-
-def test_far_from_all_classes_the_posterior_is_near_the_prior(rng: np.random.Generator) -> None:
-    x = rng.normal(size=(1000, 2))
-    features = map_of(Gaussian(0.7), 1024)
-    groups = {0: means_of(features, x[:500] - 2), 1: means_of(features, x[500:] + 2)}
-    far = features(rng.uniform(30, 60, (200, 2)))
-    posterior = np.exp(generative(groups, features, Gaussian(0.7)).log_posterior(far))
-    assert np.abs(posterior[:, 0].mean() - 0.5) < 0.1
-
-
-def test_one_class_is_no_classifier(rows: np.ndarray) -> None:
-    features = map_of(Gaussian(), 16)
-    with pytest.raises(ValueError, match="1 class"):
-        generative({0: means_of(features, rows)}, features, Gaussian())

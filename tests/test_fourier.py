@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -219,7 +220,7 @@ def test_pairs_are_interleaved(rng):
     X = rng.standard_normal((40, 2)) + origin
     angles = (X - origin) / [1, 3] @ features.frequencies.T
     expected = np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(40, 600)
-    np.testing.assert_allclose(features.with_dtype("float64")(X), expected, atol=1e-13)
+    np.testing.assert_allclose(replace(features, dtype="float64")(X), expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("into", [np.float32, np.float64])
@@ -387,7 +388,7 @@ def test_float32_gives_the_kernel_of_float64(rng, kernel, paired):
     X = rng.standard_normal((50, 3))
     values = []
     for dtype in ("float32", "float64"):
-        Z = features.with_dtype(dtype)(X).astype(np.float64)
+        Z = replace(features, dtype=dtype)(X).astype(np.float64)
         values.append((Z * features.prior()) @ Z.T)
     np.testing.assert_allclose(values[0], values[1], atol=1e-3 * kernel.variance)
 
@@ -396,7 +397,7 @@ def test_float32_gives_the_kernel_of_float64(rng, kernel, paired):
 def test_float32_columns_are_within_the_rounding_of_their_angles(rng, paired):
     features = FourierFeatures.sample(Gaussian(0.5), 6, 1024, paired=paired, rng=rng)
     X = rng.standard_normal((200, 6))
-    difference = np.abs(features(X) - features.with_dtype("float64")(X))
+    difference = np.abs(features(X) - replace(features, dtype="float64")(X))
     # Rounding of x̃, Ω, d + 1 products and b: (d + 3) ε of Σ|ωx̃| + 2π; 2 ε of the cosine.
     largest = (np.abs(X / features.scale) @ np.abs(features.frequencies.T)).max(axis=1) + 2 * np.pi
     assert (difference.max(axis=1) <= 2.0**-24 * (9 * largest + 2)).all()
@@ -441,7 +442,8 @@ def test_a_value_too_large_for_float32_is_named(value, missing):
     message = r"Column 1 of X holds .*e\+.*, .* scale 0.5 .* too large for float32. Mask such"
     with pytest.raises(DataError, match=message):
         features(X)
-    assert missing or abs(value) == 1e300 or features.with_dtype("float64")(X).shape == (700, 64)
+    exact = replace(features, dtype="float64")
+    assert missing or abs(value) == 1e300 or exact(X).shape == (700, 64)
 
 
 def test_a_shift_and_scale_that_overflow_float64_are_named():
@@ -510,7 +512,7 @@ def test_a_spec_is_plain_and_complete(kernel, paired, dtype):
 def test_the_fingerprint_sees_every_field():
     base = FourierFeatures.sample(Gaussian(), 2, 4, rng=0)
     others = [
-        base.with_dtype("float64"),
+        replace(base, dtype="float64"),
         FourierFeatures.sample(Gaussian(variance=2.0), 2, 4, rng=0),
         FourierFeatures.sample(Gaussian(2.0), 2, 4, rng=0),
         FourierFeatures.sample(Gaussian(), 2, 4, rng=0, origin=[0, 1]),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import reference_local as reference
 import rff_stream as rs
+from rff_stream._array import Array
 from rff_stream.answers import cell_calibration
 from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import cell_gcv, cross_validate_cells, local_evidence
@@ -28,7 +29,9 @@ from rff_stream.features.rectangular import (
     solve_rows,
     triangle_size,
 )
-from rff_stream.moments.cells import CellAccumulator, CellMoments, accumulate_cells, plain_cell_row
+from rff_stream.moments import AugmentedRow
+from rff_stream.moments.accumulate import SumsDtype, resolve_sums
+from rff_stream.moments.cells import CellAccumulator, CellMoments, cell_row
 
 KERNELS = [
     rs.Gaussian((0.8, 1.1, 2.0)),
@@ -38,6 +41,37 @@ KERNELS = [
     rs.RationalQuadratic(1.0),
     rs.Gaussian(1.0) + rs.Matern(3.0, nu=0.5),
 ]
+
+
+def accumulate_cells(
+    features: LocalFeatures,
+    X: Array,
+    y: Array,
+    weights: Array | None = None,
+    *,
+    row: AugmentedRow | None = None,
+    sums: SumsDtype = "auto",
+    sample_rows: int = 0,
+) -> CellMoments:
+    """Moments of the cells of rows in memory."""
+    y = np.asarray(y)
+    y = y[:, None] if y.ndim == 1 else y
+    row = plain_cell_row(features, y.shape[1]) if row is None else row
+    sink = CellAccumulator(features, row, sums=resolve_sums(sums, len(X)), sample_rows=sample_rows)
+    w = None if weights is None else np.asarray(weights, np.float64)
+    sink.add(np.asarray(X), y, w, np.arange(len(X)))
+    return sink.result()
+
+
+def plain_cell_row(features: LocalFeatures, n_targets: int) -> AugmentedRow:
+    """The row of a local map with zero origins and names x0, x1, …, y0, y1, …."""
+    return cell_row(
+        features,
+        target_origin=np.zeros(n_targets),
+        target_scale=np.ones(n_targets),
+        inputs=tuple(f"x{i}" for i in range(features.n_inputs)),
+        targets=tuple(f"y{i}" for i in range(n_targets)),
+    )
 
 
 def rows(rng, n=240, d=3, targets=1):

@@ -11,9 +11,8 @@ with larger errors has no better score.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -25,9 +24,8 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
-from rff_stream.kernels.base import log_integral, log_integral_squared
+from rff_stream.kernels.base import log_integral
 from rff_stream.moments import Moments
-from rff_stream.systems.system import scatter_about
 
 MASS_POINTS = 2048
 """Points at which the mass of an estimate is taken."""
@@ -75,12 +73,6 @@ class Density:
             return np.asarray(
                 np.maximum(np.log(np.maximum(q, 0)) - self.log_integral, self.log_lowest)
             )
-
-    def log_bound(self, Z: Array) -> Float64:
-        """log of the density (n,), or of its error where that is larger: what it may be."""
-        q, _, _, error = self.relative(Z)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.maximum(q, error)) - self.log_integral)
 
     def columns(self, Z: Array) -> Float64:
         """The fields of the estimate as columns (n, 5); NaN for rows of NaN."""
@@ -246,69 +238,3 @@ def independent_columns(features: FeatureMap) -> int:
     orthogonal = len(first) > 1 and np.allclose(first @ first.T, np.eye(len(first)), atol=1e-9)
     blocks = features.n_components // (own * d)
     return own * d if orthogonal and blocks >= FEWEST_BLOCKS else own
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SquaredDensity:
-    """p̂(x) = z(x)ᵀ A z(x) ≥ 0, A = S (ZᵀWZ/Σw) S / ∫κ²."""
-
-    matrix: Float64  # (R, R), A ∫κ²
-    log_integral: float  # log ∫κ²
-
-    def __call__(self, Z: Array) -> Float64:
-        """Densities (n,) at feature rows Z (n, R); 2R² flops a row."""
-        Z = np.asarray(Z, np.float64)
-        found = np.maximum(np.einsum("nr,nr->n", Z @ self.matrix, Z), 0.0)
-        return np.asarray(found * math.exp(-self.log_integral))
-
-
-def squared_density(moments: Moments, kernel: Kernel) -> SquaredDensity:
-    """A density that is never negative: the mean of the squared kernel, from order 2.
-
-    E κ̂(x − X)² = E κ² + O(1/R): in empty space, where κ² = 0, it is about κ(0)²/R too
-    large, so it has no tails below that. The kernel of the estimate is κ²: a Gaussian map
-    of length-scale √2·h gives a density of bandwidth h. For Gaussian, Laplacian, Cauchy and Matern.
-    """
-    r, row = moments.row.n_features, moments.row
-    if moments.order != 2:
-        raise ValueError("order=1 moments hold a mean and no ZᵀZ. Collect them with order=2.")
-    raw, _, _ = scatter_about(moments, np.zeros(r), np.zeros(row.n_targets))
-    matrix = raw * row.prior * row.prior[:, None] / moments.weight
-    return SquaredDensity(matrix, log_integral_squared(kernel, len(row.inputs)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Generative:
-    """p(c | x) ∝ p(c) p̂(x | c) for C classes."""
-
-    labels: tuple[Any, ...]  # of the classes
-    log_prior: Float64  # (C,), log of each class's share of the weight
-    densities: tuple[Density, ...]
-
-    def log_posterior(self, Z: Array) -> Float64:
-        """log p(c | x) (n, C) at feature rows Z (n, R).
-
-        A density below its own error counts as that error: where all are, rows are too far
-        from the data to be told apart and the posterior is near the prior.
-        """
-        likelihoods = [each.log_bound(Z) for each in self.densities]
-        joint = np.stack(likelihoods, axis=1) + self.log_prior
-        return np.asarray(joint - logsumexp(joint, axis=1, keepdims=True))
-
-    def predict(self, Z: Array) -> Array:
-        """The most probable label (n,) of each row."""
-        best: Array = self.log_posterior(Z).argmax(axis=1)
-        return np.asarray(np.asarray(self.labels)[best])
-
-
-def generative(groups: Mapping[Any, Moments], features: FeatureMap, kernel: Kernel) -> Generative:
-    """Class-conditional densities from moments kept by class: ``collect(by=class, order=1)``.
-
-    R numbers a class and one pass in all: classes can be added, merged and forgotten. A
-    discriminative fit (order 2) is more accurate; this one knows what it has never seen.
-    """
-    if len(groups) < 2:
-        raise ValueError(f"{len(groups)} class was given but a classifier tells two or more apart.")
-    weights = np.array([moments.weight for moments in groups.values()])
-    densities = tuple(density(moments, features, kernel) for moments in groups.values())
-    return Generative(tuple(groups), np.log(weights / weights.sum()), densities)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -191,10 +191,6 @@ class FourierFeatures(CosineMap):
         """Plain JSON and arrays that :meth:`from_spec` reads."""
         plain, arrays = super().spec()
         return plain | {"paired": self.paired}, arrays
-
-    def with_dtype(self, dtype: FeatureDtype) -> Self:
-        """The same map with features of another precision."""
-        return replace(self, dtype=dtype)
 
     @cached_property
     def _projections(self) -> Array:

@@ -452,11 +452,6 @@ def log_integral(kernel: Kernel, d: int) -> float:
     return math.log(kernel.variance) + integral
 
 
-def log_integral_squared(kernel: Kernel, d: int) -> float:
-    """log ∫κ² = log (κ∗κ)(0)."""
-    return 2 * log_integral(kernel, d) - log_integral(kernel.self_convolution(d), d)
-
-
 def length_scale_vector(kernel: ExactKernel, d: int) -> Float64:
     """ℓ of each of d inputs (d,); refuses an ARD length-scale of another length."""
     scale = kernel.length_scale

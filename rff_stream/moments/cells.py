@@ -21,7 +21,7 @@ from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.rectangular import add_products, places, triangle_size
-from rff_stream.moments.accumulate import FLUSH_ROWS, SumsDtype, resolve_sums
+from rff_stream.moments.accumulate import FLUSH_ROWS
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 
@@ -225,41 +225,6 @@ class CellMoments(ProductMoments):
     def __repr__(self) -> str:
         cells = f"{len(self.cells)} cells of {self.n_trees} trees"
         return f"<CellMoments: {self.n} rows, {cells}, {self.row.n_features} columns each>"
-
-
-def accumulate_cells(
-    features: LocalFeatures,
-    X: Array,
-    y: Array,
-    weights: Array | None = None,
-    *,
-    row: AugmentedRow | None = None,
-    sums: SumsDtype = "auto",
-    sample_rows: int = 0,
-) -> CellMoments:
-    """Moments of the cells of rows in memory, in units and with defaults of :func:`accumulate`.
-
-    Float32 products of a cell are added into float64 every 4,096 rows. n·J·(2R² + R·d) flops and
-    n·J·R kernel values.
-    """
-    y = np.asarray(y)
-    y = y[:, None] if y.ndim == 1 else y
-    row = plain_cell_row(features, y.shape[1]) if row is None else row
-    sink = CellAccumulator(features, row, sums=resolve_sums(sums, len(X)), sample_rows=sample_rows)
-    w = None if weights is None else np.asarray(weights, np.float64)
-    sink.add(np.asarray(X), y, w, np.arange(len(X)))
-    return sink.result()
-
-
-def plain_cell_row(features: LocalFeatures, n_targets: int) -> AugmentedRow:
-    """The row of a local map with zero origins and names x0, x1, …, y0, y1, …."""
-    return cell_row(
-        features,
-        target_origin=np.zeros(n_targets),
-        target_scale=np.ones(n_targets),
-        inputs=tuple(f"x{i}" for i in range(features.n_inputs)),
-        targets=tuple(f"y{i}" for i in range(n_targets)),
-    )
 
 
 def cell_row(

@@ -17,7 +17,7 @@ import numpy as np
 
 import rff_stream as rs
 from rff_stream.features.rectangular import add_products, pack_triangle, solve_rows, triangle_size
-from rff_stream.moments.cells import CellAccumulator, plain_cell_row
+from rff_stream.moments.cells import CellAccumulator, cell_row
 
 SHAPES = ((128, 4, 256), (256, 4, 128), (512, 4, 32))
 """R, trees and cells: protein's is the second."""
@@ -49,7 +49,9 @@ def bare(n_rows: int, r: int, n_visits: int, n_cells: int, dtype: str) -> Callab
 
 def local(features: rs.LocalFeatures, X: np.ndarray, y: np.ndarray) -> Callable[[], None]:
     """The pass over rows in memory."""
-    row, places = plain_cell_row(features, 1), np.arange(len(X))
+    names, one = tuple(f"x{i}" for i in range(X.shape[1])), np.ones(1)
+    row = cell_row(features, target_origin=0 * one, target_scale=one, inputs=names, targets=("y",))
+    places = np.arange(len(X))
 
     def work() -> None:
         sink = CellAccumulator(features, row, sums="float32")
