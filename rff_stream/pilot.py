@@ -17,7 +17,7 @@ from scipy.spatial.distance import pdist
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, warn
 from rff_stream.features.base import FeatureMap
-from rff_stream.features.sums import column_sums, sweep_of
+from rff_stream.features.column_sweep import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
 
 PILOT_BLOCKS = 32

@@ -14,7 +14,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.posterior import Functions
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
-from rff_stream.features.sums import linear_form, sweep_of
+from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.moments.row_sample import hash_places, hash_rows
 
 

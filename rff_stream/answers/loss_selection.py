@@ -17,7 +17,7 @@ from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.selection import Selection
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
-from rff_stream.features.sums import linear_form, sweep_of
+from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for
 from rff_stream.losses.descent import Metric
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
