@@ -21,14 +21,14 @@ from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.cells import LocalFeatures
-from rff_stream.features.partition import Partition
-from rff_stream.features.rectangular import (
+from rff_stream.features.packed_triangle import (
     add_products,
     pack_triangle,
     places,
     solve_rows,
     triangle_size,
 )
+from rff_stream.features.partition import Partition
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 from rff_stream.moments.cells import CellAccumulator, CellMoments, cell_row

@@ -17,8 +17,9 @@ from scipy.linalg import cython_blas
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
+from rff_stream.features.column_sweep import column_sums, sweep_of
 from rff_stream.features.fourier import FourierFeatures
-from rff_stream.features.rectangular import c_routine
+from rff_stream.features.packed_triangle import c_routine
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
 from rff_stream.moments.counted_entries import Border, EntryMoments, pays
 from rff_stream.moments.moments import rows_in_pairs

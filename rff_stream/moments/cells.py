@@ -20,7 +20,7 @@ import numpy as np
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cells import LocalFeatures
-from rff_stream.features.rectangular import add_products, places, triangle_size
+from rff_stream.features.packed_triangle import add_products, places, triangle_size
 from rff_stream.moments.accumulate import FLUSH_ROWS
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample

@@ -16,7 +16,12 @@ from collections.abc import Callable
 import numpy as np
 
 import rff_stream as rs
-from rff_stream.features.rectangular import add_products, pack_triangle, solve_rows, triangle_size
+from rff_stream.features.packed_triangle import (
+    add_products,
+    pack_triangle,
+    solve_rows,
+    triangle_size,
+)
 from rff_stream.moments.cells import CellAccumulator, cell_row
 
 SHAPES = ((128, 4, 256), (256, 4, 128), (512, 4, 32))
