@@ -137,9 +137,9 @@ class Pilot:
         if len(constant):
             values = ", ".join(f"{self._name(int(j))}={self.x[0, j]:g}" for j in constant)
             warn(
-                f"Constant in the {len(self.x)} rows looked at first, and left out of the map: "
-                f"{values}. Predictions do not depend on what is left out. Drop these inputs, or "
-                "give length_scale as one number per input if they vary in other rows."
+                f"Inputs that are constant in the {len(self.x)} pilot rows are left out of the "
+                f"map: {values}. Predictions do not depend on them. Drop these inputs, or give "
+                "length_scale as one number per input if they vary in other rows."
             )
         return np.where(self.is_constant, FAR, length_scale)
 
@@ -154,9 +154,9 @@ class Pilot:
                 for name, j in zip(names, outliers, strict=True)
             )
             warn(
-                "A few far values make the standard deviation more than 3 times what the quartiles "
-                f"say: {', '.join(pairs)}. The quartiles were used. Look at the far values, "
-                "transform the input, or give a number in its units."
+                "A few extreme values make the standard deviation more than 3 times the one that "
+                f"the quartiles give: {', '.join(pairs)}. The quartiles are used. Look at the "
+                "extreme values, transform the input, or give a number in its units."
             )
 
     def warn_of_wide_gaps(
@@ -167,8 +167,8 @@ class Pilot:
             if share > WIDE:
                 warn(
                     f"Between {low:.6g} and {high:.6g} {name} has no rows: {share:.0%} of its "
-                    "range. A scale that is found from the rows measures this gap, and what varies "
-                    f"inside of the two parts may be lost. {remedy}"
+                    "range. A scale that is estimated from the rows measures this gap, and "
+                    f"variation inside the two parts may be lost. {remedy}"
                 )
 
     def warn_of_far_gaps(self, length_scale: Float64) -> None:
@@ -179,8 +179,8 @@ class Pilot:
             if share > EMPTY and reach > BEYOND:
                 warn(
                     f"Between {low:.6g} and {high:.6g} {name} has no rows: {reach:.0f} length-"
-                    "scales. Predictions there say little: look at their standard deviation. A "
-                    "linear trend may be better, and so may inputs that go on inside the gap, "
+                    "scales. Predictions there are not reliable: look at their standard deviation. "
+                    "A linear trend may be better, and so may inputs that repeat inside the gap, "
                     "such as the season."
                 )
 

@@ -207,7 +207,7 @@ def test_float32_sums_choose_an_alpha_that_predicts_as_well():
     for dtype in (np.float32, np.float64):
         moments = reference.moments_of(z, y, origins=origins, dtype=dtype)
         if dtype is np.float32:
-            with pytest.warns(NumericalWarning, match=r"η=.* is the rounding in the sums"):
+            with pytest.warns(NumericalWarning, match=r"η=.* is the rounding error in the sums"):
                 found = evidence(moments)
         else:
             found = evidence(moments)
@@ -261,7 +261,7 @@ def test_constant_columns_duplicates_and_wide_inputs_are_finite():
 def test_starved_variance_is_said():
     rng = np.random.default_rng(4)
     z, y = reference.fourier(rng.standard_normal((800, 5)), 32), rng.standard_normal((800, 1))
-    with pytest.warns(NumericalWarning, match=r"too few for the variance, and far from data"):
+    with pytest.warns(NumericalWarning, match=r"too few features for the variance, and far from"):
         evidence_at(reference.moments_of(z, y), 1e-3).posterior()
 
 

@@ -192,7 +192,7 @@ def test_no_point_is_looked_at_twice(monkeypatch):
 
 def test_time_is_bounded_and_the_best_so_far_is_taken():
     x, y = gaussian_draw()
-    with pytest.warns(NumericalWarning, match="ended by its limit of 1e-09 s"):
+    with pytest.warns(NumericalWarning, match="reached its limit of 1e-09 s"):
         found = fit_length_scales(x, y, [Gaussian(), Matern()], n_components=200, max_seconds=1e-9)
     assert not found.finished
     assert all(trial.evaluations == 1 for trial in found.trials)

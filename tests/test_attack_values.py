@@ -297,6 +297,8 @@ def test_names_that_are_no_text_are_said() -> None:
         with pytest.raises(DataError, match=r"data\.rename\(\{1: '1'\}\)"):
             ridge().fit(data, "y", **asked)
     table = pd.DataFrame({1: line, 2: line**2})
-    with pytest.raises(DataError, match=r"y is 2, which is no array, and no name: names are text"):
+    with pytest.raises(
+        DataError, match=r"y is 2, which is neither an array nor a name: names are text"
+    ):
         ridge().fit(table, 2)
     assert same(ridge().fit(table, "2", inputs=[1]), ridge().fit(table, "2"))

@@ -332,7 +332,7 @@ def test_held_out_rows_are_exactly_those_left_out(
         """A report; another month is outside of what the fit has seen, and that is said once."""
         lines = lines_of(result)
         assert len(lines) == len(by) // 2
-        assert all("lie outside of what the fit has seen" in line for line in lines)
+        assert all("lie outside the range of the fit" in line for line in lines)
         found: dict[str, Any] = json.loads(result.stdout)
         return found
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused(X):
 
 
 def test_features_that_are_constant_have_no_components():
-    with pytest.warns(NumericalWarning, match="Constant in the 20 rows"):
+    with pytest.warns(NumericalWarning, match="constant in the 20 pilot rows"):
         model = rs.KernelPCA(2, **QUIET).fit(np.ones((20, 2)))
     assert model.explained_variance_.tolist() == [0, 0]
     assert model.explained_variance_ratio_.tolist() == [0, 0]

@@ -299,7 +299,7 @@ def test_one_row_has_no_spread_but_a_density() -> None:
 
 def test_equal_rows_have_no_spread_but_a_density() -> None:
     x = np.tile([1.0, 2.0], (500, 1))
-    with pytest.raises(ValueError, match=r"bandwidth='cv' is a share of each input's spread"):
+    with pytest.raises(ValueError, match=r"bandwidth='cv' is relative to the spread of each"):
         model_of(bandwidth="cv").fit(x)
     found = model_of(bandwidth=[1.0, 2.0]).fit(x).density([[1.0, 2.0]])
     assert found.density[0] == pytest.approx(1 / (4 * np.pi), rel=1e-5)

@@ -430,7 +430,7 @@ def test_a_leaf_without_memory_is_named(xyw: Rows, monkeypatch: pytest.MonkeyPat
         raise MemoryError("Unable to allocate 8.00 GiB")
 
     monkeypatch.setattr(accumulating._SecondMoments, "update", update)
-    words = r"The box \[0:\d+\], rows from 0 on, found no memory: Unable to allocate 8.00 GiB\."
+    words = r"The box \[0:\d+\], rows from 0 on, got no memory: Unable to allocate 8.00 GiB\."
     with pytest.raises(PlanError, match=words):
         collect(xyw[0], xyw[1])
 

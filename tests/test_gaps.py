@@ -192,7 +192,7 @@ def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     features = rs.FourierFeatures.sample(rs.Matern(1.5, 1.2), 2, 128, rng=0)
     row = augmented_row(features, pilot, ("a", "b"), ("y",))
     found = evidence(accumulate(features, x, y, row=row))
-    with pytest.warns(NumericalWarning, match="between the data, predictions would swing"):
+    with pytest.warns(NumericalWarning, match="predictions would oscillate"):
         safe = seen.check_evidence(features, found)
     gap = np.random.default_rng(1).uniform(-1.8, 1.8, (500, 2))
     slope, *_ = np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), y, rcond=None)
@@ -209,7 +209,7 @@ def test_other_criteria_are_tested_in_gaps_too(alpha: str) -> None:
     """Held-out runs of rows lie among the others: their errors do not show what gaps do."""
     x, y = clustered()
     choices: Any = {"n_components": 128, "length_scale": 1.2, "kernel": "matern", **QUIET}
-    with pytest.warns(NumericalWarning, match="between the data, predictions would swing"):
+    with pytest.warns(NumericalWarning, match="predictions would oscillate"):
         model = rs.KernelRidge(alpha=alpha, **choices).fit(x, y)
     assert model.alpha_ > 10 * model.selection_.best.alpha
 
@@ -254,10 +254,10 @@ def test_the_default_fit_of_many_rows_is_no_worse_than_that_of_fewer() -> None:
 def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
     x, y = clustered()
     model = rs.KernelRidge(n_components=128, length_scale=1.2, kernel="matern", **QUIET)
-    with pytest.warns(NumericalWarning, match="would swing"):
+    with pytest.warns(NumericalWarning, match="would oscillate"):
         model.fit(x, y)
     model.save(tmp_path / "m.zarr", moments=True)
-    with pytest.warns(NumericalWarning, match="would swing"):
+    with pytest.warns(NumericalWarning, match="would oscillate"):
         again = rs.load(tmp_path / "m.zarr").update(x[:50], y[:50], batch="more")
     assert 0.1 < again.alpha_ / model.alpha_ < 10  # a step of penalties, or two
 

@@ -57,7 +57,7 @@ def test_intervals_hold_where_rows_are_copies_and_it_is_said() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NumericalWarning)
             model.fit(np.repeat(x, 20, axis=0), np.repeat(y, 20))
-        assert any("Rows stand 20 times" in str(each.message) for each in caught)
+        assert any("Each row occurs 20 times" in str(each.message) for each in caught)
         low, high = model.predict_interval(x_new, 0.9)
         inside.append(np.mean((low <= y_new) & (y_new <= high)))
     assert 0.87 < np.mean(inside) < 0.97  # standard error .01
@@ -67,7 +67,7 @@ def test_intervals_hold_where_rows_are_copies_and_it_is_said() -> None:
 def test_far_targets_are_said(model: Any, rng: np.random.Generator) -> None:
     x = rng.normal(size=(2000, 2))
     f = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1]
-    with pytest.warns(NumericalWarning, match="1 % of the sampled rows make .* of the squared"):
+    with pytest.warns(NumericalWarning, match="1 % of the sampled rows cause .* of the squared"):
         model(n_components=64, **QUIET).fit(x, f + 0.1 * rng.standard_cauchy(2000))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -129,7 +129,7 @@ def test_noise_that_one_input_tells_is_no_noise() -> None:
     x = rng.normal(size=(1500, 14))
     y = np.sin(2 * x[:, 0]) + x[:, 1] * np.sin(3 * x[:, 2]) + 0.1 * rng.normal(size=1500)
     choices: dict[str, Any] = {"n_components": 256, **QUIET}
-    with pytest.warns(NumericalWarning, match="y: one input alone, x0, tells"):
+    with pytest.warns(NumericalWarning, match="y: one input alone, x0, explains"):
         rs.GaussianProcessRegressor(**choices).fit(x, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", NumericalWarning)

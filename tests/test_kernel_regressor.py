@@ -140,7 +140,7 @@ def test_a_length_scale_that_is_too_long_is_told():
     rng.shuffle(arc)
     y = np.cos(3 * np.deg2rad(arc)) + 0.05 * rng.normal(size=800)
     model = rs.KernelRegressor("huber", n_components=128, random_state=0, progress=False)
-    with pytest.warns(NumericalWarning, match="y: one input alone, x0, tells"):
+    with pytest.warns(NumericalWarning, match="y: one input alone, x0, explains"):
         model.fit(arc[:, None], y)
 
 

@@ -230,7 +230,7 @@ def test_equal_weights_are_no_weights(xyw: Rows, wrap: Callable[[Array], Any]) -
 def test_a_constant_target_and_a_constant_input(xyw: Rows, wrap: Callable[[Array], Any]) -> None:
     x, _, _ = (part.copy() for part in xyw)
     x[:, 2] = 7.5
-    with pytest.warns(NumericalWarning, match="Constant in the"):
+    with pytest.warns(NumericalWarning, match="constant in the"):
         model = model_of().fit(wrap(x), wrap(np.full(N, -4.25)))
     assert np.allclose(model.predict(x), -4.25, atol=1e-10)
 

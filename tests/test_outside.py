@@ -10,7 +10,7 @@ import pytest
 
 import rff_stream as rs
 
-TOLD = r"of the rows lie outside of what the fit has seen: input"
+TOLD = r"of the rows lie outside the range of the fit: input"
 
 CHOICES: dict[str, dict[str, Any]] = {
     "whole": {"n_components": 64},

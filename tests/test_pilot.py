@@ -293,7 +293,7 @@ def test_outliers_of_training_do_not_hide_others() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2000, 2))
     x[:20] *= 1e4
-    with pytest.warns(NumericalWarning, match="The quartiles were used"):
+    with pytest.warns(NumericalWarning, match="The quartiles are used"):
         model = rs.NoveltyDetector(random_state=0, progress=False).fit(x)
     assert list(model.predict([[50.0, 0.0], [0.0, 0.0]])) == [-1, 1]
 
@@ -352,7 +352,7 @@ def test_a_gap_of_many_length_scales_is_told(gap: float) -> None:
 
 def test_a_warning_names_the_line_that_called() -> None:
     x = np.column_stack([np.arange(300.0), np.ones(300)])
-    with pytest.warns(NumericalWarning, match="Constant in the 300 rows") as caught:
+    with pytest.warns(NumericalWarning, match="constant in the 300 pilot rows") as caught:
         model = rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
     assert {each.filename for each in caught} == {__file__}
     with pytest.warns(NumericalWarning, match="outside") as caught:
@@ -365,5 +365,5 @@ def test_a_program_without_a_name_is_warned() -> None:
 x = np.column_stack([np.arange(300.0), np.ones(300)])
 rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
 """
-    with pytest.warns(NumericalWarning, match="Constant in the 300 rows"):
+    with pytest.warns(NumericalWarning, match="constant in the 300 pilot rows"):
         exec(program, {"np": np, "rs": rs})

@@ -392,7 +392,7 @@ def test_a_container_that_is_not_known_is_refused_by_name():
     for X in (Sliced(), {"a": [1.0]}, {1.0, 2.0}, None, iter([[1.0]])):
         kind = f"{type(X).__module__}.{type(X).__name__}"
         assert kind_of(X) is None
-        with pytest.raises(DataError, match=rf"^X is a {kind}, which is no container"):
+        with pytest.raises(DataError, match=rf"^X is a {kind}, which is not a known"):
             open_source(X)
     with pytest.raises(DataError, match=r"^y is a test_sources.Sliced, which is no container"):
         open_source(np.eye(4), Sliced())

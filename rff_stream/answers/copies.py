@@ -119,9 +119,9 @@ def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
     effective = weight**2 / squared_weight if squared_weight > 0 else float(n_rows)
     if n_rows >= MANY and effective < FEW:
         warn(
-            f"The weights of {n_rows:,} rows leave {effective:.2g} effective ones, (Σw)²/Σw²: "
-            "a few rows decide penalties, errors and classes, and the others hardly count. Look at "
-            "the largest weights; log(w) or a limit on w may be what is meant."
+            f"The effective sample size (Σw)²/Σw² of {n_rows:,} weighted rows is {effective:.2g}: "
+            "a few rows determine penalties, errors and classes. Look at the largest weights; "
+            "log(w), or a limit on w, may be better."
         )
 
 
@@ -146,9 +146,9 @@ def warn_of_copies(sample: Float64, n_rows: int) -> None:
     times = float(1 / np.mean(1 / held.weight))
     if times > TWICE:
         warn(
-            f"Rows stand {times:.2g} times on average, with the same inputs and targets, and each "
-            "copy counts as another row: penalties, noise and standard deviations are too small. "
-            "Give each row once, or weights that sum to 1 over its copies."
+            f"Each row occurs {times:.2g} times on average, with the same inputs and targets. Each "
+            "copy counts as another row, so penalties, noise and standard deviations are too "
+            "small. Give each row once, or weights that sum to 1 over its copies."
         )
 
 

@@ -138,8 +138,8 @@ def canonical_correlations(
     blocks = _RunCovariances.of(moments, split)
     if not (regularisation > 0 and 1 <= n_components <= min(len(blocks.xx), len(blocks.yy))):
         raise ValueError(
-            f"regularisation={regularisation!r} and n_components={n_components!r} but the first is "
-            f"> 0 and there are 1 to {min(len(blocks.xx), len(blocks.yy))} pairs."
+            f"regularisation={regularisation!r} and n_components={n_components!r} but the first "
+            f"must be > 0, the second from 1 to {min(len(blocks.xx), len(blocks.yy))}."
         )
     (x, left), (y, right) = (_whitening(each, regularisation) for each in (blocks.xx, blocks.yy))
     crosses = [left.T @ cross @ right for cross in blocks.crosses]

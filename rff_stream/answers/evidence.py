@@ -303,7 +303,7 @@ def warn_of_constants(scatter: Float64, targets: tuple[str, ...]) -> None:
         names = ", ".join(targets[t] if targets else f"y{t}" for t in constant)
         warn(
             f"Target {names} is constant: its noise and signal variance are 0. "
-            "Predictions are that constant; leave it out if that is not meant."
+            "It is predicted by this constant. Leave it out if you did not expect this."
         )
 
 

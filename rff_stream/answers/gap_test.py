@@ -504,9 +504,10 @@ def warn_of_gaps(test: GapTest, name: str) -> None:
     """Warn where a test says that predictions swing in gaps, and which penalty was taken."""
     if test.is_better and test.is_even and test.is_cheap:
         return
-    fact = f"{name}: where blocks of sampled rows are held out, "
+    fact = f"{name}: in held-out blocks of sampled rows, "
     near = (
-        "use no prediction in gaps of that size, or outside of the data. Near them it may be good."
+        "do not use predictions in gaps of that size, or outside the data. Near the data they "
+        "may be good."
     )
     if test.is_safe:
         fact += (
@@ -517,14 +518,14 @@ def warn_of_gaps(test: GapTest, name: str) -> None:
     else:
         fact += (
             f"alpha={test.alpha:.3g} has an error of {test.ratio:.2g} times that of the mean or a "
-            "linear trend: between the data, predictions would swing. "
-            f"alpha={test.least_alpha:.3g} was taken ({test.least_ratio:.2g} times, and "
-            f"{test.cost:.3g} times the error before it near the data). "
+            "linear trend: between the data, predictions would oscillate. "
+            f"alpha={test.least_alpha:.3g} is used instead (its error is {test.least_ratio:.2g} "
+            f"times that of the trend, and near the data {test.cost:.3g} times the earlier one). "
         )
         fact += (
-            "More components or longer length-scales would serve better; give alpha (or noise) to "
-            "decide yourself."
+            "More components or longer length-scales would be better; to choose the penalty "
+            "yourself, give alpha (or noise)."
             if test.is_better and test.is_even
-            else f"In some of them a trend is still better: {near}"
+            else f"In some blocks a trend is still better: {near}"
         )
     warn(fact)

@@ -243,8 +243,8 @@ def _warn_starved(df: Float64, n_features: int) -> None:
     if (df > STARVED * n_features).any():
         warn(
             f"The fit uses {df.max():.0f} degrees of freedom of R={n_features} features, above "
-            f"{STARVED} R: too few for the variance, and far from data a standard deviation is too "
-            "small. Use more components, or predict_interval."
+            f"{STARVED} R: too few features for the variance, and far from the data standard "
+            "deviations are too small. Use more components, or features='local'."
         )
 
 

@@ -275,7 +275,7 @@ class ClassRecipe(Recipe):
             )
         warn(
             f"Label {label!r} is new in this batch ({len(new)} new in all): it is a class from "
-            "now on, and rows before it count as not of it."
+            "now on, and no earlier row belongs to it."
         )
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, ClassMoments]:
@@ -427,7 +427,8 @@ def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
         warn(
             f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of their "
             f"10 nearest neighbours is {found[1]:.3g}: the classes change faster than this model "
-            "can. Use a shorter length_scale (or 'evidence'), more components, or a smaller alpha."
+            "can represent. Use a shorter length_scale (or 'evidence'), more components, or a "
+            "smaller alpha."
         )
 
 

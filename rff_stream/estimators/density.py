@@ -204,7 +204,7 @@ class DensityRecipe(RowsRecipe):
         positive_numbers("bandwidth", asked.bandwidth, d, *RULES, "cv")
         if own and not is_named(asked.bandwidth, "scott"):
             raise ValueError(
-                f"bandwidth={asked.bandwidth!r} but the kernel {kernel!r} brings its own. "
+                f"bandwidth={asked.bandwidth!r} but the kernel {kernel!r} has a length-scale. "
                 "Give one of the two."
             )
         if is_named(asked.bandwidth, "cv") and d > MOST_INPUTS:
@@ -327,7 +327,7 @@ def best(candidates: Float64, scores: Float64) -> float:
     if not inside:
         warn(
             f"Cross-validation has no minimum between bandwidths of {candidates[0]:.3g} and "
-            f"{candidates[-1]:.3g} standard deviations and took {factor:.3g}: repeated "
+            f"{candidates[-1]:.3g} standard deviations and chose {factor:.3g}: repeated "
             "rows make it too small, few rows too large. Give bandwidth as a number, or use "
             "'scott'."
         )
@@ -356,7 +356,7 @@ def _require_spread(pilot: Pilot, rule: Any) -> None:
     constant = np.flatnonzero((pilot.x == pilot.x[0]).all(axis=0))
     if len(constant):
         raise ValueError(
-            f"bandwidth={rule!r} is a share of each input's spread, but input {constant[0]} is "
-            f"{pilot.x[0, constant[0]]} in all n_samples={len(pilot.x)} rows looked at first. "
-            "Leave the input out, or give bandwidth as a number."
+            f"bandwidth={rule!r} is relative to the spread of each input, but input {constant[0]} "
+            f"is {pilot.x[0, constant[0]]} in all n_samples={len(pilot.x)} pilot rows. Leave the "
+            "input out, or give bandwidth as a number."
         )

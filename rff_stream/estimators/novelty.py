@@ -199,7 +199,7 @@ class NoveltyRecipe(RowsRecipe):
             )
         if not asked.sample_rows:
             raise ValueError(
-                "sample_rows=0 but the threshold is looked for in the row sample. "
+                "sample_rows=0 but the threshold is estimated from the row sample. "
                 "Use sample_rows=2000."
             )
 

@@ -151,9 +151,9 @@ def _far_targets(residual: Array, values: Array) -> str:
     if not 0 < FAR * spread < deviation or most <= MOST or deviation <= NOTED * values.std():
         return ""
     return (
-        f"1 % of the sampled rows make {most:.0%} of the squared error, whose root is "
-        f"{deviation:.3g} where the quartiles say {spread:.3g}. Least squares follows such rows. "
-        "Look at them, or use KernelRegressor('huber') or another robust loss."
+        f"1 % of the sampled rows cause {most:.0%} of the squared error. Its root mean square is "
+        f"{deviation:.3g}; the quartiles give {spread:.3g}. Least squares follows such rows. Look "
+        "at them, or use KernelRegressor('huber') or another robust loss."
     )
 
 
@@ -163,10 +163,10 @@ def _underfit(inputs: Sequence[str], x: Array, residual: Array, values: Array) -
     if share.max() <= LEAST_SHARE + 5 * chance or residual.std() <= SMALL * values.std():
         return ""
     return (
-        f"one input alone, {inputs[int(share.argmax())]}, tells {share.max():.0%} of what the "
-        f"model leaves of the sampled rows, so its noise of {residual.std():.3g} is not noise, and "
-        "standard deviations of the mean are too small. Use length_scale='ard' or shorter ones, "
-        "more components, or a smaller alpha."
+        f"one input alone, {inputs[int(share.argmax())]}, explains {share.max():.0%} of the "
+        f"variance of the residuals of sampled rows. So the noise of {residual.std():.3g} is not "
+        "only noise, and standard deviations of the mean are too small. Use length_scale='ard', "
+        "shorter length-scales, more components, or a smaller alpha."
     )
 
 
@@ -180,8 +180,8 @@ def _worse_than_neighbours(neighbours: Neighbours, residual: Array, values: Arra
     return (
         f"on {len(y):,} sampled rows the root mean squared error is {own:.3g}, and that of the "
         f"mean of their 10 nearest rows is {theirs:.3g}: the target changes faster than this map "
-        "can. Use columns for each part of the data (features='local'), shorter length-scales, or "
-        "more components."
+        "can represent. Use columns for each part of the data (features='local'), shorter "
+        "length-scales, or more components."
     )
 
 

@@ -180,7 +180,7 @@ class Job:
         except MemoryError as error:  # NumPy's says how much, not for what
             box = ", ".join(f"{lo}:{hi}" for lo, hi in leaf.box)
             raise PlanError(
-                f"The box [{box}], rows from {leaf.start} on, found no memory: {error}. A plan "
+                f"The box [{box}], rows from {leaf.start} on, got no memory: {error}. A plan "
                 "counts the memory of this program, not of others. Leave more memory free, or "
                 "use fewer threads, a smaller n_components or smaller chunks."
             ) from error

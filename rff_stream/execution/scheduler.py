@@ -239,8 +239,8 @@ def warn_of_kernels(kernels: Mapping[str, str]) -> None:
         return
     words = "; ".join(f"{code} (as on {host})" for code, host in sorted(kernels.items()))
     warn(
-        f"Workers of this cluster ran {len(kernels)} kinds of machine code: {words}. Sums are "
-        "right to rounding, but their last bits depend on which worker read which rows. Use "
+        f"Workers of this cluster use {len(kernels)} kinds of machine code: {words}. Sums are "
+        "correct up to rounding, but their last bits depend on which worker read which rows. Use "
         "workers with one kind of processor, or set OPENBLAS_CORETYPE and "
         "NPY_DISABLE_CPU_FEATURES to the same values on all of them."
     )
@@ -282,8 +282,8 @@ def active_client() -> Any:
         return owner
     if get is not None and getattr(get, "__module__", "") == "dask.multiprocessing":
         raise ClusterError(
-            "Dask's scheduler is set to 'processes', which ships every result through the "
-            "driver. Start distributed.Client() for processes, or use 'threads'."
+            "Dask's scheduler is set to 'processes', which sends every result through this "
+            "process. Start distributed.Client() for processes, or use 'threads'."
         )
     return None
 

@@ -238,8 +238,8 @@ class CellFamily:
         if refine:
             raise ValueError(
                 f"refine={refine} but the coefficients of cells are solved once: a cell has few "
-                'rows, so little is lost in its sums. Use refine=0, and sums="float64" where each '
-                "digit counts."
+                'rows, so its sums lose few digits. Use refine=0, and sums="float64" if every '
+                "digit matters."
             )
         return _solve(CellAnswer, totals, alpha, fit_intercept)
 
@@ -267,7 +267,7 @@ def cell_cost(features: Any, source: Source) -> CellCost:
 
 def _drawn_for_a_kernel() -> ValueError:
     return ValueError(
-        "This model's landmarks were chosen for one kernel, and its sums are of no other. Fit with "
+        "The landmarks and sums of this model are for one kernel only. Fit with "
         "features='grid', whose kernel is chosen after the read, or fit again."
     )
 
@@ -386,9 +386,8 @@ def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
     """Warn that the data may have structure finer than the rows that were looked at."""
     if found.left_out_error > NOTHING_SEEN:
         warn(
-            f"{n_rows} rows of the data were looked at for length-scales, and none helps to "
-            f"predict another: the error at left-out rows is {found.left_out_error:.3f} of their "
-            "deviation. Structure finer than the distance between them is not seen. Give "
-            "length_scale as numbers, or store neighbouring rows side by side, so that dense "
-            "windows are read."
+            f"The {n_rows} rows that were used to find length-scales do not predict each other: "
+            f"the error at left-out rows is {found.left_out_error:.3f} standard deviations. "
+            "Structure finer than the distance between them cannot be found. Give length_scale as "
+            "numbers, or store neighbouring rows side by side, so that dense windows are read."
         )

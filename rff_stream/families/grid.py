@@ -372,7 +372,7 @@ def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
     """What is not penalised; refuses sums of too few rows for it, or of no kernel."""
     moments, asked = totals.total, totals.asked
     if asked is None:
-        raise ModelError("Sums on a grid of frequencies are answered for a kernel: give one.")
+        raise ModelError("An answer from sums on a grid of frequencies needs a kernel. Give one.")
     trend = _request(asked.features).trend if fit_intercept else "none"
     least = 1 + {"none": 0, "constant": 1, "linear": 1 + moments.features.n_inputs}[trend]
     if moments.n < least:
@@ -444,7 +444,7 @@ def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
         warn(
             f"Frequencies beyond modes={modes} hold {posterior.unresolved:.2g} of the kernel's "
             f"variance: {worst:.2g} times that of the noise. The grid is too coarse for these "
-            "length-scales, and predictions in gaps may swing. Use more modes, as in "
+            "length-scales, and predictions in gaps may oscillate. Use more modes, as in "
             f"features=Grid(modes={tuple(2 * m for m in modes)}), or longer length-scales."
         )
 
@@ -477,9 +477,9 @@ def _warn_of_error_near(posterior: GridPosterior, near: Array | None, weight: fl
     if share[worst] > WORSE_THAN_NEAR:
         modes = posterior.features.modes
         warn(
-            f"Noise of deviation {noise[worst] ** 0.5:.3g} is left by "
-            f"{posterior.features.n_components:,} columns of modes={modes}, but rows are told by "
-            f"128 neighbours to {near[worst] ** 0.5:.3g}. The grid is too coarse, the kernel too "
+            f"{posterior.features.n_components:,} columns of modes={modes} leave noise of standard "
+            f"deviation {noise[worst] ** 0.5:.3g}, but 128 neighbours predict a row with an error "
+            f"of {near[worst] ** 0.5:.3g}. The grid is too coarse, the kernel too "
             "smooth, or the data differ from place to place. Allow more columns, as in "
             f"features=Grid(columns={4 * posterior.features.n_components}), or use "
             "features='local'."

@@ -107,7 +107,7 @@ def given_kernel(
     kernels, chosen = named_kernels(kernel), searches(length_scale)
     if several and not chosen:
         raise ValueError(
-            f"{len(kernels)} kernels compete only under length_scale='evidence' or 'ard', "
+            f"{len(kernels)} kernels can be compared only with length_scale='evidence' or 'ard', "
             f"not {length_scale!r}. Give one of the two, or a single kernel."
         )
     named: Kernel = kernels[0]
@@ -115,7 +115,7 @@ def given_kernel(
     if not several and named.length_scale is not None:
         if not median:
             raise ValueError(
-                f"length_scale={length_scale!r} but the kernel {named!r} brings its own. "
+                f"length_scale={length_scale!r} but the kernel {named!r} has a length-scale. "
                 "Give one of the two."
             )
         return named

@@ -217,7 +217,7 @@ class WholeFamily:
 
     def check_new_kernel(self) -> None:
         raise ValueError(
-            "This model's columns were drawn for one kernel, and its sums are of no other. Fit "
+            "The columns and sums of this model are for one kernel only. Fit "
             "with features='grid', whose kernel is chosen after the read, or fit again."
         )
 

@@ -387,7 +387,7 @@ def _warn_of_slow(request: LossRequest, state: Descent, problem: PenalisedClasse
     share = state.decrement / (problem.system.weight * _unit(request)) ** 0.5
     warn(
         f"After max_passes={request.max_passes} the decrement is {share:.2g}, above "
-        f"tol={request.tol:.2g}. Go on with warm_start=True and fit again, raise "
+        f"tol={request.tol:.2g}. Set warm_start=True and fit again, raise "
         "max_passes, or raise alpha.",
         ConvergenceWarning,
     )

@@ -214,8 +214,8 @@ def _of_waves(features: FeatureMap, factor: Any, *, turned: bool) -> FeatureMap:
         )
         return ByColumns(tuple(parts), features.columns, features.n_inputs)
     raise ValueError(
-        f"{features!r} has no slopes and means over boxes here: cosines have. Use Fourier features "
-        "(features='whole', 'orthogonal', 'fourier', 'phase' or 'qmc')."
+        f"{features!r} has no slopes or means over boxes here; only cosines have them. Use Fourier "
+        "features (features='whole', 'orthogonal', 'fourier', 'phase' or 'qmc')."
     )
 
 

@@ -458,7 +458,7 @@ def fit_length_scales(
     end = search.run(named, TrialSize(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
         warn(
-            f"The search for length-scales was ended by its limit of {max_seconds:g} s: another "
+            f"The search for length-scales reached its limit of {max_seconds:g} s: another "
             "run may give other values. Raise the limit, or use fewer pilot rows or kernels."
         )
     return _result(end, search, varies)
@@ -484,7 +484,7 @@ def _rows(
         raise DataError("The pilot holds NaN, inf or weights ≤ 0. Leave such rows out.")
     chosen = rng.permutation(len(X))[:max_rows]
     if len(chosen) < 3:
-        raise DataError(f"{len(chosen)} rows say nothing about length-scales. Give at least 3.")
+        raise DataError(f"{len(chosen)} rows are too few to find length-scales. Give at least 3.")
     # About the first row: a constant column is then exactly 0, whatever its value.
     pilot = Pilot(X[chosen] - X[chosen[0]], targets[chosen] - targets[chosen[0]], w[chosen])
     centred = pilot.y - pilot.target_origin

@@ -252,8 +252,8 @@ def _by_name(
     used = [*targets, *([weight] if isinstance(weight, str) else [])]
     if y is not None and not isinstance(y, str) and np.ndim(y) == 0:
         raise DataError(
-            f"y is {y!r}, which is no array, and no name: names are text. Give a value for each "
-            f"row, or the name of a column as text, such as {str(y)!r}."
+            f"y is {y!r}, which is neither an array nor a name: names are text. Give a value for "
+            f"each row, or the name of a column as text, such as {str(y)!r}."
         )
     columns = [n for n in table.names if n not in used]
     wanted = columns if inputs is None else [str(name) for name in inputs]

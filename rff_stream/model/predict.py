@@ -118,9 +118,9 @@ def words_of(found: Outside, seen: SeenInputs) -> Iterator[str]:
         most = int(found.unknown.argmax())
         yield (
             f"{found.unknown[most] / found.n:.2%} of the rows have a value of "
-            f"{seen.text_of(most + 1)} that no row of the fit has: all inputs made of it are 0 "
-            "there, and what is predicted is no more than a guess. Leave these rows out, or fit "
-            "rows like them."
+            f"{seen.text_of(most + 1)} that no row of the fit has. All inputs made of it are 0 "
+            "there, so the predictions are guesses. Leave these rows out, or fit a model to rows "
+            "like them."
         )
     worst = int(found.beyond.argmax())
     chance = TIMES_CHANCE * 2 / (seen.n_rows + 1)
@@ -128,12 +128,12 @@ def words_of(found: Outside, seen: SeenInputs) -> Iterator[str]:
         return
     (low, high), (least, most_seen) = seen.reach[:, worst], found.reach[:, worst]
     yield (
-        f"{found.any / found.n:.2%} of the rows lie outside of what the fit has seen: input "
+        f"{found.any / found.n:.2%} of the rows lie outside the range of the fit: input "
         f"{seen.inputs[worst]} goes from {least:.6g} to {most_seen:.6g} here, and went from "
         f"{low:.6g} to {high:.6g} in the fit. No data support predictions there: those of cells "
-        "and grids return to the mean of the data, those of one map of the whole space may be any "
-        "number, with a standard deviation that is too small. Leave these rows out, or fit rows "
-        "like them."
+        "and grids return to the mean of the data, those of one map of the whole space can have "
+        "any value, with standard deviations that are too small. Leave these rows out, or fit a "
+        "model to rows like them."
     )
 
 

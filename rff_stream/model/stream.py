@@ -116,7 +116,7 @@ def held_out(n_leaves: int) -> int:
     if n_leaves < 2 * FEWEST_HELD:
         raise PlanError(
             f"The data are read in {n_leaves} leaves, but at least {2 * FEWEST_HELD} are needed to "
-            "tell how sure the error of a part of them is. Use fit: they are few."
+            "estimate the standard error of the error. Use fit instead."
         )
     return held
 
@@ -146,8 +146,8 @@ def sum_of(
     places = reading.source.n_rows
     if places is None:
         raise PlanError(
-            "The data have blocks of unknown length, so no share of them can be told. Use fit, "
-            "or compute the lengths first: compute_chunk_sizes()."
+            "The data have blocks of unknown length, so the share that was read is unknown. Use "
+            "fit, or compute the lengths first: compute_chunk_sizes()."
         )
     assert fitted.plan is not None
     plan = replace(fitted.plan, n_groups=1)

@@ -37,10 +37,10 @@ def unknown_container(role: str, values: Any) -> KindError:
     """The error that names a type which is no container here."""
     kind = type(values)
     return KindError(
-        f"{role} is a {kind.__module__}.{kind.__qualname__}, which is no container that is known. "
-        f"Known are arrays (NumPy, Dask, lists), tables, xarray objects, Zarr groups and paths. "
-        f"Convert it: numpy.asarray(…) where it fits in memory, dask.array.from_array(…) where "
-        f"slices of it can be read."
+        f"{role} is a {kind.__module__}.{kind.__qualname__}, which is not a known type of "
+        "container. Known are arrays (NumPy, Dask, lists), tables, xarray objects, Zarr groups and "
+        "paths. Convert it: numpy.asarray(…) where it fits in memory, dask.array.from_array(…) "
+        "where slices of it can be read."
     )
 
 

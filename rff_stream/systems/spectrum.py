@@ -308,8 +308,8 @@ def warn_at_floor(
         names = ", ".join(targets[t] for t in held)
         warn(
             f"alpha={alpha[held[0]]:.3g} was chosen for {names} because no smaller one is allowed: "
-            f"η={eta:.3g} is the rounding in the sums, and they ask for less. Noise is "
-            'overestimated and the fit too stiff. Use sums="float64".'
+            f"η={eta:.3g} is the rounding error in the sums, and the data need less. Noise is "
+            'overestimated and the fit is too smooth. Use sums="float64".'
         )
 
 

@@ -196,7 +196,7 @@ def measure(name: str, model: str, components: int, rows: int, seed: int) -> Lin
         else:
             mean, cover = fitted.predict(x_test), ""
     seconds = time.process_time() - started
-    said = any("where blocks of" in str(each.message) for each in caught)
+    said = any("in held-out blocks of" in str(each.message) for each in caught)
     error, line = rmse(mean, y_test), rmse(trend(x, y, x_test), y_test)
     own = model in ("process, local", "process, grid")  # penalties of no one map
     share = np.nan if own else share_worse(fitted, parts, seed)
