@@ -321,7 +321,7 @@ def test_dual_keeps_a_constant_target_and_refuses_zero_alpha():
         dual(z, Y[:30], 0.0, prior)
 
 
-@pytest.mark.filterwarnings("ignore:.*10 nearest rows")  # of too few columns
+@pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 @pytest.mark.parametrize("rough", [False, True])
 def test_what_the_columns_cannot_follow_is_in_the_variance_of_f(rough):
     """A length-scale that is far too long: residuals of neighbours agree, and are no noise."""

@@ -690,6 +690,24 @@ def test_levels_are_met_again(loss, side):
     assert model.set_params(progress=False).fit(x, y).score(x, y) == 1
 
 
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_levels_whose_shares_a_map_cannot_follow_are_told(loss):
+    """A chessboard of 16 places with a fifth of the labels wrong: probabilities off by .4 to .7."""
+    rng = np.random.default_rng(0)
+    places = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
+    x = np.repeat(places, 30, axis=0)
+    y = (x.sum(axis=1) % 2 == 1) ^ (rng.random(480) < 0.2)
+    model = rs.KernelClassifier(loss, n_components=256, random_state=0, progress=False)
+    with pytest.warns(NumericalWarning, match="that of other rows with the same inputs is 0.3"):
+        model.fit(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_params(length_scale=0.6).fit(x, y)
+    assert (
+        np.abs(model.predict_proba(places)[:, 1] - (places.sum(axis=1) % 2 * 0.6 + 0.2)).max() < 0.2
+    )
+
+
 @pytest.mark.parametrize("alpha", [0.01, "sample"])
 def test_a_squared_hinge_of_many_classes_is_calibrated(alpha):
     """Log-loss .70 of scores nearly left out, .41 with the slope and offsets of least loss."""

@@ -79,7 +79,7 @@ def test_draws_have_it(rows: Any) -> None:
     assert error.max() < 5 * np.sqrt(2 / 20_000)
 
 
-@pytest.mark.filterwarnings("ignore:.*10 nearest rows")  # of too few columns
+@pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 def test_draws_have_what_the_columns_cannot_follow() -> None:
     """As wide as the stated deviation, and the same functions wherever they are asked."""
     rng = np.random.default_rng(0)

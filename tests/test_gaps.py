@@ -203,7 +203,7 @@ def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     assert safe.alpha > found.alpha and errors[1] < 2 * errors[2] < errors[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*10 nearest rows")  # of too few columns
+@pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
 def test_other_criteria_are_tested_in_gaps_too(alpha: str) -> None:
     """Held-out runs of rows lie among the others: their errors do not show what gaps do."""
@@ -250,7 +250,7 @@ def test_the_default_fit_of_many_rows_is_no_worse_than_that_of_fewer() -> None:
     assert errors[1] < errors[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*10 nearest rows")  # of too few columns
+@pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
     x, y = clustered()
     model = rs.KernelRidge(n_components=128, length_scale=1.2, kernel="matern", **QUIET)

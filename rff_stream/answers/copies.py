@@ -154,19 +154,29 @@ def warn_of_copies(sample: Float64, n_rows: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
-    """The 10 nearest other rows of each of m' rows that differ."""
+    """Other rows near each of m' rows: the 10 nearest or, of levels, those of the same inputs."""
 
-    first: Array  # (m',): their places among m rows, the first of each set of copies
-    near: Array  # (m', 10): places among the m'
+    rows: Array  # (m',): their places among m rows; of copies the first
+    near: Array  # (m', 10): places among the m'; for levels (m',), the number of each
+    who: str  # in words
 
     @classmethod
     def of(cls, x: Array) -> Self | None:
-        """Those of inputs x (m, d) over their scales; None where fewer than 200 rows differ."""
+        """Those of inputs x (m, d) over their scales; None where fewer than 200 rows have some.
+
+        A row of a level has some where six rows or more share the level.
+        """
         number = group_copies(x)
         if number is None:
+            _, level, count = np.unique(x, axis=0, return_inverse=True, return_counts=True)
+            level = level.ravel()
+            rows = np.flatnonzero(count[level] > NEIGHBOURS // 2)
+            found = cls(rows, level[rows], "other rows with the same inputs")
+            return found if len(rows) >= FEWEST_NEAR else None
+        rows = np.flatnonzero(number == np.arange(len(x)))
+        if len(rows) < FEWEST_NEAR:
             return None
-        first = np.flatnonzero(number == np.arange(len(x)))
-        return cls(first, nearest(x[first], NEIGHBOURS)) if len(first) >= FEWEST_NEAR else None
+        return cls(rows, nearest(x[rows], NEIGHBOURS), f"their {NEIGHBOURS} nearest neighbours")
 
     def errors(self, y: Float64, fitted: Float64, w: Float64) -> tuple[float, float] | None:
         """Mean squared errors of a fit and of the neighbours' mean, where the fit is worse.
@@ -174,16 +184,26 @@ class Neighbours:
         Of rows (m, T) that the fit has seen, sums over targets. None where the fit is about as
         good or better, or y is constant.
         """
-        y, fitted, w = y[self.first], fitted[self.first], w[self.first] / w[self.first].sum()
+        y, fitted, w = y[self.rows], fitted[self.rows], w[self.rows] / w[self.rows].sum()
         if (y == y[:1]).all():
             return None
         own = ((y - fitted) ** 2).sum(axis=1)
-        theirs = ((y - y[self.near].mean(axis=1)) ** 2).sum(axis=1)
+        theirs = ((y - self._mean(y, w)) ** 2).sum(axis=1)
         error, rival, gain = float(w @ own), float(w @ theirs), own - theirs
         spread = float(np.sqrt(w**2 @ (gain - w @ gain) ** 2))
         total = float((w @ (y - w @ y) ** 2).sum())
         matters = error > MUCH * rival and error > LEAST * total
         return (error, rival) if matters and error - rival > SURE * spread else None
+
+    def _mean(self, y: Float64, w: Float64) -> Float64:
+        """The mean y (m', T) of the neighbours; of levels without the row itself."""
+        if self.near.ndim == 2:
+            return np.asarray(y[self.near].mean(axis=1))
+        own = w[:, None] * np.column_stack([np.ones(len(y)), y])
+        sums = np.zeros((int(self.near.max()) + 1, own.shape[1]))
+        np.add.at(sums, self.near, own)
+        others = sums[self.near] - own
+        return np.asarray(others[:, 1:] / np.maximum(others[:, :1], np.finfo(float).tiny))
 
 
 def nearest(x: Array, count: int) -> Array:

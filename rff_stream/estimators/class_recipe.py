@@ -425,8 +425,8 @@ def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
     neighbours = Neighbours.of((pilot.x - pilot.origin) / pilot.scale)
     if neighbours and (found := neighbours.errors(pilot.y, p, pilot.w)):
         warn(
-            f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of their "
-            f"10 nearest neighbours is {found[1]:.3g}: the classes change faster than this model "
+            f"On {len(rows):,} sampled rows the Brier score is {found[0]:.3g}, and that of "
+            f"{neighbours.who} is {found[1]:.3g}: the classes change faster than this model "
             "can represent. Use a shorter length_scale (or 'evidence'), more components, or a "
             "smaller alpha."
         )

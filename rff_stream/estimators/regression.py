@@ -179,7 +179,7 @@ def _worse_than_neighbours(neighbours: Neighbours, residual: Array, values: Arra
     own, theirs = np.sqrt(found)
     return (
         f"on {len(y):,} sampled rows the root mean squared error is {own:.3g}, and that of the "
-        f"mean of their 10 nearest rows is {theirs:.3g}: the target changes faster than this map "
+        f"mean of {neighbours.who} is {theirs:.3g}: the target changes faster than this map "
         "can represent. Use columns for each part of the data (features='local'), shorter "
         "length-scales, or more components."
     )
