@@ -1,4 +1,4 @@
-"""The one class above every estimator: it holds a fit, and takes the next one in its place."""
+"""The base class of every estimator: it holds a fit and replaces it by the next one."""
 
 # Annotations are types here, not texts: the __init__ of a subclass has these fields, and its
 # module need not know their names.
@@ -41,11 +41,11 @@ ALL_LOCKS = threading.Lock()
 
 @dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
-    """Parameters, and at most one fit: all methods that change it do so at their end, at once.
+    """Parameters, and at most one fit, which a method replaces only at its end.
 
     So a call that is refused or interrupted changes nothing. Several threads may change one
-    estimator: each waits for the one before. A subclass is a dataclass of its own parameters,
-    beside those that all share, and gives its :meth:`_recipe`.
+    estimator: each waits for the one before. A subclass is a dataclass of its own parameters, in
+    addition to those that all estimators share, and defines :meth:`_recipe`.
     """
 
     _: KW_ONLY
@@ -86,26 +86,27 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         by: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Count the rows that are new since the last fit or update, exactly once; answer from all.
+        """Add the rows that are new since the last fit or update, exactly once, and solve again.
 
-        Growing data (a Zarr store, or xarray opened without chunks) are read from the row on
-        that was not there before. What was counted must be as it was; rows whose chunks are
-        not written yet wait for the next update. A model that was loaded from a store commits
-        to it, once, and takes what others committed; any other model changes in memory only.
+        From growing data (a Zarr store, or xarray opened without chunks) only the new rows are
+        read. The rows that were counted before must not have changed. Rows whose chunks are not
+        written yet are left for the next update. A model that was loaded from a store commits
+        to it, once, and includes what others committed. Any other model changes only in memory.
 
         Parameters
         ----------
         X, y, sample_weight : as in fit
-            Names of the fit by default; inputs, conditions and dimensions are those of the fit.
+            By default the names of the fit. Inputs, conditions and dimensions are those of the fit.
         batch : str, optional
-            Count all rows of X under this name. The same rows again are nothing new; other
-            rows under a known name are refused. Default for rows in memory: a hash of them.
+            Count all rows of X under this name. If the same rows come again, they are not
+            counted; other rows under a known name are refused. The default for rows in memory is
+            a hash of the rows.
         by : str, optional
-            Label of each row: every label is a batch, and those that are known are not
+            Label of each row: every label is a batch, and batches that are known are not
             counted again. Reads X twice.
 
-            The growing data of the fit need neither: their rows are known by their place, and
-            only those that came since are counted, with or without a name or labels.
+            The growing data of the fit need neither ``batch`` nor ``by``: their rows are known
+            by their position, and only new rows are counted.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
 
@@ -116,15 +117,15 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         DataError
-            When rows that were counted have changed: it names them. Nothing is counted.
+            If rows that were counted have changed; the error names them. Nothing is counted.
         ModelError
-            When the columns are not those of the fit, the batch has other content, or the
-            model was saved without moments.
+            If the columns are not those of the fit, if the batch has other content than before,
+            or if the model was saved without moments.
 
         Notes
         -----
-        Equal to a fit of all rows with the same map and origins, to rounding. ``refine`` and
-        exact thresholds need the old rows and are not repeated.
+        The result equals a fit of all rows with the same map and origins, up to rounding.
+        ``refine`` and exact thresholds need the old rows and are not repeated.
         """
         later = LaterRows(Data(X, y, sample_weight, storage_options=storage_options), batch, by)
         with self._lock():
@@ -133,21 +134,21 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, batch: str | None = None
     ) -> Self:
-        """Count one more batch of rows; the first one makes the map, unless one was given.
+        """Add one more batch of rows; the first batch makes the map, unless you gave one.
 
         Parameters
         ----------
         X, y, sample_weight : as in fit
-            The first batch should look like those to come: length-scales, origins and (for
-            densities) the bandwidth are its own.
+            The first batch determines length-scales, origins and (for densities) the bandwidth,
+            so its rows should be like those of later batches.
         batch : str, optional
-            Its name: a batch that was counted is not counted again, whoever replays it.
-            Without a name every call counts.
+            Name of the batch. A batch whose name was counted is not counted again. Without a
+            name every call counts.
 
         Returns
         -------
         self
-            Unchanged where the batch is refused.
+            Unchanged if the batch is refused.
         """
         with self._lock():
             data = Data(X, y, sample_weight)
@@ -163,9 +164,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         features : FeatureMap
             The map they were collected with.
         moments : Moments, or mapping of label to Moments
-            Of one store or one pass: ``store.total(groups=…)``. Groups serve as folds.
+            From one store or one pass, such as ``store.total(groups=…)``. Groups are used as folds.
         flat : bool
-            A single target predicts (n,) in place of (n, 1).
+            Predictions of a single target have shape (n,), not (n, 1).
 
         Returns
         -------
@@ -188,9 +189,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         ----------
         path : str or path
         moments : bool
-            Keep the moments too, for other choices of alpha and R without a read.
+            Save the moments, too: then alpha and R can be changed without a read, and rows added.
         overwrite : bool
-            Replace a model that stands there; the old one is kept until the new is whole.
+            Replace a model at this path. The old one is kept until the new one is complete.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
         """
@@ -284,28 +285,28 @@ def load(
     weights: Weights | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The model saved at a path, every byte of it verified.
+    """Load the model at a path and verify every byte of it.
 
     Parameters
     ----------
     path : path or URL
     where, groups, weights : optional
-        Answer from some of the batches and groups that the store keeps, or with weights, as in
-        :meth:`rff_stream.MomentStore.total`: a window, a region, exponential forgetting. No
-        data are read.
+        Use only some of the batches and groups that the store keeps, or weights, as in
+        :meth:`rff_stream.MomentStore.total`: for a window, a region or exponential forgetting.
+        No data are read.
     storage_options : mapping, optional
         For URLs, as fsspec takes them.
 
     Returns
     -------
     estimator
-        As it was saved, without ``plan_``; with ``moments_`` if they were saved. ``update``
-        then commits to this store; not where batches, groups or weights were chosen.
+        The model as it was saved, without ``plan_``, and with ``moments_`` if they were saved.
+        ``update`` then commits to this store, unless batches, groups or weights were chosen.
 
     Raises
     ------
     ModelError
-        No model there, one of a newer format, or a file that is missing, extra or changed.
+        If there is no model, if it has a newer format, or if a file is missing, extra or changed.
 
     Examples
     --------

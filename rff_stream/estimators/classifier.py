@@ -42,45 +42,47 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """Kernel classifier on random features: least squares in one read, or a loss in a few passes.
 
     Minimises Σ w ℓ(f(x), y) + (α/2) βᵀ diag(1/s) β with f(x) = μ + z(x)β, one score for two
-    classes and one a class for more. Classes are found in the read, wherever they appear.
+    classes and one a class for more. The classes are found during the read.
 
     Parameters
     ----------
     loss : {"squared", "logistic", "squared_hinge", "hinge"}, default="squared"
         "squared" is least squares on one-hot classes from the moments of one read, its
         scores calibrated (Platt) on the row sample. "logistic" (multinomial for several
-        classes) is often half a percentage point better and reads the rows once for each step; its
-        coefficients are those of ``sklearn.linear_model.LogisticRegression(C=1/alpha)`` on
-        features times √s. "squared_hinge" is the loss of ``LinearSVC``, one against the
+        classes) often has half a percentage point more accuracy and reads the rows once for each
+        step; its coefficients are those of ``sklearn.linear_model.LogisticRegression(C=1/alpha)``
+        on features times √s. "squared_hinge" is the loss of ``LinearSVC``, one class against the
         others. "hinge" is the support vector machine: the decision of
-        ``sklearn.svm.SVC(C=1/alpha)`` on these features, up to calibration; C classes keep as
-        many second moments.
+        ``sklearn.svm.SVC(C=1/alpha)`` on these features, up to calibration; for C classes it
+        keeps C matrices of second moments.
     kernel, length_scale, n_components, features
-        As in :class:`~rff_stream.KernelRidge`; "evidence" and "ard" look at one-hot classes.
-        ``features`` is one map of the whole space, which is what "auto" means here, or cells.
+        As in :class:`~rff_stream.KernelRidge`; "evidence" and "ard" use one-hot classes.
+        ``features`` is one map of the whole space, which is also the meaning of "auto" here, or
+        cells.
     alpha : float, "sample" or "cv", default="sample"
-        "sample" minimises the leave-one-out Brier score on the row sample, or for the other
-        losses the held-out loss on pilot rows. "cv" (squared only) minimises the Brier score on
-        held-out runs of rows, 16 a fold: for rows correlated along their order.
+        "sample" minimises the leave-one-out Brier score on the row sample; for the other
+        losses, the held-out loss on pilot rows. "cv" (squared loss only) minimises the Brier
+        score on held-out runs of rows, 16 runs per fold: use it if neighbouring rows are
+        correlated.
     class_weight : mapping of label to float, "balanced" or None
-        Factors of row weights. "balanced" is Σw/(C Σw of the class), from the same read, with
-        sums for every class: C times the memory.
+        Factors of row weights. "balanced" is Σw/(C Σw of the class). It needs no further read,
+        but sums for every class: C times the memory.
     cv : int, default=5
         Folds of ``alpha="cv"``.
     max_passes : int, default=100
-        Most reads for a loss other than squared, after the first.
+        The largest number of reads after the first, for a loss other than squared.
     tol : float, default=1e-2
-        Passes stop where the next step would gain about tol²/2 of the mean loss of the best
-        constant. 1e-7 for coefficients to five digits, which rarely predict better.
+        Passes stop when the next step would reduce the mean loss by about tol²/2 of that of the
+        best constant. 1e-7 gives coefficients to five digits, which rarely predict better.
     warm_start : bool, default=False
-        Continue from the coefficients and the map of the last fit: after ``max_passes``, or when
-        rows were added.
+        Continue from the coefficients and the map of the last fit: use it after ``max_passes``
+        passes, or after rows were added.
     laplace : "sample", float or None, default=None
         With loss="logistic": average probabilities over the posterior of the coefficients
-        (Laplace's approximation), so that they are closer to equal where rows are few. A number
-        scales its standard deviations: 1 is the posterior, which is too wide where classes hardly
-        overlap. "sample" takes the scale of least held-out loss on pilot rows. One more read, and
-        a matrix of (R + 1)·C columns, at most 16,384.
+        (Laplace's approximation), so that they are less extreme where there are few rows. A
+        number scales its standard deviations: 1 is the posterior, which is too wide if classes
+        hardly overlap. "sample" uses the scale with the smallest held-out loss on pilot rows.
+        This needs one more read and a matrix of (R + 1)·C columns, at most 16,384.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -89,22 +91,22 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     classes_ : (C,) array
         Labels, sorted.
     coef_ : (R,) or (R, C) array
-        Of log-odds, on raw feature columns.
+        Coefficients of the log-odds, on raw feature columns.
     intercept_ : float or (C,) array
     alpha_, df_ : float
-        The penalty; effective degrees of freedom (NaN where the loss is not squared).
+        The penalty, and the effective degrees of freedom (NaN if the loss is not squared).
     selection_ : Selection
         Scores of every α, where it was chosen.
     class_weight_ : dict of label to float
     laplace_ : float
         The scale of the posterior, where probabilities are averaged over it.
     support_share_ : float or (C,) array
-        For "hinge": the share of sampled rows on or short of their margin, which alone hold it.
+        For "hinge": the share of sampled rows that are support vectors (on the margin or inside).
     margins_ : (2,) or (2, C) array
         For "hinge": the log-odds of its margins −1 and 1.
     n_passes_ : int
-        Reads of all rows. Where their features take at most 512 MiB they are read twice and the
-        features kept: then looks at those.
+        Number of reads of all rows. If the features need at most 512 MiB, the rows are read
+        twice and the features are kept in memory; then this is the number of passes over them.
     converged_ : bool
     objective_ : tuple of float
         Mean penalised loss after each pass; empty for squared.
@@ -155,7 +157,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         checkpoint: str | PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Fit from one read of the data, or one for each step of a loss that needs more.
+        """Fit from one read of the data, or from one read per step for losses that need several.
 
         Parameters
         ----------
@@ -165,10 +167,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         sample_weight, inputs, dim, where, storage_options
             As in :meth:`rff_stream.KernelRidge.fit`. A row of weight 3 counts as three.
         classes : array-like, optional
-            Labels to expect, of which the data need not hold any yet; others are then an
-            error. A model in a store takes no class later that it was not saved with.
+            Labels to expect; the data need not contain all of them yet. Other labels are then an
+            error. A model in a store cannot get new classes after it was saved.
         checkpoint : path or URL, optional
-            As in :meth:`rff_stream.KernelRidge.fit`, with every pass of a loss that makes several.
+            As in :meth:`rff_stream.KernelRidge.fit`; it keeps every pass of a loss with several.
 
         Returns
         -------
@@ -177,7 +179,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Raises
         ------
         DataError, ValueError
-            Naming store, array, chunk, rows or parameter, or the only class there is; the
+            The message names store, array, chunk, rows or parameter, or the only class. The
             model stays as it was.
         PlanError
             If the pass cannot fit in memory; nothing was read.
@@ -201,19 +203,19 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         where: Sequence[Any] = (),
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add a batch: the model is then that of all rows so far, exactly.
+        """Add a batch: the model then equals a fit of all rows so far, with the same map.
 
-        The first batch sets map, scales and length-scale. For ``loss="squared"`` without
-        "balanced" weights or "cv", where the moments are the model.
+        The first batch determines map, scales and length-scale. Only for ``loss="squared"``
+        without "balanced" weights and "cv", because then moments are enough.
 
         Parameters
         ----------
         X, y, sample_weight, inputs, dim, where, storage_options : as in fit
         classes : array-like, optional
-            Labels to expect, in the first call: others are then an error. Without it a new
-            label is a new class, and a warning names it.
+            In the first call: labels to expect; other labels are then an error. Without it, a
+            new label becomes a new class, and a warning names it.
         batch : str, optional
-            Its name: a batch that was counted is not counted again, whoever replays it.
+            Name of the batch. A batch whose name was counted is not counted again.
         """
         data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         plain = in_memory(X) and not (inputs or dim or where)
@@ -235,8 +237,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
-            In the dtype of the labels; NaN ("" for strings) where an input is missing, for
-            which numbers are float64 in lazy containers.
+            In the dtype of the labels; NaN ("" for strings) where an input is missing. For this,
+            labels that are numbers are float64 in lazy containers.
         """
         check_is_fitted(self)
         numbers = values_of_rows(
@@ -259,7 +261,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return np.log(self.predict_proba(X, storage_options=storage_options))
 
     def decision_function(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
-        """Log-odds: (n,) of the second of two classes, else (n, C) up to a constant a row."""
+        """Log-odds: (n,) of the second of two classes, else (n, C) up to a constant per row."""
         check_is_fitted(self)
         linear = log_odds_of(self)
         one = linear.width == 1

@@ -52,7 +52,7 @@ EXACT_ROWS, EXACT_CANDIDATES = 1000, np.geomspace(0.2, 2.0, 24)
 
 @dataclass(eq=False, repr=False)
 class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
-    """Kernel density on random features: rows are read once, and never kept.
+    """Kernel density on random features; rows are read once and not kept.
 
     p̂(x) = z(x)ᵀ diag(s) z̄ / ∫κ: as R grows this tends to ``sklearn.neighbors.KernelDensity``,
     at a cost for each new row that does not grow with the data.
@@ -60,23 +60,24 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     Parameters
     ----------
     bandwidth : {"scott", "silverman", "cv"}, float or (d,) array, default="scott"
-        In input units. The rules are for one mode and a Gaussian kernel: shares of each
-        input's standard deviation ("silverman": or its interquartile range over 1.349 where
-        that is smaller), from n (weighted: (Σw)²/Σw²). "cv" minimises the
-        integrated squared error on held-out rows, for several modes: up to 4 inputs after the
-        one read, in more on 1,000 pilot rows, carried to n by its rate n^(−1/(d + 4)).
+        In input units. The rules "scott" and "silverman" are for one mode and a Gaussian kernel.
+        They multiply each input's standard deviation ("silverman": or its interquartile range
+        over 1.349 if that is smaller) by a factor that depends on n (for weights: (Σw)²/Σw²).
+        "cv" is for several modes; it minimises the integrated squared error on held-out rows.
+        For up to 4 inputs this is done after the one read; for more, on 1,000 pilot rows, and
+        the result is scaled to n by the rate n^(−1/(d + 4)).
     kernel : str or Kernel, default="gaussian"
-        One with a known integral: "gaussian", "laplacian", "cauchy", "matern", … A kernel
+        A kernel with a known integral: "gaussian", "laplacian", "cauchy", "matern", … A kernel
         with its own length-scale is used as it is.
     n_components : int, default=4096
-        R. The error of p̂ falls as 1/√R and is known (``density``); tails need more than
-        modes. Cost: R cosines a row.
+        R. The error of p̂ falls as 1/√R and is estimated by ``density``; tails need a larger R
+        than modes. Cost: R cosines per row.
     features : str, FeatureMap or mapping, default="whole"
-        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" is "whole"
-        here. A map given as a value was made for one
-        bandwidth, and ``kernel`` and ``bandwidth`` say which (a number, or the kernel's own):
-        its integral is theirs. Only Fourier maps know their own error, and only "whole" looks
-        at all candidates of "cv" after one read.
+        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" means "whole"
+        here. A map that you give as a value was made for one bandwidth: give the same in
+        ``kernel`` and ``bandwidth`` (a number, or the kernel's own), because the integral follows
+        from them. Only Fourier maps estimate their own error, and only "whole" can compare all
+        candidates of "cv" after one read.
     missing_rows, missing_chunks, dtype, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -85,8 +86,8 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     bandwidth_ : float or (d,) array
         The kernel's length-scale, in input units.
     scores_ : (2, F) array
-        Candidate bandwidths as shares of the inputs' standard deviations, and their scores,
-        where bandwidth is "cv".
+        Candidate bandwidths, relative to the standard deviations of the inputs, and their scores,
+        if bandwidth is "cv".
     density_ : Density
         The answer, as a function of feature rows.
     features_, moments_, columns_, n_rows_, n_missing_, plan_
@@ -94,9 +95,9 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
 
     Notes
     -----
-    An estimate that is below its own error is flagged by ``density``. A log density is never
-    below that of a uniform density over the data's volume, times 1/(n + 1). This limit does not
-    depend on R and bandwidth, so ``score`` may compare them.
+    ``density`` marks estimates that are below their own error. A log density is never below that
+    of a uniform density over the data's volume, times 1/(n + 1). This limit does not depend on R
+    and bandwidth, so you can compare them by ``score``.
 
     References
     ----------
@@ -125,7 +126,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
-            Natural logarithm, of 1/(unit of input)ᵈ. NaN where an input is missing.
+            Natural logarithm of the density in 1/(unit of input)ᵈ. NaN where an input is missing.
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.density_.log_density)
@@ -155,10 +156,10 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         return DensityEstimate(density, features, data, both, found[:, 4] > 0)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Sum of the log densities of all rows; rows with a missing input count nothing.
+        """Sum of the log densities of all rows; rows with a missing input are left out.
 
-        The densities are divided by their own mass where the rows of the fit are: errors of few
-        frequencies make it other than 1, and more is not better.
+        The densities are divided by their total mass where the rows of the fit are. With few
+        frequencies this mass is not 1, and a larger mass does not mean a better density.
         """
         found = self.score_samples(X) - self.density_.log_mass
         plain: Any = found.data if hasattr(found, "dims") else found

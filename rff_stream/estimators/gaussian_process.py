@@ -30,7 +30,7 @@ from rff_stream.words import format_bytes
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
-    """Gaussian process in the space of random features: rows are read once, in any amount.
+    """Gaussian-process regression on random features; any number of rows is read once.
 
     y ~ N(μ1, σ_f² Z diag(s) Zᵀ + σₙ² W⁻¹) with σₙ² and σ_f² by maximal marginal likelihood;
     as R grows this tends to ``sklearn.gaussian_process.GaussianProcessRegressor``.
@@ -40,11 +40,11 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # 
     kernel : str, Kernel or sequence of Kernel, default="gaussian"
         As in :class:`~rff_stream.KernelRidge`.
     length_scale : float, (d,) array, "median", "evidence" or "ard", default="median"
-        As in :class:`~rff_stream.KernelRidge`. "ard" is what makes uncertainties sharp.
+        As in :class:`~rff_stream.KernelRidge`. "ard" gives the most accurate uncertainties.
     n_components : int, default=2048
         R. With df above 0.8 R the variance is too small, and a warning says so.
     noise : float, (T,) array or "evidence", default="evidence"
-        α = σₙ²/σ_f². A number fixes the ratio; the level is estimated all the same.
+        α = σₙ²/σ_f². A number fixes the ratio; the level is still estimated.
     features, fit_intercept, missing_rows, missing_chunks, dtype, sums, sample_rows, memory, \
 progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
@@ -54,7 +54,7 @@ progress, random_state
     noise_variance_, signal_variance_ : float or (T,) array
         σₙ² and σ_f², in units of y².
     misfit_variance_ : float or (T,) array
-        Variance of f that the columns cannot follow, a part of σₙ².
+        Variance of the part of f that the columns cannot represent; a part of σₙ².
     log_marginal_likelihood_ : float or (T,) array
         log p(y), natural logarithm.
     posterior_ : Posterior
@@ -64,14 +64,15 @@ n_missing_, plan_
 
     Notes
     -----
-    The standard deviation of f has the misfit: what residuals of neighbouring rows have in common
-    is no noise but what the columns cannot follow (``misfit_variance_``, from 100 sampled rows on).
-    With it, and its standard error, an interval of 95 % for f held .93 to .97 over 200 seeds of
-    100 or 500 rows, and .89 to .93 without, .92 on a grid; that of a new y held .95.
+    The standard deviation of f includes the misfit (``misfit_variance_``): the common part of the
+    residuals of neighbouring rows is not noise, but the part of f that the columns cannot
+    represent. It is estimated if there are at least 100 sampled rows. With the misfit and its
+    standard error, intervals of 95 % for f had coverage .93 to .97 over 200 seeds of 100 or 500
+    rows (.89 to .93 without it, .92 on a grid). Intervals for a new y had .95.
 
-    Far from data the standard deviation of a finite map is too small (d=5, R=1024, six
-    length-scales away: .345 where the exact process says .896): there
-    :meth:`predict_interval` is the honest alternative.
+    Far from the data the standard deviation of a map with R columns is too small (d=5, R=1024,
+    six length-scales away: .345; the exact process has .896). Increase R there, or use
+    ``features="local"``. :meth:`predict_interval` is no remedy: its width is the same everywhere.
 
     References
     ----------
@@ -124,20 +125,20 @@ n_missing_, plan_
             Also the covariance of f between all n rows, in place of the standard deviation: for
             a few thousand rows, as n² numbers are held in memory. For more, :meth:`sample_y`.
         noise : bool
-            The deviation or covariance of a new y in place of that of f.
+            The standard deviation or covariance of a new y, not that of f.
 
         Returns
         -------
         mean, or (mean, std), or (mean, cov)
-            Mean and deviation in units of y, in the container of X; NaN where an input is
+            Mean and standard deviation in units of y, in the container of X; NaN where an input is
             missing. The covariance (n, n), or (n, n, T), is a NumPy array.
 
         Raises
         ------
         RuntimeError
-            Both were asked for, as in scikit-learn.
+            If both are asked for, as in scikit-learn.
         PlanError
-            A covariance of so many rows cannot be held.
+            If the covariance of so many rows does not fit in memory.
         """
         if return_std and return_cov:
             raise RuntimeError(
@@ -158,12 +159,13 @@ n_missing_, plan_
         """Interval (lower, upper) from leave-one-out residuals: the jackknife.
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
-        row sample. It assumes nothing about noise, but exchangeable rows, a map and a penalty that
-        one row hardly moves, and ``sample_rows`` > 0. It holds as n grows
-        (Steinberger & Leeb 2023) and has no guarantee for few rows, unlike jackknife+ or a split
-        (Barber et al. 2021). All rows chose the penalty, so the next larger residual is taken:
-        over 200 seeds with heavy-tailed noise of uneven size it covered .907 of .90 for n=30,
-        .960 of .95 for n=100, and .948 for n=1,000.
+        row sample. It needs no assumption about the noise. It assumes that rows are
+        exchangeable, that one row hardly changes the map and the penalty, and ``sample_rows`` > 0.
+        The coverage is asymptotic in n (Steinberger & Leeb 2023); for few rows there is no
+        guarantee, unlike for jackknife+ or a split (Barber et al. 2021). All rows chose the
+        penalty, so the next larger residual is used. Coverage over 200 seeds with
+        heteroscedastic, heavy-tailed noise: .907 at level .90 for n=30, .960 at .95 for n=100,
+        and .948 for n=1,000.
         """
         half = conformal_half_width(self, coverage)
         half = half[0] if np.ndim(self.alpha_) == 0 else half
@@ -173,12 +175,12 @@ n_missing_, plan_
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Functions drawn from the posterior at the rows of X.
 
-        What the columns cannot follow (``misfit_variance_``) is a value of its own at each row.
+        The misfit (``misfit_variance_``) is an independent value at each row.
 
         Returns
         -------
         (n, n_samples) array, or (n, T, n_samples)
-            The same functions whatever rows they are asked at.
+            The same functions, whichever rows you evaluate them at.
         """
         process: Process = self._held().answer
         function = process.draws(n_samples, seed_of(random_state))

@@ -36,11 +36,12 @@ from rff_stream.sources.kinds import is_sparse
 
 @dataclass(eq=False, repr=False)
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Rows -> columns whose products are the kernel: z(x)ᵀz(x') ≈ k(x, x').
+    """Columns whose inner products approximate a kernel: z(x)ᵀz(x') ≈ k(x, x').
 
-    What ``sklearn.kernel_approximation.RBFSampler`` and ``Nystroem`` do, for every kernel and
-    every map here: a linear model on these columns is a kernel machine. ``fit`` looks at some
-    16,000 rows for the length-scale and the centre; no row is kept but Nyström's landmarks.
+    The same as ``sklearn.kernel_approximation.RBFSampler`` and ``Nystroem``, for every kernel and
+    every map of this package: a linear model on these columns is a kernel machine. ``fit`` reads
+    about 16,000 rows to find the length-scale and the centre. It keeps no rows except the
+    landmarks of a Nyström map.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     features : str, FeatureMap or mapping, default="whole"
         How columns are made, as in :class:`~rff_stream.KernelRidge`: "whole" ("auto" is the
         same here), "fourier", "nystroem", "structured", "qmc", "binning", "hermite", a map that
-        you made, or columns that choose their own map by name.
+        you made, or a mapping from column names to maps.
     dtype : {"float32", "float64"}, default="float32"
         Of the columns.
     random_state : int, Generator, RandomState or None, default=None
@@ -80,8 +81,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Notes
     -----
-    For data larger than memory use :class:`~rff_stream.KernelRidge` and its kin: they never
-    hold the columns, R times n numbers.
+    For data larger than memory use :class:`~rff_stream.KernelRidge` or another estimator of this
+    package: they never hold all columns (n·R numbers) in memory.
 
     Examples
     --------
@@ -112,13 +113,13 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         dim: str | Sequence[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Draw the map for the scales of the rows.
+        """Find the scales of the rows and draw the map.
 
         Parameters
         ----------
         X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
         y : None
-            Not looked at; pipelines pass one.
+            Ignored; pipelines pass one.
         inputs, dim, storage_options
             As in :meth:`KernelRidge.fit <rff_stream.KernelRidge.fit>`.
 
@@ -129,7 +130,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Raises
         ------
         ValueError
-            Naming the parameter; nothing was read.
+            If a parameter is wrong; the message names it, and nothing was read.
         """
         check_n_components(self.n_components, self.features)
         check_whole_space(self.features, type(self).__name__)

@@ -29,10 +29,10 @@ from rff_stream.sources import Columns
 
 @dataclass(eq=False, repr=False)
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
-    """Principal components in feature space: rows are read once, in any amount.
+    """Principal components in feature space; any number of rows is read once.
 
-    Eigenvectors of the centred ZᵀZ: equal, up to signs, to ``sklearn.decomposition.KernelPCA``
-    on the kernel Z diag(s) Zᵀ, without an n×n matrix.
+    The components are eigenvectors of the centred ZᵀZ. Up to signs they are those of
+    ``sklearn.decomposition.KernelPCA`` with the kernel Z diag(s) Zᵀ, without an n×n matrix.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         T : (n, q) array
             Coordinates, as :meth:`transform` gives them.
         start : (n, d) array, optional
-            Where to look from, such as the noisy rows. By default, for each, the row of the
-            sample with the nearest coordinates.
+            Rows at which the search starts, such as the noisy rows. By default the search for each
+            row starts at the sampled row with the nearest coordinates.
 
         Returns
         -------
@@ -115,7 +115,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         Raises
         ------
         ValueError
-            Without a start and without a row sample, or for a map that has no slopes.
+            If there is no start and no row sample, or if the map has no derivatives.
 
         References
         ----------

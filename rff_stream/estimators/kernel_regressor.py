@@ -47,7 +47,7 @@ from rff_stream.systems.system import ridge_system
 
 @dataclass(eq=False, repr=False)
 class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
-    """Kernel regression by a loss of choice, in a few reads of data of any size.
+    """Kernel regression with a loss that you choose, in a few reads of data of any size.
 
     Minimises Σ w ℓ(f(x), y) + (α/2) βᵀ diag(1/s) β with f(x) = μ + z(x)β. The first read gives
     moments and a least-squares start; each further read gives one step of Newton's method.
@@ -59,22 +59,23 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         "negative_binomial", or a value with its parameters such as ``Quantile(0.9)``. For
         counts ``predict`` gives the mean, exp(f).
     kernel, length_scale, n_components, features
-        As in :class:`~rff_stream.KernelRidge`; for one map of the whole space, which
-        is what "auto" means here, too.
+        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space, which is also
+        the meaning of "auto" here.
     alpha : float or "sample", default="sample"
-        1/C of ``sklearn.svm.SVR`` on features times √s. "sample" is that of least held-out
-        loss on the row sample.
+        1/C of ``sklearn.svm.SVR`` on features times √s. "sample" minimises the
+        held-out loss on the row sample.
     max_passes : int, default=100
-        Most reads after the first. Smooth losses need 3 to 12, those with corners 20 to 50.
+        The largest number of reads after the first. Smooth losses need 3 to 12, losses with
+        corners 20 to 50.
     tol : float, default=1e-2
-        Reads stop where about tol²/2 of the loss of a constant is left to gain.
+        Reads stop when the next step would reduce the loss by about tol²/2 of that of a constant.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`; ``sample_rows`` > 0.
 
     Attributes
     ----------
     loss_ : RegressionLoss
-        With the scale or dispersion that was found.
+        The loss with its estimated scale or dispersion.
     coef_, intercept_, alpha_, features_, moments_, length_scale_, columns_, n_rows_, \
 n_missing_, plan_
         As in :class:`~rff_stream.KernelRidge`.
@@ -84,15 +85,15 @@ n_missing_, plan_
         Reads of all rows.
     converged_ : bool
     objective_ : tuple of float
-        Mean penalised loss after each look at it.
+        Mean penalised loss after each pass.
     support_share_ : float
         For "epsilon_insensitive": the share of sampled rows on or outside of the tube.
     support_vectors_ : (m, d) array
-        These rows.
+        The sampled rows on or outside the tube.
 
     Notes
     -----
-    Rows are added by a new fit only: every loss but the squared one needs all rows again.
+    To add rows, fit again: every loss except the squared one needs all rows again.
 
     References
     ----------

@@ -29,7 +29,7 @@ CRITERIA = ("evidence", "cv", "gcv")
 
 @dataclass(eq=False, repr=False)
 class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
-    """Kernel ridge regression on random features: rows are read once, in any amount.
+    """Kernel ridge regression on random features; any number of rows is read once.
 
     Minimises Σ w (y − μ − z(x)β)² + α βᵀ diag(1/s) β over the R feature columns; as R
     grows this tends to ``sklearn.kernel_ridge.KernelRidge`` with the same ``alpha``.
@@ -38,59 +38,59 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     ----------
     kernel : str, Kernel or sequence of Kernel, default="gaussian"
         "gaussian" ("rbf"), "laplacian", "cauchy", "matern", or a value such as
-        ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. Several
-        compete by evidence on the pilot (``length_scale`` "evidence" or "ard").
+        ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. If you
+        give several, the evidence on the pilot chooses one (``length_scale`` "evidence" or "ard").
     length_scale : float, (d,) array, "median", "evidence" or "ard", default="median"
         In input units. "median" is the median distance between rows of inputs divided by
         their pilot standard deviation; "evidence" (one) and "ard" (one per input) maximise
         the marginal likelihood of a small map on the pilot: this takes up to a minute and often
         halves the error. Give numbers when they are known.
     n_components : int, default=2048
-        R. Error falls as 1/√R, cost grows as R² a row; √n·log n keep the exact rate
-        (Rudi & Rosasco 2017).
+        R. The error of the kernel falls as 1/√R, the cost per row grows as R². With √n·log n
+        columns the error converges at the rate of the exact method (Rudi & Rosasco 2017).
     alpha : float, (T,) array, "evidence", "cv" or "gcv", default="evidence"
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
-        "evidence" maximises the marginal likelihood; "cv" the error on held-out runs of
-        rows, for data correlated along rows; "gcv" only for independent rows.
+        "evidence" maximises the marginal likelihood. "cv" minimises the error on held-out runs
+        of rows: use it if neighbouring rows are correlated. "gcv" is for independent rows only.
     features : str, FeatureMap or mapping, default="whole"
-        "whole" is one map of cosine/sine pairs (phases for an odd R) with orthogonal frequencies
-        where the kernel is isotropic, independent ones elsewhere; "orthogonal", "fourier" (iid)
-        and "phase" ask for one. "auto" (or ``Candidates(maps)``) collects that map, "local" and
-        for up to three inputs "grid" in one read; leave-one-out errors of the row sample then
-        choose one of them, or a weighted mean: ``choice_`` says which and why. Length-scales
-        that are not numbers are searched for. "local" (or ``Cells(n_components, n_trees,
-        n_cells)``) cuts the data into cells with columns of their own, for functions with
-        structure that R columns of the whole space cannot hold; ``n_components`` is then that of
-        ``Cells``, and length-scales that are not numbers are found on compact windows of rows.
-        "grid" (or ``Grid(modes, periods)``) is for one to three inputs: sums on a grid of
-        frequencies, from which kernel, length-scales and ``alpha`` are found after the read.
-        "hermite", "nystroem", "qmc", "structured" and "binning": see
-        :mod:`rff_stream.features` for which pays when. A map given as a value brings its own R
-        and kernel, and so do columns that choose their own, side by side:
-        ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; others are left out.
+        "whole" is one map of cosine/sine pairs (phases for an odd R). Its frequencies are
+        orthogonal if the kernel is isotropic, otherwise independent; "orthogonal", "fourier"
+        (iid) and "phase" select one of these. "auto" (or ``Candidates(maps)``) collects that map,
+        "local" and, for up to three inputs, "grid" in one read; then leave-one-out errors of the
+        row sample choose one of them, or a weighted mean. ``choice_`` gives the choice and its
+        reason. Length-scales that are not numbers are searched for. "local" (or
+        ``Cells(n_components, n_trees, n_cells)``) divides the data into cells that have their own
+        columns, for functions with more structure than R columns of the whole space can
+        represent; ``n_components`` is then that of ``Cells``, and length-scales that are not
+        numbers are found on compact windows of rows. "grid" (or ``Grid(modes, periods)``) is for
+        one to three inputs: sums on a grid of frequencies, from which kernel, length-scales and
+        ``alpha`` are found after the read. For "hermite", "nystroem", "qmc", "structured" and
+        "binning" see :mod:`rff_stream.features`. A map that you give as a value has its own R and
+        kernel. A mapping from columns to maps puts their columns side by side:
+        ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; other inputs are left out.
     refine : int, default=0
-        Conjugate-gradient steps that remove the rounding of float32 sums, each one cheap
-        pass (n·R, not n·R²) over the data. 3 to 5 where ``alpha`` was raised.
+        Conjugate-gradient steps that remove the rounding error of float32 sums. Each step is one
+        cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.
     cv : int, default=5
-        Folds of ``alpha="cv"``: runs of rows, 16 a fold dealt in turn, kept apart in the one read.
+        Folds of ``alpha="cv"``. Each has 16 runs of rows, and its own sums from the one read.
     fit_intercept : bool, default=True
-        An unpenalised μ. False for equality with scikit-learn's KernelRidge.
+        Whether to fit an unpenalised μ. Set False for the model of scikit-learn's KernelRidge.
     missing_rows : {"error", "drop"}, default="error"
-        "drop" when rows with NaN (land, gaps) should be left out.
+        "drop" leaves out rows with NaN (land, gaps).
     missing_chunks : {"auto", "error", "fill"}, default="auto"
-        What an absent Zarr chunk means; see :func:`rff_stream.open_source`.
+        The meaning of an absent Zarr chunk; see :func:`rff_stream.open_source`.
     dtype : {"float32", "float64"}, default="float32"
-        Of the features. float64 is slower and rarely changes an answer.
+        Type of the features. float64 is slower and rarely changes an answer.
     sums : {"auto", "float32", "float64"}, default="auto"
-        Of the sums: float64 up to n = 2·10⁵. Ask for float64 when ``alpha`` is raised.
+        Type of the sums. "auto" is float64 up to n = 2·10⁵. Use float64 if ``alpha`` is raised.
     sample_rows : int, default=2000
-        Rows kept beside the moments; 0 keeps none.
+        Number of rows that are kept in addition to the moments; 0 keeps none.
     memory : int, optional
-        Bytes that a computing process may use; default all there is.
+        Bytes that a computing process may use; by default all that are available.
     progress : bool, default=True
-        Show a bar on reads longer than two seconds.
+        Show a progress bar for reads longer than two seconds.
     random_state : int, Generator, RandomState or None
-        Of the frequencies and the pilot.
+        Seed of the frequencies and the pilot.
 
     Attributes
     ----------
@@ -100,18 +100,18 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         β of the raw feature columns.
     intercept_ : float or (T,) array
     alpha_ : float or (T,) array
-        The penalty used; at least the rounding in the sums.
+        The penalty that was used; at least the rounding error in the sums.
     df_ : float or (T,) array
-        Effective degrees of freedom: R is enough while df is well below R.
+        Effective degrees of freedom. R is large enough if df is well below R.
     choice_ : Choice
-        Candidates with their leave-one-out errors and weights, where features is "auto".
+        Candidates with their leave-one-out errors and weights, if features is "auto".
     selection_ : Selection
-        Scores of every α, where alpha is "cv" or "gcv".
+        Scores of every α, if alpha is "cv" or "gcv".
     length_scale_ : float or (d,) array
         In input units.
     columns_ : Columns
     n_rows_, n_missing_ : int
-        Rows that were used; rows looked at and not used.
+        Rows that were used; rows that were read but not used.
     plan_ : Plan
 
     Examples

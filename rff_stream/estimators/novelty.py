@@ -41,7 +41,7 @@ SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}
 
 @dataclass(eq=False, repr=False)
 class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
-    """Novelty by the mean kernel value: how much of the data is near a row.
+    """Novelty detection by the mean kernel value: how much of the data is near a row.
 
     score(x) = z(x)ᵀ diag(s) z̄ ≈ E κ(x − X): from one read, at a cost for each new row that
     does not grow with the data. Rows in the training data may be novel themselves.
@@ -49,32 +49,33 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     Parameters
     ----------
     contamination : float, default=0.1
-        Share of rows that are called novel, in (0, 0.5]: of new rows like those of the fit, or
-        of the latter themselves; see ``threshold``.
+        Share of rows that are called novel, in (0, 0.5]. ``threshold`` decides whether it is the
+        share of new rows like those of the fit, or of the rows of the fit themselves.
     kernel : str or Kernel, default="rational_quadratic"
-        As in :class:`~rff_stream.KernelRidge`. A kernel with heavy tails orders rows that
-        are far from all data; a Gaussian is 0 there, and the error of the features decides.
+        As in :class:`~rff_stream.KernelRidge`. A kernel with heavy tails can rank rows that
+        are far from all data. A Gaussian is 0 there, and only the error of the features is left.
     length_scale : {"half-median", "median"}, float or (d,) array, default="half-median"
-        In input units. The median is that between rows of inputs divided by their standard
-        deviation; half of it separates clusters, the whole of it does not.
+        In input units. The median is that of the distances between rows of standardised
+        inputs. Half of it separates clusters, the median itself does not.
     n_components : int, default=512
-        R. Scores have an error of about 1/√R: the order of rows hardly changes with more (256
-        to 2,048 rank the ten sets below alike), thresholds for few rows in very many do.
+        R. Scores have an error of about 1/√R. A larger R hardly changes the order of rows (256
+        to 2,048 give equal results on the ten data sets below), but is needed for very small
+        ``contamination``.
     features : str, FeatureMap or mapping of column(s) to FeatureMap, default="whole"
-        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" is "whole"
-        here. A map given as a value brings its own R and kernel.
+        As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" means
+        "whole" here. A map that you give as a value has its own R and kernel.
     whitened : bool, default=False
-        Score by the ridge-whitened Mahalanobis distance in feature space, from order-2
-        moments: R² work a row in place of R, and a better ranking (see Notes). For Fourier maps:
-        columns of Nyström and Hermite maps fade to 0 where there are no rows, and 0 is not far.
+        Score by the ridge-whitened Mahalanobis distance in feature space, from moments of
+        order 2. It costs R² operations per row, not R, and ranks better (see Notes). Use it with
+        Fourier maps only: the columns of Nyström and Hermite maps go to 0 where there are no
+        rows, and this is not far from the mean.
     ridge : float, default=0.1
-        Of the whitened score, as a share of κ(0).
+        Ridge of the whitened score, in units of κ(0).
     threshold : {"left_out", "sample", "exact"}, default="left_out"
-        "left_out" scores each row of the row sample without itself, so that the share is that of
-        new rows: with 100 rows and 0.05 asked, "sample" calls 0.087 of new rows novel. "sample"
-        gives the rows of the fit that share (what scikit-learn's ``fit_predict`` means), and is
-        off by about √(c/2000) at contamination c for other rows of many; "exact" reads them
-        again.
+        "left_out" scores each sampled row without itself, so that ``contamination`` is the share
+        of new rows. "sample" makes it the share of sampled rows (the meaning of scikit-learn's
+        ``fit_predict``): with 100 rows and 0.05, it calls 0.087 of new rows novel; with many
+        rows, its error is about √(c/2000) at contamination c. "exact" reads all rows again.
     missing_rows, missing_chunks, dtype, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -89,9 +90,9 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     Notes
     -----
     Mean AUROC on the ten public sets of ``make accuracy`` (3 splits, default settings): .868,
-    whitened .885, where IsolationForest has .860, OneClassSVM .857 and LocalOutlierFactor .584
-    (the last two trained on at most 10,000 rows); CPU seconds for all sets on a machine without
-    AVX-512: 2.4, whitened 12, and 3.9, 64 and 12.
+    whitened .885; IsolationForest .860, OneClassSVM .857, LocalOutlierFactor .584 (the last two
+    trained on at most 10,000 rows). CPU seconds for all sets on a machine without AVX-512, in the
+    same order: 2.4, 12, 3.9, 64, 12.
 
     Examples
     --------

@@ -244,25 +244,26 @@ def fit(
     X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
     y : array-like, or name(s) in X
     sample_weight : array-like or name in X, optional
-        Broadcast by name for labelled data; weight 0 leaves a row out.
+        For labelled data it is broadcast by name. Rows of weight 0 are left out.
     inputs : sequence of str, optional
-        Variables, coordinates or virtual names ("time.dayofyear"); default all data
+        Variables, coordinates or virtual names ("time.dayofyear"). By default all data
         variables except y and the weight.
     dim : str or sequence of str, optional
-        Sample dimensions, default those of y; others become columns u[level=500].
+        Sample dimensions, by default those of y. Other dimensions become columns, such as
+        u[level=500].
     where : sequence of (name, op, value) or HoldOut
-        Rows that do not meet all of them are left out.
+        Conditions. Rows that do not meet all of them are left out.
     by : name(s) or array, optional
-        Label of each row: moments are kept per label, so that a saved model answers for
-        any union of them (``load(path, groups=…)``). With ``alpha="cv"`` they are the folds.
+        Label of each row. Each label has its own moments, so that a saved model can be solved for
+        any union of labels (``load(path, groups=…)``). With ``alpha="cv"`` they are the folds.
     checkpoint : path or URL, optional
-        Where finished sums are kept while a long fit runs; the same fit goes on from
-        there, with the same bits. Remove it when the model is saved.
+        Where a long fit stores its finished sums. If it is interrupted, give the same call again:
+        it continues from there and gives the same bits. Remove it when the model is saved.
     until : float, optional
-        Stop reading when the error has settled to this share of itself (0.01: what all
-        other rows could win is below 1 %, at 95 %, where errors fall at least as 1/√n; with
-        0.02 it was in 94.5 % of 200 fits). ``fraction_seen_`` says how much was read and
-        ``history_`` the errors; a tenth of the leaves is kept apart for them.
+        Stop reading when all other rows would reduce the error by less than this share, with a
+        confidence of 95 %, if errors fall at least as 1/√n. (With 0.02 this held in 94.5 % of
+        200 fits.) ``fraction_seen_`` is the share that was read and ``history_`` has the errors,
+        from a tenth of the leaves that is held out.
     storage_options : mapping, optional
         For URLs, as fsspec takes them.
 
@@ -273,9 +274,9 @@ def fit(
     Raises
     ------
     DataError, ValueError
-        Naming store, array, chunk, rows or parameter; the model stays as it was.
+        The message names store, array, chunk, rows or parameter. The model stays as it was.
     PlanError
-        If the pass cannot fit in memory; nothing was read.
+        If the pass does not fit in memory. Nothing was read.
     """
     data = Data(X, y, sample_weight, inputs, dim, tuple(where), by, storage_options)
     with self._lock():
@@ -297,16 +298,17 @@ def stream(
     where: Sequence[Any] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Iterator[StreamState]:
-    """Models of more and more rows, in a seeded random order of leaves.
+    """Fit step by step, on more and more rows, in a seeded random order of leaves.
 
-    After each step this estimator is fitted on the rows so far: it may predict, be saved,
-    or be left as it is by ending the loop.
+    After each step this estimator is fitted on the rows so far. You can predict with it, save it, or
+    end the loop and keep it.
 
     Parameters
     ----------
     X, y, sample_weight, inputs, dim, where, storage_options : as in fit
     every : float
-        Share of the rows in a step; above 1, the factor by which the rows grow.
+        Below 1: the share of the rows in a step. Above 1: the factor by which the number of rows
+        grows.
 
     Yields
     ------
@@ -321,29 +323,29 @@ def stream(
 
 
 def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
-    """The same fit with another kernel: a new estimator from the same sums, nothing is read.
+    """The same fit with another kernel: a new estimator from the same sums, without a read.
 
     For ``features="grid"``, whose sums are the same for every kernel.
 
     Parameters
     ----------
     kernel : Kernel, str or sequence of Kernel
-        With its own length-scales it is used as it is; without, they are found by evidence.
+        A kernel with its own length-scales is used as it is; otherwise they are found by evidence.
     **parameters
-        Others of this estimator that change with it, such as ``alpha``, ``noise``,
+        Other parameters of this estimator to change at the same time, such as ``alpha``, ``noise``,
         ``length_scale`` or ``fit_intercept``.
 
     Returns
     -------
     estimator
-        A copy that is fitted; this one stays as it is.
+        A fitted copy; this estimator stays as it is.
 
     Raises
     ------
     ValueError
-        Where the columns were drawn for one kernel.
+        If the columns were drawn for one kernel.
     ModelError
-        Where the model was saved without moments.
+        If the model was saved without moments.
     """
     fitted: Fitted = self._held()
     fitted.family.check_new_kernel()
@@ -362,7 +364,7 @@ def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | Non
     Parameters
     ----------
     X : as in fit
-        Inputs by name where they have names, else by position.
+        Inputs are matched by name if they have names, else by position.
 
     Returns
     -------
@@ -416,13 +418,13 @@ def residuals(
 ) -> Any:
     """Sums of squared residuals from one streamed pass: R², RMSE and the rows counted.
 
-    With the ``dim`` of the fit and the other part of its :class:`HoldOut` in ``where``,
-    exactly the rows that the fit left out.
+    To get exactly the rows that the fit left out, give the ``dim`` of the fit, and the other part
+    of its :class:`HoldOut` in ``where``.
 
     Returns
     -------
     Residuals, or dict of group -> Residuals
-        The latter where ``by`` names or holds a group for each row.
+        A dict if ``by`` is given: a name, or a group for each row.
     """
     fitted: Fitted = self._held()
     answer: RidgeAnswer = fitted.answer

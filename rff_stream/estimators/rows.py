@@ -89,9 +89,9 @@ def fit(
     ----------
     X : array, DataFrame, DataArray, Dataset, Dask collection, Zarr path, URL or group
     y : None
-        Not looked at; scikit-learn passes one.
+        Ignored; scikit-learn passes one.
     sample_weight, inputs, dim, where, by, checkpoint, storage_options
-        As in :meth:`rff_stream.KernelRidge.fit`, which also says what is raised.
+        As in :meth:`rff_stream.KernelRidge.fit`, which also lists the errors.
 
     Returns
     -------
