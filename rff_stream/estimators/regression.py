@@ -300,8 +300,8 @@ def stream(
 ) -> Iterator[StreamState]:
     """Fit step by step, on more and more rows, in a seeded random order of leaves.
 
-    After each step this estimator is fitted on the rows so far. You can predict with it, save it, or
-    end the loop and keep it.
+    After each step this estimator is fitted on the rows so far. You can predict with it, save it,
+    or end the loop and keep it.
 
     Parameters
     ----------

@@ -1,22 +1,22 @@
 r"""Feature maps: rows (n, d) -> raw, nested columns (n, R).
 
-Which map when (kin40k: n = 36,000, d = 8, R = 2048, one ARD Gaussian for all; CPU seconds are of
-the whole fit; ``tests/accuracy/maps.py`` measures again):
+Which map to use (kin40k: n = 36,000, d = 8, R = 2048, one ARD Gaussian for all; means of three
+seeds; CPU seconds of the whole fit; ``tests/accuracy/maps.py`` repeats the measurement):
 
 =============  ====================================================  =======  ======  =========
-map            when                                                  RMSE     CPU s   ‖K̂ − K‖
+map            use it for                                            RMSE     CPU s   ‖K̂ − K‖
 =============  ====================================================  =======  ======  =========
-orthogonal     any smooth kernel, any d: the default                 .191     3.5     .12
-iid, phases    to compare with the literature                         .180     3.3     .13
-qmc            d below about 10                                      .179     3.4     .08
-structured     d of hundreds: a projection 2 to 3 times cheaper      .175     4.0     .11
-nystroem       any kernel with a value; data near a low dimension    .166     7.0     .007
-hermite        Gaussian, d up to about 8, inputs without long tails  .163     4.5     .004
-binning        Laplacian with R so large that work must not grow     .596 *   3.7     .12
+orthogonal     any smooth kernel, any d: the default                 .188     10      .11
+iid, phases    comparison with the literature                        .184     8       .12
+qmc            d below about 10                                      .182     8       .073
+structured     d of hundreds: a projection 2 to 3 times cheaper      .180     11      .11
+nystroem       any kernel with a value; data near a low dimension    .163     17      .0048
+hermite        Gaussian, d up to about 8, inputs without long tails  .165     11      .0026
+binning        Laplacian with R too large for R² operations per row  .562 *   8       .19
 =============  ====================================================  =======  ======  =========
 
-\* its own Laplacian kernel, for which iid Fourier features reach .257: it is there because it is
-feature hashing seen as a kernel, not because it is the best map. One seed; more in
+\* with its own Laplacian kernel, for which iid Fourier features have .279: this map shows
+feature hashing as a kernel method and is not the best map. More in
 ``docs/maps.md``.
 """
 
