@@ -343,21 +343,13 @@ def check_choices(
 ) -> None:
     """Refuse, before a row is read, what would be refused after the pilot.
 
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
+    Raises ValueError: naming the parameter.
     """
-    check_map(features, d)
-    check_kernel(kernel, length_scale, d)
-
-
-def check_map(features: FeatureMap | str, d: int) -> None:
-    """Refuse a name that no map has, and a map of other inputs."""
     if isinstance(features, str):
         map_class(features)
     else:
         check_inputs(features.n_inputs, d)
+    check_kernel(kernel, length_scale, d)
 
 
 def check_inputs(mapped: int, d: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,12 +45,12 @@ class CosineMap(RowwiseMap):
         """m."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def paired(self) -> bool:
         """Whether columns are cos/sin pairs."""
         return self.phases is None
 
-    @property
+    @cached_property
     def n_components(self) -> int:
         return (2 if self.paired else 1) * self.n_frequencies
 

@@ -96,8 +96,9 @@ class FourierFeatures(CosineMap):
     def __post_init__(self) -> None:
         if np.ndim(self.frequencies) != 2 or not np.size(self.frequencies):
             raise ValueError(f"frequencies has shape {np.shape(self.frequencies)}, not (m, d).")
+        shapes = _shapes(np.shape(self.frequencies), self.paired)
         check_dtype(self.dtype)
-        for name, shape in _shapes(np.shape(self.frequencies), self.paired).items():
+        for name, shape in shapes.items():
             object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
         if not ((self.scale > 0).all() and 0 < self.variance < np.inf):
             raise ValueError(f"scale={self.scale}, variance={self.variance} but both must be > 0.")
@@ -149,8 +150,8 @@ class FourierFeatures(CosineMap):
         <FourierFeatures of gaussian: 3 inputs to 256 components (cos/sin pairs), float32>
         """
         check_components(n_components, paired)
-        scale = length_scale_vector(kernel, n_inputs)
         how = resolve(kernel, frequencies)
+        scale = length_scale_vector(kernel, n_inputs)
         count = n_components // 2 if paired else n_components
         unit, generator = kernel.with_length_scale(None), np.random.default_rng(rng)
         omega, phases = draw(unit, count, n_inputs, how, generator, paired)
@@ -179,11 +180,11 @@ class FourierFeatures(CosineMap):
             dtype=request.dtype,
         )
 
-    @property
+    @cached_property
     def n_inputs(self) -> int:
         return int(self.frequencies.shape[1])
 
-    @property
+    @cached_property
     def n_frequencies(self) -> int:
         return len(self.frequencies)
 
