@@ -19,13 +19,13 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.sub_sums import FEWEST_READINGS, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.base import log_integral
 from rff_stream.moments import Moments
+from rff_stream.moments.runs import FEWEST_READINGS, held_sub_sums
 
 MASS_POINTS = 2048
 """Points at which the mass of an estimate is taken."""
@@ -214,7 +214,8 @@ def sub_sum_deviations(moments: Moments) -> Float64:
     whole readings from 6 of them on, else runs of rows: what depends on its neighbours, or on
     its day, stays together, so the error is that of dependent rows.
     """
-    r, found = moments.row.n_features, held_sub_sums(moments)
+    r = moments.row.n_features
+    found = held_sub_sums(moments.parts, moments.runs, r)
     if found is None:
         return np.empty((r, 0))
     held = found.by_reading() if found.n_readings >= FEWEST_READINGS else found.sums

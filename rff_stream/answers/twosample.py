@@ -17,10 +17,10 @@ import numpy as np
 from scipy import stats
 
 from rff_stream._array import Float64
-from rff_stream.answers.sub_sums import FEWEST_READINGS, SubSums, held_sub_sums
 from rff_stream.errors import ModelError
 from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
+from rff_stream.moments.runs import FEWEST_READINGS, SubSums, held_sub_sums
 
 FEWEST_PARTS = 8
 """Sub-sums of each sample that a p-value needs: in pairs, C(8, 4) = 70 splits."""
@@ -172,7 +172,7 @@ def _distances(products: Float64, weights: Float64, chosen: Any) -> Float64:
 
 def _sub_sums_of(moments: Moments, name: str) -> SubSums:
     """Sub-sums that hold rows; refuses too few."""
-    found = held_sub_sums(moments, name)
+    found = held_sub_sums(moments.parts, moments.runs, moments.row.n_features, name)
     if found is None:
         raise ValueError(
             f"{name} has order {moments.order} moments, without the sub-sums of runs of rows that "

@@ -4,17 +4,27 @@ A sub-sum is one run of neighbouring rows. A reading is one pass over the data. 
 sub-sums with the same number belong to the same run, and are added. After it, runs of different
 readings are kept side by side. Only where there are more than 32, the two neighbours with the
 least weight are joined: first inside a reading, then whole readings.
+
+Sub-sums of a mean can be treated as independent: a row depends on its neighbours, and all rows of
+one day depend on the state of that day. Runs of rows account for the first. Only whole readings
+account for the second, and there must be enough of them.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import ModelError
 
 N_PARTS = 32
 """Sub-sums that order-1 moments keep."""
+
+FEWEST_READINGS = 6
+"""Readings from which their spread says how much one differs from another."""
 
 UNDER_WAY = 0
 """Number of a reading that has not ended."""
@@ -119,3 +129,45 @@ def _starts(weights: Float64, labels: Labels) -> Array:
         held[i] += held.pop(i + 1)
         del starts[i + 1], reading[i + 1]
     return np.array(starts, dtype=np.intp)
+
+
+class SubSums(NamedTuple):
+    """Sub-sums of order-1 moments that hold rows."""
+
+    sums: Float64
+    """(K, R + 1): Σ w (z − z₀) and Σ w of each run, in the order in which runs were read."""
+    reading: Array  # (K,), number, from 0, of the reading that each run is of; increasing
+
+    @property
+    def n_readings(self) -> int:
+        """Readings that the runs are of."""
+        return int(self.reading[-1]) + 1 if len(self.reading) else 0
+
+    def by_reading(self) -> Float64:
+        """The sums of whole readings (B, R + 1)."""
+        return np.add.reduceat(self.sums, np.flatnonzero(np.diff(self.reading, prepend=-1)))
+
+    def in_pairs(self) -> Float64:
+        """The sums of neighbouring pairs; an odd last one joins the pair before it."""
+        return np.add.reduceat(self.sums, np.arange(0, len(self.sums) - 1, 2), axis=0)
+
+
+def held_sub_sums(
+    parts: Float64 | None, runs: Labels | None, weight: int, name: str = "These moments"
+) -> SubSums | None:
+    """The sub-sums (32, P) that hold rows, without targets; None where there are none (order 2).
+
+    Raises ModelError: for a difference of moments whose runs cannot be told apart any more.
+    """
+    if parts is None:
+        return None
+    weights = parts[:, weight]
+    if (weights < 0).any():
+        raise ModelError(
+            f"{name}: a sub-sum has weight {weights.min():.3g}, because rows were subtracted "
+            "whose runs had been joined with others. Add up the remaining batches instead."
+        )
+    held = weights > 0
+    labels = np.zeros(len(weights), np.int64) if runs is None else runs[:, 0]
+    reading = np.cumsum(np.diff(labels[held], prepend=labels[held][:1]) != 0)
+    return SubSums(parts[held, : weight + 1], reading)
