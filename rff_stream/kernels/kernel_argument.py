@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rff_stream.kernels.base import KERNELS, ExactKernel
-from rff_stream.kernels.scikit_learn import is_scikit_learn, translate
+from rff_stream.kernels.base import KERNELS, ExactKernel, positive
+from rff_stream.kernels.chi2 import Chi2
+from rff_stream.kernels.constant import Constant
+from rff_stream.kernels.gaussian import Gaussian
+from rff_stream.kernels.laplacian import Laplacian
+from rff_stream.kernels.matern import Matern
+from rff_stream.kernels.polynomial import Polynomial
+from rff_stream.kernels.rational_quadratic import RationalQuadratic
+
+MODULE = "sklearn.gaussian_process.kernels"
 
 
 def kernel_names(*, stationary: bool = False) -> list[str]:
@@ -50,3 +59,142 @@ def as_kernel(kernel: Any) -> Any:
         "'gaussian', a value such as Matern(nu=2.5), or one of scikit-learn's kernels. To write "
         "one, derive a class from rff_stream.kernels.Kernel."
     )
+
+
+def is_scikit_learn(value: Any) -> bool:
+    """Whether a value is a kernel of scikit-learn's, or of a class derived from one of them."""
+    return any(base.__module__ == MODULE for base in type(value).__mro__)
+
+
+def translate(kernel: Any) -> Any:
+    """The kernel here whose values are those of scikit-learn's kernel.
+
+    RBF, Matern, RationalQuadratic, ConstantKernel, DotProduct, PairwiseKernel of the metrics
+    "rbf", "laplacian" and "chi2", and sums, products and whole powers of these. Values are taken
+    as they stand: bounds and "fixed" say how scikit-learn searches, and here ``length_scale=``
+    and ``alpha=`` say it.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+
+    Raises
+    ------
+    ValueError
+        For a kernel that has no equal here, with what to do instead.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    >>> translate(ConstantKernel(2.0) * RBF(0.5))
+    Gaussian(length_scale=0.5, variance=2.0)
+    """
+    builder = _BUILDERS.get(type(kernel).__name__)
+    if builder is None or type(kernel).__module__ != MODULE:
+        raise _refusal(
+            kernel,
+            "a class of its own, whose values are not known here",
+            "Derive a class from rff_stream.kernels.Kernel that has them",
+        )
+    return builder(kernel)
+
+
+def _refusal(kernel: Any, fact: str, remedy: str) -> ValueError:
+    return ValueError(f"kernel={kernel!r} is {fact}. {remedy}.")
+
+
+def _matern(kernel: Any) -> Any:
+    scale = kernel.length_scale
+    return Gaussian(scale) if kernel.nu == math.inf else Matern(scale, nu=kernel.nu)
+
+
+def _dot_product(kernel: Any) -> Polynomial:
+    if kernel.sigma_0 == 0:
+        raise _refusal(
+            kernel,
+            "a product without an offset, and Polynomial has one > 0",
+            "Give a small sigma_0, or Polynomial(degree=1, offset=…)",
+        )
+    return Polynomial(1.0, degree=1, offset=float(kernel.sigma_0) ** 2)
+
+
+def _pairwise(kernel: Any) -> Any:
+    if kernel.metric == "rbf":
+        return Gaussian(1 / math.sqrt(2 * kernel.gamma))
+    if kernel.metric in ("laplacian", "chi2"):
+        return (Laplacian if kernel.metric == "laplacian" else Chi2)(1 / kernel.gamma)
+    raise _refusal(
+        kernel,
+        f"of the metric {kernel.metric!r}, and those with an equal here are 'rbf', 'laplacian' "
+        "and 'chi2'",
+        "Use one of these, or Polynomial or ArcCosine with features='nystroem'",
+    )
+
+
+def _product(kernel: Any) -> Any:
+    """A constant factor is the variance of the other."""
+    for factor, other in ((kernel.k1, kernel.k2), (kernel.k2, kernel.k1)):
+        if type(factor).__name__ == "ConstantKernel":
+            return translate(other).scaled(factor.constant_value)
+    return translate(kernel.k1) * translate(kernel.k2)
+
+
+def _power(kernel: Any) -> Any:
+    exponent = positive("exponent", kernel.exponent)
+    if exponent != int(exponent):
+        raise _refusal(
+            kernel,
+            f"the power {exponent:g} of a kernel, which need not be positive definite",
+            "Use a whole power",
+        )
+    base = translate(kernel.kernel)
+    if isinstance(base, Polynomial):
+        return Polynomial(1.0, degree=base.degree * int(exponent), offset=base.offset)
+    power = base
+    for _ in range(int(exponent) - 1):
+        power = power * base
+    return power
+
+
+def _white(kernel: Any) -> Any:
+    raise _refusal(
+        kernel,
+        "the noise of single rows, and that is alpha here, not a part of the kernel",
+        f"Leave it out and pass alpha={kernel.noise_level:g} (noise={kernel.noise_level:g} for "
+        "GaussianProcessRegressor), or leave the noise to the evidence",
+    )
+
+
+def _periodic(kernel: Any) -> Any:
+    raise _refusal(
+        kernel,
+        "a Gaussian kernel of places on a circle, and here the circle is a feature map",
+        f"Pass features=Periodic({kernel.periodicity:g}).then(FourierFeatures.sample(Gaussian("
+        f"{kernel.length_scale:g}), 2, n_components)) with Periodic from rff_stream.features",
+    )
+
+
+def _compound(kernel: Any) -> Any:
+    raise _refusal(
+        kernel,
+        f"{len(kernel.kernels)} kernels, each with its own matrix, and a model here has one",
+        "Fit a model for each of them, or use their sum",
+    )
+
+
+_BUILDERS: dict[str, Callable[[Any], Any]] = {
+    "RBF": lambda kernel: Gaussian(kernel.length_scale),
+    "Matern": _matern,
+    "RationalQuadratic": lambda kernel: RationalQuadratic(
+        kernel.length_scale, mixture=kernel.alpha
+    ),
+    "ConstantKernel": lambda kernel: Constant(kernel.constant_value),
+    "DotProduct": _dot_product,
+    "PairwiseKernel": _pairwise,
+    "Sum": lambda kernel: translate(kernel.k1) + translate(kernel.k2),
+    "Product": _product,
+    "Exponentiation": _power,
+    "WhiteKernel": _white,
+    "ExpSineSquared": _periodic,
+    "CompoundKernel": _compound,
+}

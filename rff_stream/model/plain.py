@@ -12,7 +12,7 @@ from rff_stream._array import Array
 from rff_stream.families import DrawnMap
 from rff_stream.features import Candidates, Cells, FeatureMap, Grid, map_from_spec
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
-from rff_stream.kernels.scikit_learn import is_scikit_learn
+from rff_stream.kernels.kernel_argument import is_scikit_learn
 from rff_stream.losses.regression import RegressionLoss, regression_loss
 from rff_stream.sources import Columns, HoldOut
 from rff_stream.sources.kinds import is_names
