@@ -321,7 +321,7 @@ def stopping(at: int, end: Callable[[], None], read: list[int] | None = None) ->
     ``read`` takes the place of every leaf that is read.
     """
     from rff_stream.execution.leaves import Job
-    from rff_stream.statistics.pilot import PilotStatistic
+    from rff_stream.pilot import PilotStatistic
 
     original, count = Job.run, 0
 

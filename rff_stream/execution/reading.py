@@ -18,11 +18,10 @@ from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout, merge_chunks, n_rows_of
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
-from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, PilotRows, PilotStatistic
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Box, PlacesAlong, Source
 from rff_stream.statistics.groups import ByFold, ByGroup
-from rff_stream.statistics.pilot import PilotRows, PilotStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 

@@ -31,8 +31,14 @@ from rff_stream.length_scales.whole import (
 )
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
-from rff_stream.pilot import PILOT_ROWS, Pilot, neighbour_scale
-from rff_stream.statistics.pilot import MOST_OF_LEAF, WindowRows, WindowStatistic
+from rff_stream.pilot import (
+    MOST_OF_LEAF,
+    PILOT_ROWS,
+    Pilot,
+    WindowRows,
+    WindowStatistic,
+    neighbour_scale,
+)
 from rff_stream.systems.spectrum import FEW_ROWS
 
 logger = logging.getLogger("rff_stream")
