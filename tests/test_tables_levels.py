@@ -220,3 +220,40 @@ def test_a_level_that_no_row_of_the_fit_has_is_told_of_with_its_share(tmp_path: 
         warnings.simplefilter("error", rs.NumericalWarning)
         model.predict(table[["a", "sky"]])
         some.predict(text())  # 0 for all but rain, as in the fit
+
+
+def test_a_new_level_of_a_column_with_one_is_told_once() -> None:
+    """Its input was also outside of a range from 1 to 1."""
+    table = text().assign(sky="sun")
+    model = ridge().fit(table, "y", inputs=["a", "sky"])
+    with pytest.warns(rs.NumericalWarning) as told:
+        model.predict(table[["a", "sky"]].assign(sky="rain"))
+    assert ["have a value of sky" in str(each.message) for each in told] == [True]
+
+
+def test_columns_along_a_dimension_are_no_levels() -> None:
+    """Shares of two types of land that add up to 1 were levels of "frac[type"."""
+    table = text()
+    share = np.random.default_rng(1).random(N)
+    parts = {"frac": (("row", "type"), np.stack([share, 1 - share], axis=1)), "y": ("row", table.y)}
+    rows = xr.Dataset(parts)
+    model = ridge().fit(rows, "y", inputs=["frac"])
+    with pytest.warns(rs.NumericalWarning) as told:
+        model.predict(rows[["frac"]] + 5.0)
+    assert ["lie outside the range" in str(each.message) for each in told] == [True]
+
+
+@pytest.mark.parametrize("kinds", [(int, float), (float, int)])
+def test_whole_numbers_are_the_same_levels_as_integers_and_as_floats(
+    kinds: tuple[type, ...],
+) -> None:
+    """ "k=3" of one file was "k=3.0" in another: no row had a level that the fit knows."""
+    table = text()
+    numbers = np.random.default_rng(1).integers(0, 3, N)
+    first, other = (table[["a"]].assign(k=pd.Categorical(numbers.astype(k))) for k in kinds)
+    model = ridge().fit(first, table.a + numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rs.NumericalWarning)
+        assert (model.predict(other) == model.predict(first)).all()
+    texts = Indicators(("3", "3.0"))
+    assert texts(np.array(["3", "3.0"])).tolist() == [[1, 0], [0, 1]]

@@ -20,6 +20,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
+from rff_stream.sources.columns import column_of_level
 from rff_stream.sources.kinds import is_names
 
 if TYPE_CHECKING:
@@ -201,12 +202,12 @@ class Fitted:
     @property
     def text_columns(self) -> Array:
         """For each input 1, 2, … where it is one of all levels "sky=rain" of a column, else 0."""
-        sample, names = self.row_sample, [name.partition("=") for name in self.columns.inputs]
+        sample, names = self.row_sample, [column_of_level(name) for name in self.columns.inputs]
         found = np.zeros(len(names), np.int64)
         if sample is None:
             return self.scales.get("text_columns", found)
-        for name in dict.fromkeys(name for name, equals, _ in names if equals):
-            levels = np.array([name == own and bool(equals) for own, equals, _ in names])
+        for name in dict.fromkeys(filter(None, names)):
+            levels = np.array([name == own for own in names])
             if (sample[:, levels].sum(axis=1) == 1).all():  # else some rows have none of them
                 found[levels] = found.max() + 1
         return found

@@ -78,9 +78,12 @@ class Outside:
 
 
 def count_outside(x: Array, seen: SeenInputs) -> Outside:
-    """Rows x (n, d) beyond the range that was seen, by more than a tenth of it."""
+    """Rows x (n, d) beyond the range that was seen, by more than a tenth of it, and of new levels.
+
+    An input of 0 and 1 that is a level is not beyond its range: the level is new.
+    """
     low, high = seen.reach
-    width = MARGIN * (high - low)
+    width = np.where(seen.text > 0, np.inf, MARGIN * (high - low))
     columns = range(1, int(seen.text.max(initial=0)) + 1)
     unknown = np.array([(x[:, seen.text == k].sum(axis=1) == 0).sum() for k in columns], float)
     if not len(x):

@@ -54,16 +54,38 @@ SCAN_ROWS = 65_536
 class Indicators:
     """Values (…) -> (…, levels): 1 at a value's own level, 0 elsewhere; NaN where it is missing.
 
-    A level that is not listed is 0 everywhere.
+    A level that is not listed is 0 everywhere. Of numbers, 3 and 3.0 are the same level.
     """
 
     levels: tuple[str, ...]
 
     def __call__(self, values: Array) -> Array:
         texts, absent = level_texts(values)
-        found: Array = (texts[..., None] == np.array(self.levels)).astype(np.float64)
+        levels = np.array(self.levels)
+        if are_numbers(values):
+            names, place = np.unique(texts, return_inverse=True)
+            texts = np.array([without_point(name) for name in names])[place.reshape(texts.shape)]
+            levels = np.array([without_point(level) for level in self.levels])
+        found: Array = (texts[..., None] == levels).astype(np.float64)
         found[absent] = np.nan
         return found
+
+
+def are_numbers(values: Array) -> bool:
+    """Whether levels are numbers: one file may hold them as integers, another as floats."""
+    if values.dtype.kind != "O":
+        return values.dtype.kind in "iuf"
+    known = next((v for v in values.ravel() if v is not None and v == v), None)
+    return isinstance(known, int | float | np.number) and not isinstance(known, bool)
+
+
+def without_point(level: str) -> str:
+    """The text of a whole number as that of an integer: "3.0" is "3"."""
+    try:
+        value = float(level)
+    except ValueError:
+        return level
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else level
 
 
 def level_texts(values: Array) -> tuple[Array, Array]:
@@ -156,6 +178,13 @@ def split_level(name: str, names: Sequence[str]) -> tuple[str, str] | None:
     places = (i for i, letter in enumerate(name) if letter == "=")
     pairs = ((name[:i], name[i + 1 :]) for i in places)
     return next((pair for pair in pairs if pair[0] in names), None)
+
+
+def column_of_level(name: str) -> str:
+    """The column of the input "sky=rain"; empty for "u[level=500]" and other columns."""
+    column, equals, _ = name.partition("=")
+    inside = name.endswith("]") and "[" in column and "]" not in column
+    return column if equals and not inside else ""
 
 
 Picks = tuple[tuple[int, ...], ...]
