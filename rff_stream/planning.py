@@ -58,13 +58,13 @@ class Plan(Sizes):
     n_groups : int
         Label groups.
     threads, workers : int
-        Leaves at a time in a process; computing processes.
+        Leaves that a process works on at once; number of computing processes.
     largest : BoxCost
         Rows and bytes of the largest leaf.
     search_seconds : float
-        CPU seconds of the search for length-scales before the pass, at most about; 0 for none.
+        Approximate upper limit of CPU seconds for the search for length-scales; 0 for none.
     kept_bytes : int
-        Features of all rows that a loss keeps after the pass; 0 where it reads them again.
+        Features of all rows that a loss keeps after the pass; 0 if it reads the rows again.
     posterior_bytes : int
         The matrix of a Laplace posterior and its factor, known once the classes are.
     held_bytes : int
@@ -319,25 +319,25 @@ def plan(
     workers: int = 1,
     seed: int = 0,
 ) -> Plan:
-    """The layout of a pass over a source, and what it takes; reads metadata only.
+    """The layout of a pass over a source, and its cost; reads only metadata.
 
     Parameters
     ----------
     source : Source
         From :func:`rff_stream.sources.open_source`.
     n_features : int or Cost
-        R of a map of the whole space, or what another kind of map costs, of
+        R of a map of the whole space, or the cost of another kind of map from
         :mod:`rff_stream.costs`: ``CellCost(R, n_trees, n_cells)``, ``GridCost(R, modes)``, or
-        ``WholeCost(R, n_grids)`` for RandomBinningFeatures, whose second moments cost n_grids² in
-        place of R².
+        ``WholeCost(R, n_grids)`` for RandomBinningFeatures, whose second moments cost n_grids²,
+        not R².
     order, sums, dtype
-        Of moments, sums and features.
+        Order of the moments; precision of sums and features.
     n_groups : int
         Label groups expected.
     threads, workers : int
-        They change bytes and time, never the layout.
+        They change memory and time, never the layout.
     seed : int
-        Of the order in which leaves are read.
+        Seed of the order in which leaves are read.
 
     Raises
     ------

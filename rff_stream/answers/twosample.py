@@ -56,7 +56,7 @@ def mmd(
     n_permutations : int
         The smallest p-value is 1/(n_permutations + 1).
     random_state : seed
-        Of the permutations.
+        Seed of the permutations.
 
     Returns
     -------
@@ -65,22 +65,23 @@ def mmd(
     Raises
     ------
     ModelError
-        Different maps or columns, with both fingerprints.
+        If maps or columns differ; the message has both fingerprints.
     ValueError
-        Order 2, or too few sub-sums with rows.
+        For moments of order 2, or too few sub-sums with rows.
 
     Notes
     -----
-    Moments of batches that were added are compared batch by batch where that leaves 900
-    splits (6 batches against 6, 3 against 17): days may then differ from each other. With
-    fewer, runs of n/16 rows of each sample are permuted, and where one sample has 6 batches
-    the p-value is not below that of the F distribution with the batches' own spread (Box 1954).
-    Below 6 batches on both sides, a day's own effect cannot be told from drift.
+    If the moments are sums of enough batches for 900 different splits (6 batches against 6, 3
+    against 17), whole batches are permuted: then days may differ from each other. With fewer
+    batches, runs of n/16 rows of each sample are permuted; if one sample has 6 batches, the
+    p-value is at least that of the F distribution with the variance between batches (Box 1954).
+    With fewer than 6 batches on both sides, the effect of a single day cannot be distinguished
+    from drift.
 
-    Exact for independent rows in sub-sums of equal weight. A split's distance is compared in
-    units of √(1/w_a + 1/w_b), so samples of very different sizes keep the level. Runs must be
-    long beside the memory of the rows: for 2,000 rows of autocorrelation 0.8 without drift, 6 %
-    of p-values are below 0.05.
+    The test is exact for independent rows in sub-sums of equal weight. The distance of a split is
+    measured in units of √(1/w_a + 1/w_b), so the level is also right for samples of very
+    different sizes. Runs must be long compared with the correlation length of the rows: for 2,000
+    rows of autocorrelation 0.8 without drift, 6 % of p-values are below 0.05.
 
     References
     ----------

@@ -32,7 +32,7 @@ FARTHEST_CELL = 2.0**62
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RandomBinningFeatures(RowwiseMap):
-    """z(x): one ±1 for each random grid, at the hash of the cell that x lies in.
+    """z(x): one ±1 for each random grid, in the column to which the cell of x is hashed.
 
     Two rows share a cell of a grid with probability κ(δ)/κ(0), so
     E z(x)ᵀ diag(s) z(x') = κ(δ) with s = variance/grids.
@@ -55,11 +55,11 @@ class RandomBinningFeatures(RowwiseMap):
 
     Notes
     -----
-    This is feature hashing seen as a kernel map. Two different cells of a grid share a column
+    This is feature hashing as a kernel map. Two different cells of a grid share a column
     with probability 1/B; their signs are independent, so a collision has mean 0 and only adds
     variance. With κ at variance 1 and P grids, the variance of the estimate is
     (κ(1 − κ) + (1 − κ)/B)/P: the second term is that of the collisions, (1 − κ)/R.
-    A row costs P·d operations and P entries whatever R.
+    A row costs P·d operations and has P entries, for every R.
 
     References
     ----------
@@ -123,8 +123,8 @@ class RandomBinningFeatures(RowwiseMap):
         n_inputs, n_components : int
             d and R.
         n_grids : int
-            At most so many grids; each has ⌈R/grids⌉ columns. More grids at the same R have
-            less variance and cost more a row.
+            Largest number of grids; each has ⌈R/grids⌉ columns. More grids at the same R have
+            less variance and cost more per row.
         origin : (d,) array, optional
             Subtracted from the inputs; 0 by default.
         rng : Generator, SeedSequence, int or None

@@ -1,4 +1,4 @@
-"""Several maps side by side that compete: one read adds up the sums of each."""
+"""Several candidate maps: one read adds up the sums of each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rff_stream.features.grid import Grid
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Maps that compete after one read: ``features=Candidates(…)``; "auto" is ``Candidates()``.
+    """Maps to choose from after one read: ``features=Candidates(…)``; "auto" is ``Candidates()``.
 
     Parameters
     ----------
     maps : tuple of str, Cells or Grid, optional
-        Names of maps, or requests. Where absent: "whole"; "local" where there are more rows than
-        columns of that map; and "grid" for up to three inputs where finufft is installed. Those
+        Names of maps, or requests. The default is "whole"; "local" if there are more rows than
+        columns of that map; and "grid" for up to three inputs if finufft is installed. Candidates
         that do not fit in memory are left out.
 
     Examples

@@ -57,24 +57,25 @@ MOST_VALUE = 1e150
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """How to cut data into cells: ``features=Cells(…)`` of an estimator; "local" is ``Cells()``.
+    """How to divide data into cells: ``features=Cells(…)`` of an estimator; "local" is ``Cells()``.
 
     Parameters
     ----------
     n_components : int, optional
-        R, columns of a cell: its landmarks. The cost of a row is 2R² flops a tree and the sums
-        take R²/2 numbers a cell: half the R with twice the cells costs less and sees less. Where
-        absent 256; 128 for a million rows and more of at most three inputs.
+        R, the columns (landmarks) of a cell. The cost of a row is 2R² flops per tree, and the
+        sums take R²/2 numbers per cell: half the R with twice the cells costs less, but
+        represents less. The default is 256, or 128 for at least a million rows of at most three
+        inputs.
     n_trees : int, optional
-        J. Seams between cells shrink as trees are averaged. Where absent 4; 3 where R is absent,
-        too, and four trees with cells enough would not fit into 1.75 GB.
+        J. With more trees the seams between cells get smaller. The default is 4, or 3 if R is not
+        given either and four trees with enough cells would not fit into 1.75 GB.
     n_cells : int, optional
-        B, a power of two; as many as leave about 1.5 R rows of data to each where absent, at most
-        4,096, or where R is absent, too, as many as keep the sums below 1.75 GB.
+        B, a power of two. The default gives about 1.5 R rows to each cell, with at most
+        4,096 cells or, if R is not given either, as many as keep the sums below 1.75 GB.
     encode : FeatureMap or mapping of column(s) to FeatureMap, optional
-        What rows are before they are sent to cells: ``{"hour": Periodic(24), ("lat", "lon"):
-        Sphere()}``. Columns that are not named are left out. Length-scales are then those of the
-        encoded columns.
+        An encoding of rows before they are assigned to cells: ``{"hour": Periodic(24), ("lat",
+        "lon"): Sphere()}``. Columns that are not named are left out. Length-scales are then
+        those of the encoded columns.
 
     Examples
     --------
@@ -117,7 +118,7 @@ class Cells:
 class LocalFeatures(NamedMap):
     """z_c(x) = L_c⁻¹ k(U_c, x) in the cell c of row x, L_c L_cᵀ = k(U_c, U_c) + εI.
 
-    Each of J trees sends a row to one of its B cells, and each cell c has its own R landmarks
+    Each of J trees assigns a row to one of its B cells, and each cell c has its own R landmarks
     U_c. So a tree is a map of B·R columns of which a row fills R, and z(x)ᵀz(x') is the kernel
     projected on the landmarks of the cell that both share, or 0.
 
@@ -135,13 +136,14 @@ class LocalFeatures(NamedMap):
     dtype : {"float32", "float64"}
         Of the columns. Distances are always float64.
     encoding : FeatureMap or None
-        What a row x is before it is routed; pool, trees and length-scales are of its columns.
+        Encoding of a row x before it is assigned to cells; pool, trees and length-scales refer to
+        its columns.
 
     Notes
     -----
-    A row costs J(2R² + Rd) flops in the pass: the kernel block, and a triangular solve that is as
-    much again as the rank-k update. L_c is computed where it is first needed (R³/3 flops) and
-    kept: J·B·R²/2 numbers in each process that meets every cell.
+    A row costs J(2R² + Rd) flops in the pass: the kernel block, and a triangular solve that
+    costs as much as the rank-k update. L_c is computed when it is first needed (R³/3 flops) and
+    kept: J·B·R²/2 numbers in each process that has rows of every cell.
 
     References
     ----------
@@ -201,13 +203,13 @@ class LocalFeatures(NamedMap):
         Parameters
         ----------
         kernel : ExactKernel
-            Its length-scales say along which inputs cells are cut.
+            Its length-scales determine along which inputs cells are cut.
         X : (m, d) array
             Finite rows, such as those of the pilot; best m ≥ B·R.
         n_cells : int
             B, a power of two. As many as leave each cell two to four times R rows of data.
         n_trees : int
-            J. Seams between cells shrink as trees are averaged; 3 to 6.
+            J, 3 to 6. With more trees the seams between cells get smaller.
         n_components : int
             R, landmarks of a cell.
         nugget : float, optional
@@ -215,7 +217,7 @@ class LocalFeatures(NamedMap):
         rng : Generator, SeedSequence, int or None
         dtype : {"float32", "float64"}
         encoding : FeatureMap, optional
-            Of the rows, before they are routed.
+            Encoding of the rows, before they are assigned to cells.
 
         Notes
         -----

@@ -213,7 +213,7 @@ class ByColumns(_ComposedMap):
 
 
 def by_columns(maps: Mapping[Any, FeatureMap], inputs: Sequence[str]) -> ByColumns:
-    """Columns choose their own map.
+    """A map for each column or group of columns, side by side.
 
     Parameters
     ----------

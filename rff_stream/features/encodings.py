@@ -1,4 +1,4 @@
-"""Encodings: maps without a draw, for angles, times, categories and quantiles; they compose."""
+"""Encodings: maps that are not random, for angles, times, categories and quantiles."""
 
 from __future__ import annotations
 
@@ -87,9 +87,10 @@ class Periodic(_Waves):
     period : float
         In units of the input: 24 for hours, 360 for degrees.
     harmonics : int
-        1 wraps around; more are a positional embedding with detail down to period/harmonics.
+        1 makes the input periodic; more give a positional embedding with details down to
+        period/harmonics.
     origin : float
-        Of the phase; give a time near the data where they are far from 0.
+        Origin of the phase. Give a time near the data if they are far from 0.
     dtype : {"float64", "float32"}
     """
 
@@ -118,19 +119,19 @@ class Periodic(_Waves):
 class Positional(_Waves):
     """cos and sin of 2π(x − origin)/pₖ for n_periods pₖ from ``longest`` to ``shortest``.
 
-    pₖ = longest·(shortest/longest)^{k/(n_periods − 1)}: near places are alike at every period,
-    far ones at the long ones only, so the kernel falls with the logarithm of the distance. For
-    inputs with structure at many scales, such as a place along a line.
+    pₖ = longest·(shortest/longest)^{k/(n_periods − 1)}: near values are similar at every period,
+    far values only at the long ones, so the kernel falls with the logarithm of the distance. Use
+    it for inputs with structure at many scales, such as a position along a line.
 
     Parameters
     ----------
     longest, shortest : float
-        Periods in units of the input; ``longest`` at least twice the range of the input, or its
-        ends are alike.
+        Periods in units of the input. ``longest`` must be at least twice the range of the input;
+        otherwise its two ends look alike.
     n_periods : int
         R = 2·n_periods.
     origin : float
-        Of the phases; give a value near the data where they are far from 0.
+        Origin of the phases. Give a value near the data if they are far from 0.
     dtype : {"float64", "float32"}
 
     References
@@ -199,7 +200,7 @@ class PiecewiseLinear(_Encoding):
 
     @classmethod
     def of_rows(cls, x: ArrayLike, n_bins: int = 16, *, dtype: FeatureDtype = "float64") -> Self:
-        """Knots at the quantiles of rows x (n,), such as the pilot's; equal ones are one."""
+        """Knots at the quantiles of rows x (n,), such as the pilot's; equal knots are merged."""
         values = np.asarray(x, np.float64)
         knots = np.unique(np.nanquantile(values, np.linspace(0, 1, n_bins + 1)))
         return cls(knots, dtype)
@@ -243,7 +244,7 @@ class OneHot(_Encoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sphere(_Encoding):
-    """The unit vector of (latitude, longitude) in degrees: distances know no date line.
+    """The unit vector of (latitude, longitude) in degrees: no seam at the date line.
 
     zᵀz' is the cosine of the angle between two places. ``Sphere().then(map)`` makes any kernel
     one of chordal distance.
@@ -271,7 +272,7 @@ class Sphere(_Encoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaled(_Encoding):
-    """(x − origin)/scale: inputs as they are, beside encodings or for a linear model."""
+    """(x − origin)/scale: the inputs themselves, next to encodings or for a linear model."""
 
     origin: Float64  # (d,)
     scale: Float64  # (d,)

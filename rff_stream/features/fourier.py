@@ -55,13 +55,13 @@ class FourierFeatures(CosineMap):
         b. None: the paired map, R = 2m columns cos(ω₁x̃), sin(ω₁x̃), cos(ω₂x̃), …; else
         R = m columns cos(ωx̃ + b).
     origin, scale : (d,) float64
-        In units of the inputs. Both act in float64, before any cast.
+        In units of the inputs. Both are applied in float64, before any cast.
     variance : float
         κ(0).
     dtype : {"float32", "float64"}
-        Of the features. float64 costs 17 times more per cosine and is for checks.
+        Type of the features. float64 costs 17 times more per cosine; use it for checks.
     kernel : mapping
-        ``spec()`` of the kernel the frequencies were drawn from: provenance only.
+        ``spec()`` of the kernel from which the frequencies were drawn; only for information.
 
     Notes
     -----
@@ -127,21 +127,21 @@ class FourierFeatures(CosineMap):
         paired : bool
             False draws phases. Change it only to compare with the literature.
         frequencies : {"orthogonal", "iid", "sobol", "halton"}, optional
-            Orthogonal where the kernel is isotropic (a fraction of the variance at small
-            distances), else iid. "iid" serves error bounds that assume independence. Scrambled
-            Sobol or Halton points at the quantiles of the measure pay for small d.
+            By default orthogonal if the kernel is isotropic (much less variance at small
+            distances), else iid. Use "iid" for error bounds that assume independence. Scrambled
+            Sobol or Halton points at the quantiles of the measure are better for small d.
         origin : (d,) array, optional
             Subtracted from the inputs; 0 by default. Give the mean of columns with large
             offsets (times, coordinates), or float32 features lose their digits.
         rng : Generator, SeedSequence, int or None
-            The same seed gives the same first columns whatever R.
+            The same seed gives the same first columns for every R.
         dtype : {"float32", "float64"}
             Of the features.
 
         Raises
         ------
         ValueError
-            For R < 1, an odd R of pairs, or orthogonal frequencies a rotation would change.
+            For R < 1, an odd R of pairs, or orthogonal frequencies of an anisotropic measure.
 
         Examples
         --------

@@ -1,7 +1,7 @@
-"""What a linear functional of a function is on features: derivatives, and means over boxes.
+"""Linear functionals of a function on its features: derivatives, and means over boxes.
 
 f(x) = z(x)ᵀβ, so (Lf)(x) = (Lz)(x)ᵀβ for every linear L: an observation of a slope, or of a coarse
-pixel, is one more row of features. Of cosines both are cosines again, each times a number.
+pixel, is one more row of features. For cosines both are cosines again, each times a number.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def derivative(features: FeatureMap, column: int) -> FeatureMap:
     Parameters
     ----------
     features : FeatureMap
-        Fourier features, or such maps side by side or of columns of their own.
+        Fourier features, or such maps side by side or for separate columns.
     column : int
         j, the position of the input.
 
@@ -128,7 +128,7 @@ def derivative(features: FeatureMap, column: int) -> FeatureMap:
     Raises
     ------
     ValueError
-        An input that there is not, or a map whose slopes are not known here.
+        If there is no such input, or the derivatives of the map are not known here.
 
     Examples
     --------
@@ -158,10 +158,10 @@ def box_mean(
     features : FeatureMap
         As in :func:`derivative`.
     widths : (d,) array
-        Sides of the box in units of the inputs, 0 where a row is one place.
+        Sides of the box in units of the inputs; 0 if a row is one point along an input.
     points : (d,) sequence of int, optional
-        A coarse pixel is the mean of so many finer ones along each side, and the finer ones are
-        values at their centres. Without it the mean is over all of the box.
+        Number of finer pixels along each side of a coarse pixel, if the coarse pixel is the mean
+        of values at their centres. By default the mean is the integral over the box.
 
     Returns
     -------
@@ -171,12 +171,12 @@ def box_mean(
     Raises
     ------
     ValueError
-        Widths that are negative or too few, or a map whose means are not known here.
+        If widths are negative or too few, or the means of the map are not known here.
 
     Notes
     -----
     The mean of cos(ωx + b) over a side h is cos(ωx + b) sin(ωh/2)/(ωh/2), and over k centres of
-    pixels of side h/k it is cos(ωx + b) sin(ωh/2)/(k sin(ωh/2k)). So it costs what z costs.
+    pixels of side h/k it is cos(ωx + b) sin(ωh/2)/(k sin(ωh/2k)). So it has the same cost as z.
     """
     d = features.n_inputs
     sides = np.asarray(widths, np.float64)

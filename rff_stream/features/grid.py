@@ -50,22 +50,23 @@ class Grid:
     Parameters
     ----------
     modes : tuple of int, optional
-        Frequencies to each side of every axis; by default they are shared among the axes by the
-        length-scales: those that are given, or those of small windows of the first rows.
+        Frequencies on each side of zero for every axis. By default they follow from the
+        length-scales: those that you give, or those found on small windows of the first rows.
     columns : int, optional
-        Most columns Π (2m + 1) of modes that are shared so; by default 4,097, 90,601 or 117,649
-        for one, two or three inputs. A warning says where many more are needed.
+        Largest number of columns Π (2m + 1) of such modes; by default 4,097, 90,601 or 117,649
+        for one, two or three inputs. A warning comes if many more are needed.
     periods : mapping of input to float, optional
         Inputs that are periodic by nature: ``{"lon": 360, "time.dayofyear": 365.25}``. By name,
-        or by number where inputs have no names.
+        or by number if inputs have no names.
     box : mapping of input to (float, float), optional
         Least and greatest value of an input; by default those of the pilot rows. A row that
         lies outside by more than 5 % of the extent is refused.
     trend : {"constant", "linear"}
-        Not penalised, where ``fit_intercept`` is True: a mean, or also a slope along each input.
+        Unpenalised part of the model if ``fit_intercept`` is True: a mean, or a mean and a slope
+        along each input.
     padding : float
-        Share of the extent that the period is longer than it: about as much as two rows must be
-        apart for the kernel to be small.
+        The period is longer than the extent by this share of it. It should be about the distance
+        at which the kernel is small.
 
     Examples
     --------
@@ -248,8 +249,8 @@ class GridFeatures(NamedMap):
         periods : mapping of axis to float, optional
             Axes that are periodic by nature, such as longitude (360) or day of year (365.25).
         padding : float
-            Share of the extent that the period is longer than it: about as much as two rows
-            must be apart for the kernel to be small.
+            The period is longer than the extent by this share of it. It should be about the
+            distance at which the kernel is small.
 
         Returns
         -------

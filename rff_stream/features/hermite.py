@@ -43,10 +43,10 @@ class HermiteFeatures(RowwiseMap):
 
     Notes
     -----
-    In one input the error decays geometrically, so R = 20 is exact where random features
-    have 1/√R. The products grow like R^{1/d}: for d above about 5, or a short ℓ, the R largest
-    eigenvalues leave most of the kernel out (``captured`` tells), and beyond 2 or 3 deviations
-    the features fade to 0. No draw: the map is a function of the pilot alone.
+    With one input the error decays geometrically: R = 20 is nearly exact, while random features
+    have an error of 1/√R. The degrees grow only like R^{1/d}: for d above about 5, or a short ℓ,
+    the R largest eigenvalues leave most of the kernel out (see ``captured``). Beyond 2 or 3
+    standard deviations the features go to 0. The map is not random: it depends only on the pilot.
 
     References
     ----------

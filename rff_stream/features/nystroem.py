@@ -50,7 +50,7 @@ class NystroemFeatures(RowwiseMap):
     """z(x) = W k(landmarks, x), with WᵀW the inverse of K on the landmarks; prior 1.
 
     z(x)ᵀz(x') is the exact kernel projected on the landmarks: never above it on the diagonal,
-    and equal where one of the rows is a landmark.
+    and equal to it if one of the rows is a landmark.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ class NystroemFeatures(RowwiseMap):
 
     Notes
     -----
-    A row costs m kernel values and R² flops (Cholesky) or 2Rm (eigen): as much again as the
-    pass itself, or twice. Distances are taken in float64, products in ``dtype``.
+    A row costs m kernel values and R² flops (Cholesky) or 2Rm (eigen): once or twice the cost of
+    the pass itself. Distances are taken in float64, products in ``dtype``.
 
     References
     ----------
@@ -121,13 +121,13 @@ class NystroemFeatures(RowwiseMap):
         X : (n, d) array
             Finite rows, such as those of the pilot.
         n_components : int
-            R: at most so many landmarks; fewer where X has fewer rows that differ.
+            R, the largest number of landmarks; there are fewer if X has fewer different rows.
         method : {"uniform", "kmeans++", "leverage"}
             How rows are chosen. "kmeans++" spreads them, "leverage" prefers rows that others
-            do not explain: both pay where most rows are alike and a few are far.
+            do not explain. Both help if most rows are alike and a few are far away.
         whitening : {"cholesky", "eigen"}
             Pivoted Cholesky nests (the first columns are a map); eigenvalues do not, and need
-            twice the work a row.
+            twice the work per row.
         floor : float, optional
             Directions with less of the variance are left out: 4e-6 for float32, 1e-12 for
             float64. Raise it for fewer columns of a smooth kernel.

@@ -400,32 +400,32 @@ def collect(
     X, y, sample_weight, inputs, dim
         Data, as in :meth:`rff_stream.KernelRidge.fit`.
     by : str, list of str or array, optional
-        Label of each row: moments are then kept per label in the same read. Several columns
-        make labels such as "month=1,region=north": a cube of statistics.
+        Label of each row: the same read then keeps moments for each label. Several columns
+        make labels such as "month=1,region=north".
     folds : int
-        Keep this many whole runs of rows apart, for cross-validation: no extra work, and a
-        true error for rows that are correlated in space or time. For random rows give their
-        labels as ``by``.
+        Number of runs of rows with their own moments, for cross-validation. This needs no extra
+        work, and gives a realistic error if neighbouring rows are correlated. For random folds
+        give their labels as ``by``.
     order : {2, 1}
-        1 keeps mean feature vectors only.
+        1 keeps only mean feature vectors.
     sums : {"auto", "float32", "float64"}
         Precision of the sums.
     missing_rows : {"error", "drop"}
     missing_chunks : {"auto", "error", "fill"}
     sample_rows : int
-        Rows of the mergeable sample; 0 turns it off.
+        Number of rows in the row sample; 0 turns it off.
     n_groups : int
-        Groups expected, for the plan's memory.
+        Expected number of groups, for the memory in the plan.
     row : AugmentedRow, optional
-        Origins and names to sum with; from the pilot where absent.
+        Origins and names of the sums; by default from the pilot.
     plan : Plan, optional
-        A layout to keep; same plan, same bits.
+        A layout to use; the same plan gives the same bits.
     memory : int, optional
         Bytes that a computing process may use.
     checkpoint : path or URL, optional
-        Where finished sums are kept every 30 seconds, and where the next call with the same
-        arguments goes on: with the same bits. For reads that may be stopped before their end.
-        Remove it when the result is saved.
+        Where finished sums are stored every 30 seconds. If the read was interrupted, the next
+        call with the same arguments continues from there and gives the same bits. Remove it when
+        the result is saved.
     progress : bool
 
     Returns
@@ -437,7 +437,7 @@ def collect(
     DataError
         Naming store, array, chunk or rows.
     PlanError
-        If the pass cannot fit, or the plan is for other data; nothing was read.
+        If the pass does not fit in memory, or the plan is for other data; nothing was read.
     ModelError
         If ``row`` is of another map or of other columns, or the checkpoint of another pass.
 

@@ -244,12 +244,13 @@ class ProductMoments(MomentGroup):
 class Moments(CountedMoments):
     """Σ w a aᵀ (order 2, one packed triangle) or Σ w a (order 1) with their counts.
 
-    An abelian group under ``+``: exact in ``n``, to rounding in the sums.
+    Moments can be added and subtracted: ``n`` is exact, the sums are right up to rounding.
 
     Parameters
     ----------
     row : AugmentedRow
-        What the sums mean. Only moments of equal rows add.
+        The meaning of the sums: map, origins, names and units. Only moments with equal ``row``
+        can be added.
     order : {1, 2}
     sums : (P(P+1)/2,) or (P,) float64
         Upper triangle of M, row by row, or m.
@@ -262,8 +263,8 @@ class Moments(CountedMoments):
     sample : RowSample
         A mergeable uniform sample of rows, for thresholds, calibration and plots.
     runs : (32, 2) int64, optional
-        Order 1 only: the reading that each of ``parts`` is of, and its place there. Runs of
-        different readings are never mixed: see :mod:`~rff_stream.moments.runs`.
+        Order 1 only: for each of ``parts``, the read that it comes from, and its place there.
+        Runs of different reads are never mixed: see :mod:`~rff_stream.moments.runs`.
 
     Examples
     --------

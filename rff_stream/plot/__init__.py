@@ -1,8 +1,8 @@
-"""Pictures of answers: functions that take an answer and an ``ax``, draw on it and return it.
+"""Plots of answers: functions that take an answer and an ``ax``, draw on it and return it.
 
 matplotlib is imported on use (``pip install 'rff_stream[plot]'``). Without ``ax`` a new figure is
-made with pyplot, so that notebooks show it; with one, nothing but that ``ax`` is touched. Colours
-are those of Okabe & Ito and cividis: they are told apart with any colour vision and in grey.
+made with pyplot, so that notebooks show it; with one, only that ``ax`` is changed. Colours are
+those of Okabe & Ito and cividis, which can be distinguished with any colour vision and in grey.
 """
 
 from rff_stream.plot.bars import (

@@ -1,4 +1,4 @@
-"""Bars: of groups of rows, of inputs, of pairs of columns, and of what a pass will take."""
+"""Bar charts: groups of rows, inputs, pairs of columns, and the cost of a pass."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def residuals(
 
 
 def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
-    """Distance of every bucket from the reference, beside what chance would give.
+    """Distance of every group from the reference, compared with the distance by chance.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def relevance(found: Relevance, ax: Axes | None = None) -> Axes:
 
 
 def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
-    """Dependence of pairs of columns, in units of what independent columns would give.
+    """Dependence of pairs of columns, in units of that of independent columns.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
 
 
 def plan_memory(found: Plan, ax: Axes | None = None) -> Axes:
-    """Bytes that a computing process is promised to stay below, by what takes them.
+    """Upper limit of the memory of a computing process, by its parts.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def plan_memory(found: Plan, ax: Axes | None = None) -> Axes:
 
 
 def plan_time(found: Plan, ax: Axes | None = None) -> Axes:
-    """Seconds that the pass is expected to last, by what takes them.
+    """Expected seconds of the pass, by its parts.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Answers held against other rows: residuals, coverage of intervals, confusion of classes."""
+"""Checks on other rows: residuals, coverage of intervals, confusion of classes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_WRITTEN = 12
 
 
 def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "residual") -> Axes:
-    """Histogram of residuals (n,) beside the normal law with the same mean and deviation.
+    """Histogram of residuals (n,), with the normal density of the same mean and deviation.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ def error_curve(
 ) -> Axes:
     """Residuals (n,) against predictions (n,), with their mean in bins of equally many rows.
 
-    A mean away from 0 is what the model misses; dots that spread more on one side are noise that
-    is not the same everywhere.
+    A mean that is not 0 shows an error of the model. Dots that spread more on one side show noise
+    that is not the same everywhere.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def error_map(
     label: str = "observed − predicted",
     coasts: bool = True,
 ) -> Axes:
-    """Residuals (n,) as dots on a map; coastlines where their data are installed.
+    """Residuals (n,) as dots on a map, with coastlines if their data are installed.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def error_map(
     label : str
         Name and unit of the residuals.
     coasts : bool
-        Draw coastlines where ``rff_stream[maps]`` is installed.
+        Draw coastlines if ``rff_stream[maps]`` is installed.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def error_map(
 
 
 def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
-    """Share of each class that is answered as each class.
+    """Share of the rows of each class that are predicted as each class.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
 
 
 def calibration(scores: ClassScores, ax: Axes | None = None) -> Axes:
-    """Share of answers that are right against the probability that they were given with.
+    """Share of correct predictions against their predicted probability.
 
     Parameters
     ----------

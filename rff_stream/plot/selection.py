@@ -1,4 +1,4 @@
-"""Choices: how well R features stand for a kernel; the path of α, scores, learning curves."""
+"""Plots for choices: error of the kernel against R, path of α, scores, learning curves."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def approximation_error(
     Parameters
     ----------
     features : FeatureMap
-        One that nests: its first R' columns are a map, so that one Z serves all R'.
+        A nested map: its first R' columns are a map, so that one Z is enough for all R'.
     kernel : Kernel
-        What it approximates.
+        The kernel that the map approximates.
     X : (n, d) array
         A few hundred rows: n² pairs for each R'.
     ax : Axes, optional
     sizes : sequence of int, optional
-        R' to show; powers of 2 where absent.
+        R' to show; by default powers of 2.
     """
     r = features.n_components
     shown = sorted({2 << i for i in range(20) if 2 << i < r} | {r}) if sizes is None else [*sizes]
@@ -133,7 +133,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        That of the residuals; degrees of freedom have one of their own on its right.
+        The axes of the residuals; degrees of freedom have their own axis on the right.
     """
     ax = axes(ax)
     system = found.spectrum.system
@@ -153,7 +153,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
 
 
 def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
-    """Evidence of each family against the length-scale, below that of the best, and the best.
+    """Evidence of each kernel against its length-scale, relative to the best one.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : Selection
-        Of cross-validation, GCV, AIC or BIC.
+        From cross-validation, GCV, AIC or BIC.
     ax : Axes, optional
     """
     ax, best, error = axes(ax), found.best, found.relative_error
@@ -225,7 +225,7 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
 
 
 def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
-    """The best score of each R': whether more features would pay.
+    """The best score of each R', to see whether more features would help.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
 
 
 def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Axes:
-    """Error on held-out rows against rows read: whether more data would pay.
+    """Error on held-out rows against rows read, to see whether more data would help.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Any container -> a source of rows: recognises what it is, and opens it.
+"""Recognises any container and opens it as a source of rows.
 
 A new kind of container is a file of this room with ``open_container(X, y, request)`` and a line
 in ``OPENERS``.
@@ -62,7 +62,7 @@ STREAM = Opener(".arrow_and_parquet", "lazy", ())
 
 
 def opener_of(X: Any) -> Opener | None:
-    """Who opens X; None for a container that is not known."""
+    """The opener of X; None for a container that is not known."""
     kind: Any = type(X)
     return _opener_of(kind)
 
@@ -77,7 +77,7 @@ def _opener_of(kind: Any) -> Opener | None:
 
 
 def kind_of(X: Any) -> ContainerKind | None:
-    """What X is; None for a container that is not known."""
+    """The kind of container that X is; None if it is not known."""
     opener = opener_of(X)
     return None if opener is None else opener.kind
 
@@ -113,27 +113,27 @@ def open_source(
     X : array, DataFrame, DataArray, Dataset, Zarr path, URL, group or store
     y : array-like, or name(s) in X, optional
     sample_weight : array-like or name in X, optional
-        Broadcast by name for labelled data; rows of weight 0 are left out.
+        For labelled data it is broadcast by name. Rows of weight 0 are left out.
     inputs : names, optional
-        Variables, coordinates or virtual names ("time.dayofyear"). Default: all data
+        Variables, coordinates or virtual names ("time.dayofyear"). By default all data
         variables except y and the weight.
     dim : str or sequence of str, optional
-        Sample dimensions; default those of y. Others become columns u[level=500].
+        Sample dimensions; by default those of y. Others become columns, such as u[level=500].
     by : name, names or array-like, optional
-        Group label of each row; of several columns the text "month=1,region=north".
+        Group label of each row; for several columns the text "month=1,region=north".
     y_labels : bool
-        y is the label of each row, of any kind, in place of ``by``: a class, not a number.
+        y is the class of each row, not a number; then ``by`` is not used.
     missing_rows : {"error", "drop"}
-        What a NaN in a row means. "drop" when the data have gaps.
+        The meaning of a NaN in a row. Use "drop" if the data have gaps.
     missing_chunks : {"auto", "error", "fill"}
-        What an absent Zarr chunk means: "auto" takes it for missing rows where the fill
-        value is missing, else an error; "fill" when fill values were left unwritten.
+        The meaning of an absent Zarr chunk. "auto": its rows are missing if the fill value
+        means missing, otherwise it is an error. "fill": all its values are the fill value.
     where : sequence of (name, op, value) or HoldOut
-        Rows that do not meet all of them are left out.
+        Conditions. Rows that do not meet all of them are left out.
     storage_options : mapping, optional
         For URLs, as fsspec takes them.
     columns : Columns, optional
-        The fitted columns, at prediction: the source gives these inputs in this order.
+        For prediction, the columns of the fit: the source gives these inputs in this order.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def open_source(
     Raises
     ------
     DataError
-        Names that are not there, lengths that differ, columns that hold no numbers.
+        If a name does not exist, lengths differ, or a column does not hold numbers.
 
     Examples
     --------

@@ -88,17 +88,17 @@ def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[An
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """A part of the rows chosen by hash: train and test are exact complements.
+    """Training or test part of the rows, chosen by a hash; the parts are exact complements.
 
-    A row's share is decided by its place in the whole grid, or by its label, so boxes,
-    chunks and workers change nothing.
+    The part of a row depends only on its place in the whole grid, or on its label, not on boxes,
+    chunks and workers.
 
     Parameters
     ----------
     fraction : float
         Expected share of the test part, 0 < fraction < 1.
     seed : int
-        Another seed, another choice.
+        Another seed gives another choice.
     part : {"train", "test"}
         Which part is read.
     by : str, optional

@@ -169,17 +169,17 @@ Ever = dict[str, dict[str, Any]]
 
 
 class MomentStore:
-    """Moments under ids in a Zarr group; many processes may append at once and lose nothing.
+    """Moments of named batches in a Zarr group; several processes can append at once.
 
-    Make one with :meth:`create` or :meth:`open`. A model saved with its moments is one too.
-    Every method sees what others committed before it was called.
+    Make one with :meth:`create` or :meth:`open`. A model that was saved with its moments is
+    a store, too. Every method includes what others committed before the call.
 
     Notes
     -----
-    An entry of the log is the commit: what is not in the log is not there. Nothing is ever
-    overwritten, so a process that dies leaves the previous state or the new one. The store
-    detects every change of what the log names; that the newest entries were taken away, only
-    someone who kept :attr:`head` can tell.
+    A batch counts if and only if the log has an entry for it. Nothing is ever overwritten, so a
+    process that dies leaves either the previous state or the new one. The store detects every
+    change of files that the log names. It cannot detect that the newest entries were deleted; for
+    that, keep :attr:`head` and compare.
 
     Examples
     --------
@@ -216,9 +216,9 @@ class MomentStore:
         Parameters
         ----------
         path : path or URL
-            Nothing may be there.
+            The path must not exist.
         row : AugmentedRow
-            What the numbers mean; moments of another row are refused.
+            The meaning of the sums; moments with another row are refused.
         order : {1, 2}
         header : dict, optional
             Plain JSON values to keep with it.
@@ -226,7 +226,7 @@ class MomentStore:
             Arrays to keep with it, such as those of the feature map under ``map/``.
         pilot : sequence of str
             Ids of the batches that the feature map and the origins were made from.
-            Forgetting one of them warns, for the map keeps their trace.
+            A warning is given if one of them is forgotten, because the map still depends on it.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
         """
@@ -298,23 +298,23 @@ class MomentStore:
         Parameters
         ----------
         id : str
-            Any text of at most 512 bytes. It stands for its content for ever.
+            Any text of at most 512 bytes. An id can never be used for other content.
         moments : Moments, or mapping of group label to Moments
         labels : dict of plain values, optional
-            What ``where`` of :meth:`total` may ask: ``{"month": "2024-01"}``.
+            Labels that ``where`` of :meth:`total` can select: ``{"month": "2024-01"}``.
         still : callable, optional
-            Truth of "what I know of :meth:`ever` holds": asked at the instant of the commit.
+            A test of the result of :meth:`ever`, made at the moment of the commit.
 
         Returns
         -------
         bool
-            True when this call committed; False when the same content was there before.
+            True if this call committed; False if the same content was there before.
 
         Raises
         ------
         ModelError
-            When the id was used for other content or forgotten, or the moments mean
-            something else than the store's; ``Outdated`` when ``still`` is false.
+            If the id was used for other content or was forgotten, or if the moments have another
+            meaning than those of the store; ``Outdated`` if ``still`` is false.
         """
         groups = moments if isinstance(moments, Mapping) else {None: moments}
         new = NewBatch(checked_id(id), groups, labels or {}).checked(self.row, self.order)
@@ -338,11 +338,11 @@ class MomentStore:
         return ever(self._log.current())
 
     def ids(self) -> list[str]:
-        """Ids of the batches that are there, sorted."""
+        """Ids of the batches that count, sorted."""
         return sorted(self._log.current().live)
 
     def batches(self, where: Where | None = None) -> list[Batch]:
-        """What is known of each batch without reading its moments, sorted by id."""
+        """The facts about each batch that need no read of its moments, sorted by id."""
         live, counts = self._log.current().live, batch_chooser(where)
         return [live[key] for key in sorted(live) if counts(live[key])]
 
@@ -363,20 +363,20 @@ class MomentStore:
     ) -> Moments:
         """Sum of all batches and groups: in order of id, from left to right, every byte verified.
 
-        The bits depend on which batches there are, never on when or by whom they were
-        committed. An empty choice gives the zero.
+        The bits depend only on the batches, not on when or by whom they were committed. If
+        nothing is selected, the result is zero moments.
 
         Parameters
         ----------
         where : callable, collection of ids, or dict, optional
-            Truth of "this :class:`Batch` counts": ``lambda batch: batch.rows > 100``, ids as
-            ``store.ids()[-30:]``, or labels: ``{"month": slice("2024-01", "2024-06")}``
+            Which batches count: a function of a :class:`Batch`, ``lambda batch: batch.rows > 100``;
+            ids, ``store.ids()[-30:]``; or labels, ``{"month": slice("2024-01", "2024-06")}``
             (both ends included), ``{"region": ["north", "south"]}``.
         groups : callable, collection of labels, or dict, optional
             Which groups count; ``{"month": [6, 7, 8]}`` for those of ``by=["month", "region"]``.
         weights : callable or dict of id to number, optional
-            The weight of each batch: ``lambda batch: 0.5 ** (age(batch) / 30)`` forgets by and
-            by. 0 leaves a batch out.
+            The weight of each batch: ``lambda batch: 0.5 ** (age(batch) / 30)`` forgets gradually.
+            0 leaves a batch out.
         """
         total = SumInPlace()
         for found in self._read(where, groups, weights):
@@ -400,7 +400,8 @@ class MomentStore:
         Raises
         ------
         ModelError
-            When there is no such batch, or it was forgotten or compacted before: its date.
+            If there is no such batch, or it was forgotten or compacted before; the message has the
+            date.
         """
         key = checked_id(id)
         if key in self._root.pilot:
@@ -418,19 +419,19 @@ class MomentStore:
         self._log.commit(build)
 
     def compact(self, where: Where | None = None) -> str | None:
-        """Replace batches by their sum, group by group: values stay to rounding.
+        """Replace batches by their sum, group by group; values do not change, up to rounding.
 
-        A compacted batch cannot be forgotten any more, for it is no longer known by itself.
+        A compacted batch cannot be forgotten any more, because its own moments no longer exist.
 
         Parameters
         ----------
         where : callable, optional
-            Which batches; all by default. Labels that all of them share are kept.
+            Which batches to replace; by default all. Labels that all of them share are kept.
 
         Returns
         -------
         str or None
-            Id of the sum; None where there are fewer than two batches.
+            Id of the sum; None if there are fewer than two batches.
         """
         while True:
             chosen = self.batches(where)
@@ -452,12 +453,12 @@ class MomentStore:
                 return entry.id
 
     def verify(self) -> Verified:
-        """Read every byte that counts, and the whole log; says what else lies there.
+        """Read and check every byte that counts and the whole log; lists other files.
 
         Raises
         ------
         ModelError
-            Names every file that does not verify.
+            If files do not match their checksums; the message names each.
         """
         return verify_store(self._log.files, self._max_bytes)
 
@@ -472,8 +473,9 @@ class MomentStore:
         Parameters
         ----------
         older_than : float
-            Seconds since it was written, or since its batch was forgotten or compacted. Less
-            than the longest append, or sum, of another process takes its data away under it.
+            Age in seconds, since the data were written, or since their batch was forgotten or
+            compacted. It must be longer than the longest append or sum of another process,
+            which would otherwise lose its data.
         """
         return collect_garbage(self._log, older_than)
 
