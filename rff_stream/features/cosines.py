@@ -9,7 +9,7 @@ generator.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,20 +81,15 @@ class CosineMap(RowwiseMap):
         size = f"{self.n_inputs} inputs to {self.n_components} components"
         return f"<{type(self).__name__} of {name}: {size} ({kind}), {self.dtype}>"
 
-    def _write(self, angles: Array, out: Array) -> None:
-        """Columns of angles (n, m)."""
-        (write_pairs if self.paired else write_cosines)(angles, out)
+    def _waves_of(self, Z: Array) -> list[Array]:
+        """Views of the columns of cosines (n, m) in Z (n, R), and of sines for pairs."""
+        return [Z[:, 0::2], Z[:, 1::2]] if self.paired else [Z]
 
 
-def write_pairs(angles: Array, out: Array) -> None:
-    """cos of angles (n, m) into columns 0, 2, … of out (n, 2m), and sin into columns 1, 3, …."""
-    np.cos(angles, out=out[:, 0::2])
-    np.sin(angles, out=out[:, 1::2])
-
-
-def write_cosines(angles: Array, out: Array) -> None:
-    """cos of angles (n, m) into out (n, m)."""
-    np.cos(angles, out=out)
+def write_waves(angles: Array, columns: Iterable[Array]) -> None:
+    """cos of angles (n, m) into the first of the arrays (n, m), and sin into the second, if any."""
+    for wave, out in zip((np.cos, np.sin), columns, strict=False):
+        wave(angles, out=out)
 
 
 def draw(

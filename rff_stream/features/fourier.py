@@ -24,7 +24,14 @@ from rff_stream.features.base import (
     refuse_overflow,
     scratch,
 )
-from rff_stream.features.cosines import CosineMap, Frequencies, check_components, draw, resolve
+from rff_stream.features.cosines import (
+    CosineMap,
+    Frequencies,
+    check_components,
+    draw,
+    resolve,
+    write_waves,
+)
 from rff_stream.kernels import Kernel, length_scale_vector
 
 LINEAR, STEEP = 10.0, 10.0
@@ -213,7 +220,7 @@ class FourierFeatures(CosineMap):
         return float(np.finfo(self.dtype).max / max(2 * widest, 2.0))
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        self._write_waves(x, [Z[:, 0::2], Z[:, 1::2]] if self.paired else [Z])
+        self._map_into(x, self._waves_of(Z))
 
     def write_halves(self, x: Float64, out: Array) -> None:
         """Features of at most 128 rows of float64 inputs, all cosines before all sines.
@@ -222,9 +229,9 @@ class FourierFeatures(CosineMap):
         are written in half the time: for sums, whose order is changed back once at their end.
         """
         with np.errstate(invalid="ignore", over="ignore"):
-            self._write_waves(x, [out[:, : self.n_frequencies], out[:, self.n_frequencies :]])
+            self._map_into(x, [out[:, : self.n_frequencies], out[:, self.n_frequencies :]])
 
-    def _write_waves(self, x: Array, columns: list[Array]) -> None:
+    def _map_into(self, x: Array, columns: list[Array]) -> None:
         """Cosines (rows, m) of at most 128 rows into the first of the arrays, sines into a 2nd."""
         inputs = self._scale_rows(x)
         angles = scratch.take("angles", PRODUCT_COLUMNS + 2 * MARGIN, self.dtype)
@@ -233,8 +240,7 @@ class FourierFeatures(CosineMap):
             lo = block * PRODUCT_COLUMNS
             hi = min(lo + PRODUCT_COLUMNS, self.n_frequencies)
             used = angles[: len(x), MARGIN : MARGIN + hi - lo]
-            for wave, out in zip((np.cos, np.sin), columns, strict=False):
-                wave(used, out=out[:, lo:hi])
+            write_waves(used, (out[:, lo:hi] for out in columns))
 
     def _scale_rows(self, x: Array) -> Array:
         """[x̃, 1] of one batch in the dtype of the features, padded to 144 rows."""

@@ -23,7 +23,7 @@ from rff_stream.features.base import (
     scratch,
     shifted_rows,
 )
-from rff_stream.features.cosines import CosineMap, check_components
+from rff_stream.features.cosines import CosineMap, check_components, write_waves
 from rff_stream.kernels import Kernel, length_scale_vector
 
 SWEEP_ROWS = 48
@@ -245,11 +245,11 @@ class StructuredFeatures(CosineMap):
         return exact
 
     def _map_batch(self, x: Array, Z: Array) -> None:
-        step = 2 if self.paired else 1
+        columns = self._waves_of(Z)
         for start in range(0, min(len(x), PADDED_ROWS), SWEEP_ROWS):
             rows = slice(start, start + SWEEP_ROWS)
             lo = 0
             for angles in self._angles(x[rows]):
-                hi = lo + step * angles.shape[1]
-                self._write(angles, Z[rows, lo:hi])
+                hi = lo + angles.shape[1]
+                write_waves(angles, (out[rows, lo:hi] for out in columns))
                 lo = hi

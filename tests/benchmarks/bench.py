@@ -150,9 +150,12 @@ FITS = {"rff_stream": fit_rff_stream, "sklearn": fit_scikit_learn, "dask": fit_p
 
 def whole_fit(library: str, store: str, components: int) -> Result:
     """One fit from Zarr: CPU and wall from its call to its return, then peak memory, then R²."""
+    from threadpoolctl import threadpool_limits
+
     fit = FITS[library](store, components)
     cpu, wall = time.process_time(), time.perf_counter()
-    predict = fit()
+    with threadpool_limits(1, user_api="blas"):  # threads that wait for others take CPU, too
+        predict = fit()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     from rff_stream.planning import peak_bytes  # of this process alone: a library may be without
 
@@ -320,6 +323,7 @@ def predictions(n: int, components: int, pairs: int) -> Result:
     """CPU seconds a row of predict in memory and from Zarr to Zarr, and of the bare operations."""
     import dask.array as da
     import zarr
+    from threadpoolctl import threadpool_limits
 
     import rff_stream as rs
 
@@ -349,9 +353,10 @@ def predictions(n: int, components: int, pairs: int) -> Result:
             spent.append(time.process_time() - start)
 
     spent: list[float] = []
-    bare(), in_memory(), files()  # code loaded
-    spent.clear()
-    found = list(turns(time.process_time, [bare, in_memory, files], pairs))
+    with threadpool_limits(1, user_api="blas"):
+        bare(), in_memory(), files()  # code loaded
+        spent.clear()
+        found = list(turns(time.process_time, [bare, in_memory, files], pairs))
     return {
         "bare": [a / n for a, _, _ in found],
         "memory": [b / n for _, b, _ in found],
@@ -425,8 +430,8 @@ def section_fit(options: argparse.Namespace, folder: Path) -> None:
     n, components = options.rows, options.components[0]
     store = stored(folder, n, options.dtype)
     print(f"\n### Whole fit from Zarr: n={n:,}, d={D}, {options.dtype}, R={components}\n")
-    print("A fit is counted from its call to its return, a process from start to end. Half of bare")
-    print("SYRK, on all cores, runs before ours and half after: the machine's pace drifts.\n")
+    print("A fit is counted from its call to its return, a process from start to end, one BLAS")
+    print("thread in each. Half of bare SYRK, on all cores, runs before ours and half after.\n")
     enough = memory_for_scikit_learn(n * components * np.dtype(options.dtype).itemsize)
     libraries = [name for name in FITS if name != "sklearn" or enough]
     found: dict[str, list[Result]] = {name: [] for name in ["syrk", *libraries]}
@@ -600,11 +605,12 @@ def section_search(options: argparse.Namespace, folder: Path) -> None:
     """scikit-learn's grid search around both, and length-scales of each input."""
     from sklearn import kernel_ridge
     from sklearn.model_selection import GridSearchCV
+    from threadpoolctl import threadpool_limits
 
     import rff_stream as rs
 
     print("\n### Searches\n\n9 penalties, or length-scales with a penalty by evidence for each,")
-    print("× 5 folds and the fit, n=1,000, CPU s.\n")
+    print("× 5 folds and the fit, n=1,000, CPU s, one BLAS thread.\n")
     x, y = rows(1000, 0)
     quiet = {"progress": False, "random_state": 0}
     models = {
@@ -619,13 +625,14 @@ def section_search(options: argparse.Namespace, folder: Path) -> None:
     searches["the same over 9 length-scales"] = GridSearchCV(models[next(iter(models))], scales)
     process = rs.GaussianProcessRegressor(length_scale="ard", **quiet)
     warnings.simplefilter("ignore", rs.NumericalWarning)  # of gaps in 1,000 rows of 8 inputs
-    table = [[name, f"{fit_and_ask(lambda s=s: s, x, y):.2f}"] for name, s in searches.items()]
-    for n, d in [(400, 8)] if options.quick else [(400, 8), (15_000, 26)]:
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=(n, d))
-        y = np.sin(2 * x[:, 0]) + 0.8 * x[:, 1] * x[:, 2] + 0.2 * rng.normal(size=n)
-        seconds = fit_and_ask(lambda: process, x, y)
-        table.append([f"GaussianProcessRegressor, ard, n={n:,}, d={d}", f"{seconds:.1f}"])
+    with threadpool_limits(1, user_api="blas"):
+        table = [[name, f"{fit_and_ask(lambda s=s: s, x, y):.2f}"] for name, s in searches.items()]
+        for n, d in [(400, 8)] if options.quick else [(400, 8), (15_000, 26)]:
+            rng = np.random.default_rng(0)
+            x = rng.normal(size=(n, d))
+            y = np.sin(2 * x[:, 0]) + 0.8 * x[:, 1] * x[:, 2] + 0.2 * rng.normal(size=n)
+            seconds = fit_and_ask(lambda: process, x, y)
+            table.append([f"GaussianProcessRegressor, ard, n={n:,}, d={d}", f"{seconds:.1f}"])
     print_table(["", "CPU s"], table)
 
 
