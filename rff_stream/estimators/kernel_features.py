@@ -142,8 +142,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         names: tuple[str, ...] = ()
         if in_memory(X):
-            rows = rows_in_memory(self, Data(X, inputs=inputs))
-            X, inputs, names = rows.X, None, rows.names
+            rows, names = rows_in_memory(self, Data(X, inputs=inputs))
+            X, inputs = rows.X, None
         source = open_source(
             X, inputs=inputs, dim=dim, missing_rows="drop", storage_options=storage_options
         )

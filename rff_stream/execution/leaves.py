@@ -174,7 +174,8 @@ class Job:
 
     def run(self, leaf: Leaf, *values: Any) -> Tally:
         """Value of one leaf; refuses a process that would give other bits."""
-        check_same(self.versions)
+        if self.versions:
+            check_same(self.versions)
         try:
             return self._sum(leaf, values)
         except MemoryError as error:  # NumPy's says how much, not for what
@@ -238,7 +239,7 @@ def segment_tasks(
         tasks[key] = (
             Task(key, run_leaves, job, pack_leaves(run))
             if more
-            else Task(key, run_after, None, job, run[0], *source.arguments(run[0].box))
+            else Task(key, Job.run, job, run[0], *source.arguments(run[0].box))
         )
         level.append(key)
     span = together

@@ -156,7 +156,8 @@ class Pass:
                         keeper.write(total)
         tally = total.total()
         assert tally is not None
-        warn_of_kernels(tally.kernels)
+        if len(tally.kernels) > 1:
+            warn_of_kernels(tally.kernels)
         return tally
 
     def _in_threads(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
@@ -180,7 +181,7 @@ class Pass:
                 key, segment = segment_tasks(*where)
             tasks |= segment | {end: Task(end, commit, index, TaskRef(key), *after)}
             ends.append(end)
-        keep = ancestors(tasks, ends)
+        keep = ancestors(tasks, ends) if self._graph else tasks
         self._get({key: tasks[key] for key in keep}, ends)
 
     def _on_cluster(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
@@ -235,8 +236,6 @@ class Pass:
 
 def warn_of_kernels(kernels: Mapping[str, str]) -> None:
     """Warn where workers, late ones included, ran other machine code: bits then vary."""
-    if len(kernels) < 2:
-        return
     words = "; ".join(f"{code} (as on {host})" for code, host in sorted(kernels.items()))
     warn(
         f"Workers of this cluster use {len(kernels)} kinds of machine code: {words}. Sums are "

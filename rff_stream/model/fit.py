@@ -278,7 +278,9 @@ def fit(
     reading = Reading(opened.source, progress=recipe.asked.progress)
     counted = ledger_of(opened.source)
     plan = recipe.plan(reading, opened.columns)
-    kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
+    kept = None
+    if checkpoint is not None:
+        kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
     grouped = data.by is not None
     done = recipe.read(PassRequest(opened, reading, plan, grouped, kept, before))
     fitted = Fitted(
@@ -312,11 +314,9 @@ def open_rows(recipe: Recipe, data: Data) -> Opened:
 
 
 def checkpoint_of_fit(
-    recipe: Recipe, opened: Opened, data: Data, plan: Plan, path: Place | None
-) -> Checkpoint | None:
+    recipe: Recipe, opened: Opened, data: Data, plan: Plan, path: Place
+) -> Checkpoint:
     """The checkpoint of this fit, which may exist already; refuses that of another fit."""
-    if path is None:
-        return None
     later = recipe.after_the_pass | ANY_TIME
     parameters = recipe.asked.get_params(deep=False).items()
     chosen = {name: plain_value(value) for name, value in parameters if name not in later}

@@ -68,24 +68,13 @@ def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> 
     return values
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowsInMemory:
-    """Rows in memory by column: X and weights were checked, y is as it was given."""
+def rows_in_memory(
+    estimator: Any, data: Data, *, later: bool = False
+) -> tuple[Data, tuple[str, ...]]:
+    """The rows of a fit by column, and the names of the inputs of a table.
 
-    X: Any  # (n, d)
-    y: Any
-    weight: Any  # (n,) or None
-    names: tuple[str, ...]  # of the inputs of a table
-
-    def put_into(self, data: Data, y: Any) -> Data:
-        """The same data with these rows in place of what was given."""
-        return replace(data, X=self.X, y=y, sample_weight=self.weight, inputs=None)
-
-
-def rows_in_memory(estimator: Any, data: Data, *, later: bool = False) -> RowsInMemory:
-    """The rows of a fit; or ``later`` ones, for an estimator that is fitted.
-
-    Number and names of the columns of a fit are noted on the estimator, as scikit-learn does.
+    X and weights are checked, y is as it was given. ``later`` ones are for an estimator that is
+    fitted. Number and names of the columns of a fit are noted on it, as scikit-learn does.
 
     Raises ValueError: in scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
@@ -110,10 +99,10 @@ def rows_in_memory(estimator: Any, data: Data, *, later: bool = False) -> RowsIn
                 "Sample weights must contain at least one non-zero number: all are zero. "
                 "Give the rows that should count a positive weight."
             )
-    return RowsInMemory(X, y, weight, names)
+    return replace(data, X=X, y=y, sample_weight=weight, inputs=None), names
 
 
-def checked_targets(estimator: Any, rows: RowsInMemory) -> Any:
+def checked_targets(estimator: Any, rows: Data) -> Any:
     """Targets as an array; rows with NaN stay where they will be dropped."""
     from sklearn.utils.validation import check_array, check_consistent_length
 
@@ -128,7 +117,7 @@ def checked_targets(estimator: Any, rows: RowsInMemory) -> Any:
     return y
 
 
-def checked_labels(estimator: Any, rows: RowsInMemory) -> tuple[Any, Array]:
+def checked_labels(estimator: Any, rows: Data) -> tuple[Any, Array]:
     """Class numbers (n,) and the sorted labels.
 
     Numbers are NaN where a label is missing and such rows are dropped.
@@ -302,13 +291,13 @@ class Opened:
 
 def open_values(asked: Any, data: Data) -> Opened:
     """The rows of a regression; refuses data without a target."""
-    y, targets = data.y, target_names(data.y)
+    targets = target_names(data.y)
     names: tuple[str, ...] = ()
-    flat = y is None or isinstance(y, str) or getattr(y, "ndim", 1) == 1
+    flat = data.y is None or isinstance(data.y, str) or getattr(data.y, "ndim", 1) == 1
     if in_memory(data.X, data.where, data.by):
-        rows = rows_in_memory(copy.copy(asked), data)
-        y, names = checked_targets(asked, rows), rows.names
-        data, flat = rows.put_into(data, y), y.ndim == 1
+        data, names = rows_in_memory(copy.copy(asked), data)
+        data = replace(data, y=checked_targets(asked, data))
+        flat = data.y.ndim == 1
     else:
         targets = ()
     source = source_of(asked, data)
@@ -322,8 +311,7 @@ def open_inputs(asked: Any, data: Data) -> Opened:
     data = replace(data, y=None)
     names: tuple[str, ...] = ()
     if in_memory(data.X, data.where, data.by):
-        rows = rows_in_memory(copy.copy(asked), data)
-        data, names = rows.put_into(data, None), rows.names
+        data, names = rows_in_memory(copy.copy(asked), data)
     source = source_of(asked, data)
     return Opened(source, with_given_names(source.columns, names, ()), True, names)
 
@@ -333,9 +321,9 @@ def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
     target, table = target_names(data.y), None
     names: tuple[str, ...] = ()
     if in_memory(data.X, data.where):
-        rows = rows_in_memory(copy.copy(asked), data, later=fitted is not None)
-        (y, table), names = checked_labels(asked, rows), rows.names
-        data = rows.put_into(data, y)
+        data, names = rows_in_memory(copy.copy(asked), data, later=fitted is not None)
+        y, table = checked_labels(asked, data)
+        data = replace(data, y=y)
     require_target(asked, data.y)
     columns = None if fitted is None else replace(fitted.columns, targets=(), weight="")
     source = source_of(asked, data, y_labels=True, columns=columns)
@@ -401,7 +389,7 @@ def with_given_names(
 def _of_arrays(asked: Any, fitted: Fitted, data: Data) -> Opened:
     """Rows in memory, checked against the fit."""
     targets = fitted.columns.targets
-    rows = rows_in_memory(asked, data, later=True)
+    rows, _ = rows_in_memory(asked, data, later=True)
     y = checked_targets(asked, rows) if targets else None
     given = 0 if y is None else int(np.prod(y.shape[1:]))
     if given != len(targets):
@@ -409,7 +397,7 @@ def _of_arrays(asked: Any, fitted: Fitted, data: Data) -> Opened:
             f"y has {given} targets, but the model was fitted on {len(targets)} "
             f"({', '.join(targets)}). Give those."
         )
-    source = source_of(asked, Data(rows.X, y, rows.weight))
+    source = source_of(asked, Data(rows.X, y, rows.sample_weight))
     return Opened(source, fitted.columns, fitted.flat, fitted.feature_names)
 
 

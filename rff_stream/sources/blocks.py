@@ -19,7 +19,7 @@ from rff_stream.sources.columns import SourceBuilder
 from rff_stream.sources.kinds import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut, Request
-from rff_stream.sources.rows import Filler, Rules, Slab, slab_slices
+from rff_stream.sources.rows import Filler, Rules, Slab
 from rff_stream.sources.variables import Variable, Window, Wrap, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
@@ -112,9 +112,7 @@ class BlockReader:
 
     def slabs(self, arrays: Sequence[Array], length: int, partition: int) -> Iterator[Slab]:
         """Slabs of one partition before the rules, hold-outs applied."""
-        ready = self.filler.ready(arrays)
-        for start, slices in slab_slices((length,)):
-            slab = self.filler.slab(ready, slices, start)
+        for slices, slab in self.filler.slabs(arrays, (length,)):
             rows = np.arange(slices[0].start, slices[0].stop, dtype=np.uint64)
             for holdout in self.holdouts:
                 slab.select(holdout.of_places(rows + np.uint64(partition << PARTITION_BITS)))

@@ -293,20 +293,20 @@ class Filler:
     n_inputs: int
     n_targets: int
 
-    def ready(self, arrays: Sequence[Array]) -> list[tuple[VariableUse, Array]]:
-        """Every use with its array, small ones converted."""
-        return [use.ready(arrays[use.part]) for use in self.uses]
-
-    def slab(self, ready: list[tuple[VariableUse, Array]], slices: Slices, start: int) -> Slab:
-        """The rows of one slab."""
-        shape = tuple(part.stop - part.start for part in slices)
-        x, y = np.empty((*shape, self.n_inputs)), np.empty((*shape, self.n_targets))
-        slab = Slab(x, y, None, None, None, start)
-        for use, array in ready:
-            place(slab, use, part_of(array, slices), shape)
-        rows = prod(shape)
-        slab.x, slab.y = x.reshape(rows, self.n_inputs), y.reshape(rows, self.n_targets)
-        return slab
+    def slabs(
+        self, arrays: Sequence[Array], shape: tuple[int, ...]
+    ) -> Iterator[tuple[Slices, Slab]]:
+        """The slabs of a box in C order, each with the part of the box that it is."""
+        ready = [use.ready(arrays[use.part]) for use in self.uses]
+        for start, slices in slab_slices(shape):
+            own = tuple(part.stop - part.start for part in slices)
+            x, y = np.empty((*own, self.n_inputs)), np.empty((*own, self.n_targets))
+            slab = Slab(x, y, None, None, None, start)
+            for use, array in ready:
+                place(slab, use, part_of(array, slices), own)
+            rows = prod(own)
+            slab.x, slab.y = x.reshape(rows, self.n_inputs), y.reshape(rows, self.n_targets)
+            yield slices, slab
 
 
 def part_of(array: Any, slices: Slices) -> Array:

@@ -34,16 +34,7 @@ from rff_stream.sources.protocol import (
     Source,
 )
 from rff_stream.sources.request import HoldOut
-from rff_stream.sources.rows import (
-    Filler,
-    NonNumbers,
-    Numbers,
-    Rules,
-    Slab,
-    VariableUse,
-    as_text,
-    slab_slices,
-)
+from rff_stream.sources.rows import Filler, NonNumbers, Numbers, Rules, Slab, VariableUse, as_text
 from rff_stream.sources.trace import of_graph, one_graph
 
 if TYPE_CHECKING:
@@ -180,8 +171,8 @@ class Part:
     def take(self, slices: Slices, values: Iterator[Any]) -> Array:
         """The slice as a numpy array; takes from ``values`` what its variable sent."""
         if self.kind == "memory":
-            sent = next(values)
-            return plain_array(sent) if isinstance(sent, np.ndarray) else sent
+            sent: Array = next(values)
+            return sent
         if self.kind == "graph":
             return self.place_blocks(next(values), values)
         return np.asarray(self.handle[slices])
@@ -258,12 +249,14 @@ def join_blocks(blocks: list[Array], sizes: list[tuple[int, ...]], dtype: np.dty
 
 def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Variable:
     """A variable from an array in memory, a dask array with known chunks, or a stored one."""
-    if is_from(data, "dask.array"):
-        bounds = tuple(boundaries(chunks) for chunks in data.chunks)
-        return Variable(name, tuple(dims), data, "graph", bounds, chunked=True, **more)
-    if is_from(data, "rff_stream"):
-        return Variable(name, tuple(dims), data, "lazy", data.bounds(), True, **more)
-    data = data if is_sparse(data) else plain_array(data)
+    if not isinstance(data, np.ndarray):
+        if is_from(data, "dask.array"):
+            bounds = tuple(boundaries(chunks) for chunks in data.chunks)
+            return Variable(name, tuple(dims), data, "graph", bounds, chunked=True, **more)
+        if is_from(data, "rff_stream"):
+            return Variable(name, tuple(dims), data, "lazy", data.bounds(), True, **more)
+    if isinstance(data, np.ndarray) or not is_sparse(data):
+        data = plain_array(data)
     bounds = tuple((0, size) for size in data.shape)
     return Variable(name, tuple(dims), data, "memory", bounds, **more)
 
@@ -346,9 +339,7 @@ class VariablesReader:
     def slabs(self, box: Box, arrays: Sequence[Array]) -> Iterator[Slab]:
         """Slabs of the box, hold-outs applied; what cannot be converted is named by its box."""
         try:
-            ready = self.filler.ready(arrays)
-            for start, slices in slab_slices(tuple(hi - lo for lo, hi in box)):
-                slab = self.filler.slab(ready, slices, start)
+            for slices, slab in self.filler.slabs(arrays, tuple(hi - lo for lo, hi in box)):
                 for holdout in self.holdouts:
                     slab.select(holdout.of_places(places(box, slices, self.shape)))
                 yield slab
