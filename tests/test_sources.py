@@ -394,11 +394,11 @@ def test_a_container_that_is_not_known_is_refused_by_name():
         assert kind_of(X) is None
         with pytest.raises(DataError, match=rf"^X is a {kind}, which is not a known"):
             open_source(X)
-    with pytest.raises(DataError, match=r"^y is a test_sources.Sliced, which is no container"):
+    with pytest.raises(DataError, match=r"^y is a test_sources.Sliced, which is not a known"):
         open_source(np.eye(4), Sliced())
     with pytest.raises(DataError, match=r"^sample_weight is a test_sources.Sliced"):
         open_source(np.eye(4), np.ones(4), Sliced())
-    with pytest.raises(DataError, match=r"^X is a test_sources.Sliced, which is no container"):
+    with pytest.raises(DataError, match=r"^X is a test_sources.Sliced, which is not a known"):
         rff_stream.KernelRidge().fit(Sliced(), np.ones(4))
 
 

@@ -239,7 +239,7 @@ def segment_tasks(
         tasks[key] = (
             Task(key, run_leaves, job, pack_leaves(run))
             if more
-            else Task(key, Job.run, job, run[0], *source.arguments(run[0].box))
+            else Task(key, run_after, None, job, run[0], *source.arguments(run[0].box))
         )
         level.append(key)
     span = together
