@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Quickstart
-# **Claim.** Ten lines take a Zarr cube with gaps to a labelled map of predictions and their
-# standard deviations, from one read of the data; 95 % intervals cover what they should.
+# **Claim.** Ten lines make a labelled map of predictions and standard deviations from a Zarr cube
+# with gaps, with one read of the data. The 95 % intervals contain about 95 % of the held-out
+# cells.
 
 # %%
 import tempfile
@@ -15,7 +16,7 @@ from matplotlib.colors import LogNorm
 import rff_stream as rs
 
 # %% [markdown]
-# A cube as one finds it: a variable on time × lat × lon, land as NaN, written by xarray.
+# A typical cube, written by xarray: a variable on time × lat × lon, with NaN for land.
 
 # %%
 rng = np.random.default_rng(0)
@@ -37,9 +38,9 @@ folder = Path(tempfile.mkdtemp())
 cube.chunk(time=30).to_zarr(folder / "cube.zarr", consolidated=False)
 
 # %% [markdown]
-# Fit on a random half of the cells, held out by a hash of their place. Length-scales are in the
-# units of the inputs: how far one must go for the field to be another. `length_scale="ard"`
-# searches for them instead, in about a minute (39, 31 and 42 here).
+# Fit on a random half of the cells (a hash of the position chooses them). The length-scales are in
+# units of the inputs: the distance over which the field changes. `length_scale="ard"` searches for
+# them instead, in about a minute (39, 31 and 42 here).
 
 # %%
 half = rs.HoldOut(0.5, seed=0)
@@ -54,9 +55,9 @@ print(model)
 mean
 
 # %% [markdown]
-# The prediction is labelled and lazy, and keeps the units. The inputs of a cell of land are
-# known, so the gap is filled, too. The standard deviation is that of the field, without noise;
-# its scale is logarithmic, as it is many times larger in the gap.
+# The prediction is labelled and lazy, and keeps the units. The inputs of a land cell are known, so
+# the gap is filled, too. The standard deviation is that of the field, without noise. Its scale is
+# logarithmic, because it is many times larger in the gap.
 
 # %%
 day = xr.Dataset({"sst": mean, "std": std}).isel(time=90).load()

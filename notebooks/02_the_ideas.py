@@ -1,10 +1,10 @@
 # %% [markdown]
 # # The ideas, figure by figure
-# **Claim.** Every figure of the five texts that random features are taught with comes out of one
-# read of the data, and what the texts say holds here: kernels are approximated at the rate 1/√R,
-# ridge regression on features becomes kernel ridge regression and is more than ten times faster,
-# both forms of the Gaussian process agree, one mean vector is a density, and the tails are where
-# it fails.
+# **Claim.** One read of the data is enough for every figure in the five texts about random
+# features on which this package is based, and the statements of the texts hold here. Kernels are
+# approximated at the rate 1/√R. Ridge regression on features converges to kernel ridge regression
+# and is more than ten times faster. Both forms of the Gaussian process agree. One mean vector
+# gives a density, which fails in the tails.
 
 # %%
 import functools
@@ -43,9 +43,9 @@ claims = {}
 
 # %% [markdown]
 # ## 1 · Kernels from random features
-# Bochner: a shift-invariant kernel is the Fourier transform of a measure; draw ω from it. A
-# Gaussian kernel matrix on the S-curve, for growing R, rows in the order of the curve. All five
-# matrices share one colour scale.
+# Bochner: a shift-invariant kernel is the Fourier transform of a measure, from which ω is drawn.
+# The figure shows the matrix of a Gaussian kernel on the S-curve for growing R, with rows in the
+# order of the curve. All five matrices share one colour scale.
 
 # %%
 curve, position = make_s_curve(300, random_state=0)
@@ -75,7 +75,7 @@ plt.show()
 # %% [markdown]
 # The error falls as 1/√R. Three bounds at 95 %: Hoeffding's for one pair; a union bound for all
 # pairs of n rows, which adds log n; and the uniform bound of Rahimi & Recht for all points of the
-# region, whatever n. All hold, and are generous.
+# region, for every n. All three hold, and are much larger than the error.
 
 # %%
 errors, n = {}, len(curve) // 2
@@ -131,8 +131,9 @@ claims["bounds hold: one pair, all pairs, the region"] = all(
 
 # %% [markdown]
 # ## 2 · Kernel ridge regression, exact and on R = 1, 5, 100 features
-# On 100 points; α = 0.1 for all. Exact work grows as n³, ours as nR² and is streamed: of 100 rows
-# the exact fit is the quicker one, of 4,000 ours is by more than ten times.
+# On 100 points, with α = 0.1 for all. The cost of the exact fit grows as n³; that of random
+# features grows as nR², and the rows are streamed. With 100 rows the exact fit is faster; with
+# 4,000 rows random features are more than ten times faster.
 
 # %%
 x = np.sort(rng.uniform(-3, 3, 100))[:, None]
@@ -203,10 +204,10 @@ plt.show()
 claims["more than ten times faster than exact at n = 4,000"] = ratio > 10
 
 # %% [markdown]
-# ## 3 · Half-circles: logistic regression against kernel machines
-# The two on the right minimise the hinge loss: the random-feature machine by reads of the data,
-# the exact one by its n × n matrix. Lines: the decision (full) and the margins (dashed); rings:
-# support rows, on or short of their margin.
+# ## 3 · Half-circles: logistic regression and kernel machines
+# The two panels on the right minimise the hinge loss: the random-feature machine by reads of the
+# data, the exact one from its n × n matrix. Solid lines are the decision boundary, dashed lines
+# the margins. Rings mark support vectors: rows on the margin or inside it.
 
 # %%
 moons, label = make_moons(400, noise=0.15, random_state=0)
@@ -271,12 +272,12 @@ claims["the hinge machine has the support of the exact one"] = (
 
 # %% [markdown]
 # ## 4 · Density from one mean vector
-# p̂(x) ∝ ⟨z(x), mean z⟩ over a mixture of Gaussians, for R = 100, 1,000, 10,000 and γ = 0.5, 1,
-# 2. Contours as in the texts, of the raw estimate: negative where it is lost (hatched). The
-# strange one is R = 1,000, γ = 2: islands of density where there are no rows at all. Its error is
-# known: what is below two standard errors is blank in the two panels further down. Of what is not
-# there one part in forty survives that, so an island or two remain at R = 1,000. Grey: 600 of the
-# 9,000 rows. All nine share their contour levels and colours.
+# p̂(x) ∝ ⟨z(x), mean z⟩ for a mixture of Gaussians, with R = 100, 1,000, 10,000 and γ = 0.5, 1, 2.
+# The contours are those of the raw estimate, as in the texts; hatched areas are negative. For R =
+# 1,000 and γ = 2 there are islands of density where there are no rows. But the error is known: in
+# the two panels further down, values below two standard errors are blank. By chance one part in
+# forty of the empty area is above this limit, so an island or two remain at R = 1,000. Grey: 600
+# of the 9,000 rows. All nine panels share contour levels and colours.
 
 # %%
 centres = np.array([[-2.0, 0.0], [2.0, 1.0], [0.5, -2.5]])
@@ -327,10 +328,10 @@ claims["tails need features: much of the plane is negative at γ = 2"] = negativ
 claims["where there are no rows, the error says so"] = bool(corner.below_error[0])
 
 # %% [markdown]
-# ## 5 · The baseline of choice
-# y = x·sin(3x) for x < 0, 1 + x otherwise, on ±π; R = 2, 5, 10, 30, 100. γ grows with R: few
-# features do what they can with long waves. The jump at 0 rings, as every sum of waves does
-# (Gibbs); the inset shows it.
+# ## 5 · A simple baseline
+# y = x·sin(3x) for x < 0, 1 + x otherwise, on ±π; R = 2, 5, 10, 30, 100. γ grows with R, because
+# few features can only represent long waves. At the jump at 0 the fit oscillates, as every sum of
+# waves does (Gibbs); the inset shows it.
 
 # %%
 reach = np.linspace(-np.pi, np.pi, 800)[:, None]
@@ -367,9 +368,9 @@ claims["x·sin(3x): error falls with R"] = fits[100] < 0.15 < 0.4 < fits[5]
 claims["Gibbs: the jump rings by more than 5 % of its height"] = ringing[100] > 0.05
 
 # %% [markdown]
-# Under-specified data: ten points, R up to 500. With many more features than rows and next to no
-# penalty the fit passes through the points and stays tame: of all functions that do, it is the
-# one of least norm.
+# Few data: ten points, R up to 500. With many more features than rows and almost no penalty, the
+# fit passes through all points and does not oscillate wildly: of all functions that pass through
+# them, it has the smallest norm.
 
 # %%
 few = np.array([-2.8, -2.1, -1.5, -0.9, -0.2, 0.3, 1.1, 1.6, 2.2, 2.9])[:, None]
@@ -400,11 +401,12 @@ claims["with R ≫ n the fit regularises itself"] = (
 )
 
 # %% [markdown]
-# Six panels: a small and a big γ, against a small, a big and (next to) no penalty, on few, noisy
-# rows. Without penalty the big γ, the worst of the six, goes through every row: two rows that lie
-# close together with other noise throw it far off. The small γ cannot bend as fast. λ = 0 needs
-# independent columns, which 150 features of 25 rows are not: the fit refuses, and gives the λ from
-# which on it can. Here 10⁻⁹ stands for 0.
+# Six panels: a small and a large γ, each with a small, a large and (almost) no penalty, on few,
+# noisy rows. Without a penalty the fit with the large γ passes through every row and is the worst
+# of the six: where two rows are close together but have different noise, it goes far off. With the
+# small γ the fit cannot bend so fast. λ = 0 needs linearly independent columns. 150 features of 25
+# rows are not, so the fit is refused, and the error gives the smallest λ that works. Here 10⁻⁹ is
+# used instead of 0.
 
 # %%
 own = np.random.default_rng(1)
@@ -442,8 +444,8 @@ claims["few noisy rows: a big γ without penalty is the worst by far"] = worst[3
 )
 
 # %% [markdown]
-# y = 2 sin(x₁) + 4 sin(x₁x₂) on a 1,000 × 1,000 grid of ±π, R = 2 … 200, and 400: **one** read of a
-# million rows, because the first R' columns of a map are a map.
+# y = 2 sin(x₁) + 4 sin(x₁x₂) on a 1,000 × 1,000 grid of ±π, R = 2 … 200, and 400. This needs only
+# **one** read of a million rows, because the first R' columns of a map are a map.
 
 # %%
 side = da.linspace(-np.pi, np.pi, 1000, chunks=250)
@@ -479,7 +481,7 @@ claims["a million rows, five R, one read"] = (
 )
 
 # %% [markdown]
-# Several inputs and several outputs: a matrix of targets costs one more column each.
+# Several inputs and several outputs: each further target adds one column to the sums.
 
 # %%
 X = rng.uniform(-2, 2, (5000, 4))
@@ -503,8 +505,8 @@ claims["several inputs, several outputs"] = several > 0.99
 
 # %% [markdown]
 # ## 6 · Weight space and function space
-# The posterior of R weights, and the same from an n × n matrix by the inversion lemma: use the
-# smaller one.
+# The posterior of R weights, and the same posterior from an n × n matrix by the inversion lemma.
+# The smaller of the two systems is solved.
 
 # %%
 x = np.sort(rng.uniform(-3, 3, 60))[:, None]
@@ -565,11 +567,12 @@ claims["weight space is function space"] = apart < 1e-6
 claims["primal is dual"] = bool(np.abs(primal.predict(G) - other.predict(G)).max() < 1e-6)
 
 # %% [markdown]
-# ## 7 · Nyström, Hermite and binning against random features
-# "Has anybody actually compared them?" On one smooth function of two inputs, error against R: the
-# mean of five draws of each map, and their range. Up to R = 32 features that look at the data
-# (Nyström), or that are the kernel's own (Hermite), do more than as many random ones. From R = 64
-# on Nyström's lead is gone, and Hermite has reached what the noise allows.
+# ## 7 · Nyström, Hermite and binning compared with random features
+# One text asks whether anybody has compared them. Here is the error against R on one smooth
+# function of two inputs: the mean of five draws of each map, and their range. Up to R = 32,
+# features that depend on the data (Nyström) or are eigenfunctions of the kernel (Hermite) have
+# less error than the same number of random features. From R = 64 on, Nyström is no better, and
+# Hermite has reached the error that the noise allows.
 
 # %%
 X = rng.normal(size=(4000, 2))
@@ -621,9 +624,9 @@ claims["64 Hermite features do what 64 of no other map do"] = 2 * compared["Herm
 )
 
 # %% [markdown]
-# Feature hashing fits the frame: random binning draws grids, hashes the cell of a row, and the
-# share of grids in which two rows meet is a Laplacian kernel. And binning of a single input,
-# piecewise-linear, is one more map.
+# Feature hashing is a kernel method, too: random binning draws grids and hashes the cell of each
+# row. The share of grids in which two rows are in the same cell approximates a Laplacian kernel.
+# Piecewise-linear binning of a single input is another map.
 
 # %%
 from rff_stream.features import PiecewiseLinear

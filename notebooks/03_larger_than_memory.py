@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Larger than memory
-# **Claim.** A fit holds as much memory for 16 times the data: a slab of rows and a few R²
-# matrices for each thread, not the cube. The plan says how much before anything is read, and
-# keeps its word. Here the operating system allows each process half of the memory that the
-# largest cube has: reading the cube fails, fitting it does not. The features of its rows, were
-# they kept, would be several times as large again.
+# **Claim.** A fit needs the same memory for 16 times the data: for each thread a block of rows and
+# a few R² matrices, not the cube. The plan gives an upper limit before anything is read, and the
+# fit stays below it. Here the operating system allows each process half of the memory of the
+# largest cube: reading the cube fails, fitting it succeeds. The features of all rows would need
+# several times as much memory as the cube.
 
 # %%
 import json
@@ -22,9 +22,9 @@ import rff_stream as rs
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
-# Three cubes of the same kind in Zarr: half a million to eight million rows of four
-# variables on six levels and of one target, in float64 as NumPy has it, written a month at a time,
-# so that the cube is never in memory here either. The largest has 1,465 MiB.
+# Three cubes of the same kind in Zarr: half a million to eight million rows of four variables on
+# six levels and one target, as float64. They are written a month at a time, so that a whole cube
+# is never in memory here either. The largest has 1,465 MiB.
 
 # %%
 INPUTS, LEVELS, R = ["u", "v", "t", "q"], [1000, 850, 700, 500, 300, 100], 128
@@ -55,7 +55,7 @@ for months, path in sizes.items():
     write(path, months)
 
 # %% [markdown]
-# What will it take? The plan reads metadata only.
+# How much memory will a fit need? The plan reads only metadata.
 
 # %%
 source = rs.open_source(str(sizes[64]), "flux", inputs=INPUTS)
@@ -69,9 +69,9 @@ rs.plot.plan_time(plan, right)
 plt.show()
 
 # %% [markdown]
-# Half of that is what a process may have from here on: beyond, the operating system refuses
-# memory (`RLIMIT_DATA`: all that a process writes to). A program that reads the largest cube into
-# memory ends with an error:
+# From here on a process may use half of the size of the cube. If it needs more, the operating
+# system refuses memory (`RLIMIT_DATA`, which covers all memory that a process writes to). A
+# program that reads the largest cube into memory ends with an error:
 
 # %%
 LIMIT = 64 * 30 * 50 * 80 * (COLUMNS + 1) * 8 // 2
@@ -83,7 +83,7 @@ reading = subprocess.run(
 print(f"limit {LIMIT / 2**20:.0f} MiB: {reading.stderr.strip().splitlines()[-1]}")
 
 # %% [markdown]
-# Fit each under the same limit, in a process of its own, and ask for its peak.
+# Fit each cube under the same limit, in a separate process, and print its peak memory.
 
 # %%
 PROGRAM = """

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # One read, every choice
-# **Claim.** After one read of the data, penalties, numbers of features, folds, targets, months
-# and how much more data would help are all answered from the moments: no block is read a second
-# time.
+# **Claim.** After one read of the data, the moments are enough to choose penalties, numbers of
+# features, folds, targets and months, and to estimate how much more data would help. No block is
+# read a second time.
 
 # %%
 import threading
@@ -20,7 +20,7 @@ from rff_stream.answers.selection import aic, bic, cross_validate, gcv, ridge_pa
 from rff_stream.moments import total
 
 # %% [markdown]
-# Data that count how often each of their blocks is read: 240,000 rows, 12 months, two targets.
+# These data count how often each of their blocks is read: 240,000 rows, 12 months, two targets.
 
 # %%
 reads, lock = Counter(), threading.Lock()
@@ -59,7 +59,7 @@ whole = total(months.values())
 whole
 
 # %% [markdown]
-# ## The penalty, five ways
+# ## The penalty, chosen in five ways
 
 # %%
 cv = cross_validate(months)  # leave one month out, all α × R' × targets
@@ -83,9 +83,9 @@ rs.plot.row_curve(row_curve(growing, months[12]), axes[1, 1])
 plt.show()
 
 # %% [markdown]
-# ## Each target its own, and which month is unlike the others
-# November was shifted by 0.2. Its residual under the model of all months says so, without its
-# rows.
+# ## A penalty for each target, and the month that differs
+# November was shifted by 0.2. Its residual under the model of all months shows this, without
+# another read of its rows.
 
 # %%
 for t, name in enumerate(cv.targets):

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A model that lives
-# **Claim.** Days are added as they come, each exactly once; a bad day is forgotten as if it had
-# never been; a window slides; and a day that is unlike the others is seen before it is used.
-# Nothing is read twice.
+# **Claim.** Each new day is added exactly once. A bad day can be removed, as if it had never been
+# added. A sliding window is possible. A day that differs from the others is detected before it is
+# used. Nothing is read twice.
 
 # %%
 import tempfile
@@ -51,7 +51,7 @@ store
 
 # %% [markdown]
 # ## Exactly once
-# A retry changes nothing; the same name for other rows is refused.
+# A second try changes nothing. Other rows under the same name are refused.
 
 # %%
 head = store.head
@@ -65,7 +65,7 @@ except Exception as error:
 same_head = store.head == head
 
 # %% [markdown]
-# ## Three more weeks; on day 20 a sensor breaks
+# ## Three more weeks; on day 20 a sensor fails
 
 # %%
 for number in range(7, 28):
@@ -73,9 +73,9 @@ for number in range(7, 28):
     store.append(f"day-{number:02}", moments(*days[number]), {"week": number // 7})
 
 # %% [markdown]
-# Drift looks at the inputs only, so it is known before anything is predicted: means of features
-# of each new day against the first week, with p-values that allow for rows that depend on their
-# neighbours.
+# The test for drift uses only the inputs, so it can be made before anything is predicted. It
+# compares the mean features of each new day with those of the first week. Its p-values allow for
+# correlation between neighbouring rows.
 
 # %%
 bare = {f"{k}": moments(x, y, order=1) for k, (x, y) in days.items()}
@@ -96,8 +96,8 @@ print(
 )
 
 # %% [markdown]
-# ## Forget it
-# Moments are a group: what is left out of the sum was never there.
+# ## Remove the bad day
+# Moments can be subtracted: after that the model is as if the day had never been added.
 
 # %%
 x_new, y_new = day(28)

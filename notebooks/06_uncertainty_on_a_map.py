@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Uncertainty on a map
-# **Claim.** From a cube of air temperature with gaps to a map without gaps, with a standard
-# deviation that is small where cells were seen and large where they never were, in units, written
-# as labelled Zarr. 95 % intervals cover what was held out.
+# **Claim.** A cube of air temperature with gaps becomes a map without gaps. Its standard deviation
+# is small where there are data and large where there are none. Both have units and are written as
+# labelled Zarr. The 95 % intervals contain about 95 % of the held-out cells.
 
 # %%
 import tempfile
@@ -16,9 +16,9 @@ from matplotlib.colors import LogNorm
 import rff_stream as rs
 
 # %% [markdown]
-# A cube like xarray's `air_temperature` (25 × 53 cells over North America), made here: a
-# gradient, waves that travel, noise of 1 K. A cloud hides a different part each day, and one
-# region is never seen at all.
+# A synthetic cube like xarray's `air_temperature` (25 × 53 cells over North America): a gradient,
+# travelling waves, and noise of 1 K. A cloud hides a different part each day, and one region has
+# no data at all.
 
 # %%
 rng = np.random.default_rng(0)
@@ -53,8 +53,8 @@ print(f"{float(cube.air.isnull().mean()):.0%} of the cells are missing")
 
 # %% [markdown]
 # ## Ten lines
-# A length-scale for each of the inputs, in degrees and days: `length_scale="ard"` finds 28, 34 and
-# 12 in about a minute. A tenth of the cells is held out by a hash of their place.
+# There is one length-scale for each input, in degrees and days; `length_scale="ard"` finds 28, 34
+# and 12 in about a minute. A tenth of the cells is held out; a hash of the position chooses them.
 
 # %%
 model = rs.GaussianProcessRegressor(
@@ -75,8 +75,8 @@ filled
 
 # %% [markdown]
 # ## One day
-# The scale of the standard deviation is logarithmic: it is many times larger where nothing was
-# seen.
+# The scale of the standard deviation is logarithmic, because it is many times larger where there
+# are no data.
 
 # %%
 when = 30
@@ -97,10 +97,10 @@ axes[1, 1].set_title("error against the truth")
 plt.show()
 
 # %% [markdown]
-# ## Is it as sure as it says?
-# Of the cells that were held out, with the noise of a new observation: yes. Of the truth itself,
-# which only a made cube knows: a little too sure. A finite number of random features has fewer
-# functions than the kernel.
+# ## Are the intervals right?
+# For held-out cells, with the noise of a new observation: yes. For the true field, which is known
+# only because the cube is synthetic, the intervals are slightly too narrow: a finite number of
+# random features can represent fewer functions than the kernel.
 
 # %%
 test = [rs.HoldOut(0.1, seed=0, part="test")]

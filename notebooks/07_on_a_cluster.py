@@ -1,7 +1,7 @@
 # %% [markdown]
 # # On a cluster
-# **Claim.** The same call runs on threads, on two worker processes, and on workers of which one
-# is killed in mid-fit: the answer has the same bits each time.
+# **Claim.** The same call runs on threads, on two worker processes, and on workers of which one is
+# killed during the fit. The answer has the same bits each time.
 
 # %%
 import os
@@ -20,7 +20,7 @@ from distributed.deploy.subprocess import SubprocessCluster
 import rff_stream as rs
 
 # %% [markdown]
-# A cube of 600,000 rows in Zarr, which every worker reads by itself.
+# A cube of 600,000 rows in Zarr. Every worker reads it directly.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -51,7 +51,7 @@ def fit(n_components=512):
 
 # %% [markdown]
 # ## Threads of this process
-# A small fit first, here and below: it imports what is needed and compiles, once a process.
+# Here and below, a small fit comes first: it imports the packages once in each process.
 
 # %%
 fit(16)
@@ -62,8 +62,9 @@ on_threads
 
 # %% [markdown]
 # ## Two worker processes
-# Any scheduler does: here one on loopback, with its dashboard on loopback too. On a real cluster
-# give its address: `Client("tls://…")`, or `rff-stream fit … --scheduler tls://…` from a shell.
+# You can use any scheduler. Here it listens on loopback, and so does its dashboard. On a real
+# cluster give its address: `Client("tls://…")`, or `rff-stream fit … --scheduler tls://…` in a
+# shell.
 
 # %%
 cluster = SubprocessCluster(
@@ -81,8 +82,8 @@ on_workers.plan_
 
 # %% [markdown]
 # ## A worker dies
-# Half-way through, one of them is killed without a word. Its leaves are computed again; sums
-# follow a fixed tree, not the order of arrival.
+# Halfway through the fit, one worker is killed without warning. Its leaves are computed again. The
+# sums follow a fixed tree, not the order in which results arrive.
 
 
 # %%

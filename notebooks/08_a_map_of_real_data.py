@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A map of real data
-# **Claim.** Forty days of air temperature over North America, with a cloud cut out of every day:
-# local features fill it with less error than one map of the whole space, and than the same cell
-# before and after the cloud. The 95 % intervals hold about 95 % of the hidden cells.
+# **Claim.** Forty days of air temperature over North America, with a cloud cut out of every day.
+# Local features fill the cloud with less error than one map of the whole space, and with less
+# error than linear interpolation in time. The 95 % intervals contain about 95 % of the hidden
+# cells.
 
 # %%
 import os
@@ -16,9 +17,9 @@ import xarray as xr
 import rff_stream as rs
 
 # %% [markdown]
-# The data are xarray's tutorial set `air_temperature` (NCEP reanalysis, four times a day, 2.5
-# degrees): from a folder of this machine where there is one, else from the network. A cloud that
-# drifts hides a part of the map for a whole day, and another part the next day.
+# The data are xarray's tutorial data set `air_temperature` (NCEP reanalysis, four times a day, 2.5
+# degrees). They are read from a local folder if there is one, otherwise from the network. A moving
+# cloud hides one part of the map for a whole day, and another part the next day.
 
 # %%
 folder = Path(os.environ.get("RFF_STREAM_DATA", "../shared/data"))
@@ -45,8 +46,8 @@ print(f"{truth.size:,} cells, {float(cloud.mean()):.1%} of them under clouds")
 
 # %% [markdown]
 # ## Two models of the same kind
-# One with 2,048 columns of the whole space, one with columns of its own in each cell of a few
-# random trees. Both find their length-scales by themselves.
+# One model has 2,048 columns for the whole space. The other has separate columns in each cell of a
+# few random trees. Both find their length-scales by themselves.
 
 # %%
 choices = {"missing_rows": "drop", "random_state": 0, "progress": False, "kernel": "matern"}
@@ -65,8 +66,8 @@ for name, model in models.items():
     print(f"{name}: length-scales {np.round(model.length_scale_, 1)} degrees, degrees, days")
 
 # %% [markdown]
-# ## Against what one would try instead
-# The truth under the clouds is known here, since the clouds were drawn by us.
+# ## Comparison with simple methods
+# The true values under the clouds are known, because we cut the clouds out.
 
 # %%
 hidden = cube["air"].interpolate_na("time", fill_value="extrapolate")

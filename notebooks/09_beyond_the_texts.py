@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Beyond the texts
-# **Claim.** The same few moments show more than the texts do: pairs beat phases, a periodic input
-# needs a periodic map, novelty needs fewer features than density, √n log n features give up nothing
-# that can be seen, quantiles and robust fits take a few reads, dependence has a p-value, and noise
-# leaves an image that is taken to feature space and back.
+# **Claim.** The same few moments show more than the texts do. Pairs have less variance than
+# phases. A periodic input needs a periodic map. Novelty needs fewer features than density. √n log
+# n features have no visible loss of accuracy. Quantiles and robust fits take a few reads.
+# Dependence has a p-value. Kernel PCA and pre-images remove noise from images.
 
 # %%
 import time
@@ -42,9 +42,9 @@ def figure(rows=1, columns=1, width=3.0, height=2.6):
 rng = np.random.default_rng(0)
 
 # %% [markdown]
-# ## Phases against pairs
-# cos(ωx + b) with a random phase, or the pair cos ωx, sin ωx: the spread of the kernel that R = 64
-# outputs give, over 400 draws, with the law of each.
+# ## Phases and pairs
+# cos(ωx + b) with a random phase, or the pair cos ωx, sin ωx: the standard deviation of the kernel
+# from R = 64 columns over 400 draws, and the formula for each.
 
 # %%
 kernel, size = rs.Gaussian(1.0), 64
@@ -80,8 +80,8 @@ claims["both follow their law within 20 %"] = all(
 
 # %% [markdown]
 # ## A periodic input
-# Hours of a day: 23:30 is next to 0:30. A map of the circle has this built in; features of the
-# number do not. Rows between 21:00 and 3:00 are hidden, and predicted from both sides.
+# Hours of a day: 23:30 is next to 0:30. A map of the circle has this property; features of the
+# plain number do not. Rows between 21:00 and 3:00 are hidden, and predicted from both sides.
 
 # %%
 hour = rng.uniform(3, 21, 300)
@@ -114,8 +114,8 @@ claims["a circle has no jump at midnight, and predicts the night"] = (
 
 # %% [markdown]
 # ## Novelty needs fewer features than density
-# The same model, the same rows: novel rows are far from all others, where the estimate is near 0
-# whatever R; a density must be right in its tails, too.
+# The same model on the same rows. Novel rows are far from all others, where the estimate is near 0
+# for every R. A density, however, must also be right in its tails.
 
 # %%
 d = 4
@@ -149,10 +149,10 @@ claims[
 ] = auc[2] > 0.9 and error[2] > 1
 
 # %% [markdown]
-# ## Cost of approximating
-# Excess risk (mean squared error above the noise) over R and n. The theory (Rudi & Rosasco 2017):
-# √n log n features reach the rate of the exact method. Right of the dotted line of n, more features
-# change little.
+# ## Cost of the approximation
+# Excess risk (mean squared error above the noise) against R and n. In theory (Rudi & Rosasco
+# 2017), √n log n features reach the rate of the exact method. To the right of the dotted line for
+# n, more features change little.
 
 # %%
 rows_of, sizes = (250, 1000, 4000, 16_000), (4, 8, 16, 32, 64, 128, 256)
@@ -189,10 +189,10 @@ claims["more rows need more features: the risk at R = 32 hardly falls from 1,000
 )
 
 # %% [markdown]
-# ## Random features beside a small neural network
-# The same rows, one target: ridge regression on R random features of a kernel that is found by
-# evidence, and a network of two hidden layers of 64 (scikit-learn, Adam, early stopping). The
-# features are nearer to the noise; the search for six length-scales makes them slower.
+# ## Random features and a small neural network
+# The same rows, one target: ridge regression on R random features of a kernel found by evidence,
+# and a network with two hidden layers of 64 units (scikit-learn, Adam, early stopping). The random
+# features have an error closer to the noise; the search for six length-scales makes them slower.
 
 # %%
 X = rng.uniform(-2, 2, (6000, 6))
@@ -232,10 +232,11 @@ claims["1,024 features are at least as good as the small network"] = (
 
 # %% [markdown]
 # ## Which inputs matter
-# Of the same rows, y = sin(2x₀)x₁ + cos(x₂ + x₃); x₄ and x₅ are not in it. Left: shares of the
-# variance of the fit (Sobol), of an input alone and with its interactions, ± 2 standard errors.
-# Middle: length-scales that each input spans, found by evidence. Right: dependence of y on single
-# inputs (HSIC), which needs no fit: the mean of y does not change with x₀ alone, its spread does.
+# In these rows, y = sin(2x₀)x₁ + cos(x₂ + x₃); x₄ and x₅ have no effect. Left: shares of the
+# variance of the fit (Sobol indices) for each input alone and with its interactions, ± 2 standard
+# errors. Middle: the range of each input in length-scales found by evidence. Right: dependence of
+# y on single inputs (HSIC), which needs no fit: the mean of y does not depend on x₀ alone, but its
+# variance does.
 
 # %%
 names = [f"x{j}" for j in range(6)]
@@ -270,10 +271,10 @@ claims["dependence sees the inputs of y, and no others"] = all(
 
 # %% [markdown]
 # ## Probabilities of several classes
-# Four clouds that overlap, 150 rows, a penalty that is too small (0.003). The fit is surer than it
-# is right. Its probabilities averaged over the posterior of the coefficients (Laplace) are nearer
-# to even where rows are few, and their log-loss on new rows is lower (ECE: the expected
-# calibration error, of 3,000 new rows).
+# Four overlapping clouds, 150 rows, and a penalty that is too small (0.003). The probabilities of
+# the fit are too extreme. If they are averaged over the posterior of the coefficients (Laplace),
+# they are less extreme where there are few rows, and their log-loss on new rows is lower (ECE: the
+# expected calibration error on 3,000 new rows).
 
 
 # %%
@@ -313,7 +314,7 @@ claims["averaged probabilities have a lower log-loss on new rows"] = (
 
 # %% [markdown]
 # ## Losses: quantiles, outliers, counts
-# Each by a few reads of the rows (`n_passes_`).
+# Each fit takes a few reads of the rows (`n_passes_`).
 
 # %%
 x = rng.uniform(-3, 3, (1500, 1))
@@ -360,9 +361,9 @@ claims["robust losses do not follow the outliers"] = (
 
 # %% [markdown]
 # ## Dependence without correlation, with a p-value
-# HSIC from second moments of two maps side by side. Left: a noisy circle, uncorrelated. Right: over
-# 300 seeds, p-values of independent rows are uniform; two independent series with a long memory
-# need random signs of runs of rows.
+# HSIC from second moments of two maps side by side. Left: a noisy circle, whose coordinates are
+# uncorrelated. Right: over 300 seeds, p-values of independent rows are uniform. For two
+# independent series with long correlation, the test must give random signs to whole runs of rows.
 
 # %%
 one = rs.FourierFeatures.sample(rs.Gaussian(0.5), 1, 24, rng=0, dtype="float64")
@@ -413,7 +414,8 @@ claims["the circle is seen, and the level holds"] = (
 
 # %% [markdown]
 # ## Slopes, with their uncertainty
-# A derivative of cosines is cosines: the slope of a fitted process has a mean and a deviation.
+# The derivative of a cosine is again a cosine, so the slope of a fitted process has a mean and a
+# standard deviation.
 
 # %%
 x = np.sort(rng.uniform(-3, 3, 60))[:, None]
@@ -434,9 +436,9 @@ print(f"the band of ± 2 holds {held.mean():.0%} of the true slopes")
 claims["the band of ± 2 deviations holds most true slopes"] = held.mean() > 0.8
 
 # %% [markdown]
-# ## Kernel PCA, and back
+# ## Kernel PCA and pre-images
 # Noisy digits, their 40 components in feature space, and the images whose features are nearest to
-# these (pre-images): the noise is in the directions that were left out.
+# these components (pre-images). The noise is in the directions that were left out.
 
 # %%
 digits = load_digits().data / 16

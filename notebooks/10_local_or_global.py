@@ -1,9 +1,9 @@
 # %% [markdown]
-# # When local beats global, and when not
-# **Claim.** With many rows of a function that varies over short distances cells win by a factor,
-# and the more rows the larger. With fewer rows in a cell than it has columns they lose.
-# `features="auto"` reads once and finds out which, from rows that each fit has left out; but
-# left-out rows say nothing about gaps.
+# # When local features are better than one global map, and when not
+# **Claim.** With many rows of a function that varies over short distances, cells have several
+# times less error, and the factor grows with the number of rows. If a cell has fewer rows than
+# columns, cells are worse. `features="auto"` reads the data once and chooses by the errors on
+# left-out rows. But left-out rows give no information about gaps.
 
 # %%
 import os
@@ -20,12 +20,12 @@ folder = Path(os.environ.get("RFF_STREAM_DATA", "../shared/data"))
 warnings.simplefilter("ignore", rs.NumericalWarning)
 
 # %% [markdown]
-# ## Air temperature, more and more rows
+# ## Air temperature, with more and more rows
 # Forty days over North America, four times a day, 2.5 degrees: 212,000 cells. Some of them are
-# drawn at random and fitted, others are kept apart. One read collects a map of 512 columns of
-# the whole space and cells with 128 columns each, both with the length-scales that notebook 08
-# found for cells. (With a search of its own the one map left 4.9 K at 3,000 rows and 4.4 K at
-# 96,000.)
+# drawn at random and fitted, others are held out. One read collects a map of 512 columns for the
+# whole space, and cells with 128 columns each. Both use the length-scales that notebook 08 found
+# for cells. (With length-scales from its own search, the one map had an error of 4.9 K with 3,000
+# rows and 4.4 K with 96,000.)
 
 # %%
 store = folder / "air_temperature.zarr"
@@ -68,7 +68,7 @@ for size in sizes:
 errors = np.array(errors)
 
 # %% [markdown]
-# The map of the whole space stops learning; cells go on.
+# The error of the map of the whole space stops falling; that of cells continues to fall.
 
 # %%
 _, ax = plt.subplots(figsize=(7.2, 4), dpi=80, layout="constrained")
@@ -84,10 +84,10 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# ## Whole days that are hidden
-# The same cube, but five whole days are kept apart. A left-out row has neighbours at the same
-# hour; a hidden day has none. So what leave-one-out errors say of these models does not hold for
-# the gap, where all that is known is the day before and the day after.
+# ## Whole hidden days
+# The same cube, but five whole days are held out. A left-out row has neighbours at the same hour;
+# a row of a hidden day has none. So the leave-one-out errors of these models are not valid for the
+# gap, where only the day before and the day after are known.
 
 # %%
 day = (X[:, 0] // 24).astype(int)
@@ -107,9 +107,9 @@ print(f"{covered:.1%} of the hidden days are inside the 95 % interval")
 
 # %% [markdown]
 # ## Too few rows for the cells
-# The mean over time at 300 of 1,325 places, and eight cells asked for: some 37 rows in each, for
-# 128 columns. Cells fail, one map does not, and the left-out rows tell. (Where the number of cells
-# is not given it follows the rows: here there would be one.)
+# The mean over time at 300 of 1,325 places, with eight cells: about 37 rows in each, for 128
+# columns. Cells fail and one map does not, and the errors on left-out rows show it. (If you do not
+# give the number of cells, it follows from the number of rows: here there would be one cell.)
 
 # %%
 climate = air.mean("time")
@@ -126,7 +126,7 @@ print(f"at the other places: {rmse(few, places[others], means[others]):.2f} K")
 
 # %% [markdown]
 # ## A table
-# Houses in California: 8,000 of 20,640 districts, eight inputs, the logarithm of the price.
+# House prices in California: 8,000 of 20,640 districts, eight inputs, the logarithm of the price.
 
 # %%
 table = folder / "california_housing.npz"

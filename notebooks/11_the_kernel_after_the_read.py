@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The kernel is chosen after the read
-# **Claim.** For positions on a map the sums of one read know no kernel. Family, smoothness,
-# length-scales and noise are found from them afterwards, another kernel answers without a read,
-# and the frequencies are shared among longitude, latitude and time by the data.
+# **Claim.** For positions on a map, the sums of one read do not depend on the kernel. Family,
+# smoothness, length-scales and noise are found from the sums afterwards. Another kernel needs no
+# second read. The data decide how many frequencies longitude, latitude and time get.
 
 # %%
 import os
@@ -19,10 +19,10 @@ import rff_stream as rs
 from rff_stream.answers.grid_selection import compare_kernels
 
 # %% [markdown]
-# ## The sea at 100 m, from floats
-# All 32,436 Argo profiles of the first three months of 2016: temperature by longitude, latitude and
-# day. A tenth of the profiles is held out at random; then, for gaps, a tenth of all squares of 5°.
-# Without the folder of data a made-up sea takes its place.
+# ## The sea at 100 m depth, from floats
+# All 32,436 Argo profiles of the first three months of 2016: temperature by longitude, latitude
+# and day. A tenth of the profiles is held out at random; then, as gaps, a tenth of all squares of
+# 5°. Without the data folder, synthetic data are used instead.
 
 # %%
 folder = Path(os.environ.get("RFF_STREAM_DATA", "../shared/data"))
@@ -50,8 +50,8 @@ def table(kept: np.ndarray) -> xr.Dataset:
 
 
 # %% [markdown]
-# One read. Longitude is periodic by nature. Nothing else is said: small windows of neighbouring
-# rows tell how many frequencies each axis needs, and the kernels compete after the read.
+# One read. Longitude is declared periodic; nothing else is given. Small windows of neighbouring
+# rows determine how many frequencies each axis needs, and the kernels are compared after the read.
 
 # %%
 grid = rs.Grid(periods={"lon": 360.0}, box={"lat": (-66, 66), "day": (0, 91)})
@@ -64,8 +64,8 @@ print(f"modes {sea.features_.modes}, {sea.features_.n_components:,} columns; {to
 print(sea.kernel_, f"noise {np.sqrt(sea.noise_variance_):.2f} °C")
 
 # %% [markdown]
-# ## Errors, at random profiles and in squares left out
-# In the squares the kernel and the noise are those found above: that fit is a read and one solve.
+# ## Errors at random profiles and in left-out squares
+# In the squares, kernel and noise are those found above: this fit is one read and one solve.
 
 # %%
 inside = rs.GaussianProcessRegressor(
@@ -91,7 +91,7 @@ for where, hidden, model in (("random", random, sea), ("squares", gaps, inside))
 
 # %% [markdown]
 # ## Evidence over smoothness and length-scale
-# Each point is a kernel with its best noise, from the same sums; no row is read again.
+# Each point is a kernel with its best noise variance, from the same sums. No row is read again.
 
 # %%
 few = sea.moments_.leading(tuple(min(m, 12) for m in sea.features_.modes))
@@ -106,10 +106,11 @@ ax.set_xlabel("length-scale along longitude [degrees]")
 plt.show()
 
 # %% [markdown]
-# ## The map, and where it is known
-# A day in the middle. Cells of a regular grid are a product of axes, evaluated by small matrix
-# products; the spread of 64 drawn functions is the standard deviation. It is largest where no float
-# has been: on land, under ice, and in the shallow seas that floats avoid.
+# ## The map, and where it is certain
+# A day in the middle of the period. The cells of a regular grid are a product of axes, so they are
+# evaluated by small matrix products. The standard deviation comes from 64 functions drawn from the
+# posterior. It is largest where no float has been: on land, under ice, and in shallow seas, which
+# floats avoid.
 
 # %%
 cells = xr.Dataset(
