@@ -567,6 +567,15 @@ def test_a_plan_for_other_data_is_refused(xyw: Rows, changed: dict[str, int], na
         collect(x, y, plan=plan)
 
 
+@pytest.mark.parametrize("asked", [{"order": 1}, {"sums": "float64"}])
+def test_a_plan_of_other_sums_is_refused(xyw: Rows, asked: dict[str, Any]) -> None:
+    """It decided in silence: moments of order 2 where order=1 was asked for."""
+    x, y, _ = xyw
+    plan = rs.plan(rs.open_source(x, y), n_features=R, sums="float32")
+    with pytest.raises(PlanError, match=r"order=2, sums='float32' and .*, but order="):
+        collect(x, y, plan=plan, **asked)
+
+
 def test_a_row_that_is_given_makes_batches_that_add_up(xyw: Rows) -> None:
     x, y, w = xyw
     first = collect(x[:4000], y[:4000], sample_weight=w[:4000])

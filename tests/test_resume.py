@@ -127,6 +127,24 @@ def test_what_differs_is_named(stored, segments_kept, tmp_path):
         rs.collect(features(), stored, "y", checkpoint=tmp_path / "M.zarr", progress=False)
 
 
+@pytest.mark.parametrize("changed", ["a target", "a label"])
+def test_an_array_that_changed_anywhere_is_other_data(tmp_path: Path, changed: str) -> None:
+    """Only every fourth value entered the checkpoint: its sums were given for other rows."""
+    x, y = np.random.default_rng(0).normal(size=(2, 20_000))
+    label = np.arange(20_000) % 2
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 8, rng=0)
+
+    def collect() -> Any:
+        path = tmp_path / "checkpoint"
+        return rs.collect(features, x[:, None], y, by=label, checkpoint=path, progress=False)
+
+    first = collect()
+    assert same_moments(collect()[0], first[0])
+    {"a target": y, "a label": label}[changed][1001] = 1 - label[1001]
+    with pytest.raises(ModelError, match=r"another pass.*data"):
+        collect()
+
+
 @pytest.mark.parametrize("kind", ["KernelRidge", "KernelDensity"])
 def test_a_stopped_fit_goes_on_with_its_own_map(stored, segments_kept, leaves, tmp_path, kind):
     """The map was drawn without a seed: the second run takes the first one's."""

@@ -15,6 +15,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import Node, RunningSum, TreeSum
 from rff_stream.planning import Plan
+from rff_stream.sources.growth import whole_content
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Groups
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
@@ -132,7 +133,7 @@ def description_of(source: Source, plan: Plan, **choices: Any) -> dict[str, Any]
         "dtype": plan.dtype,
         "leaves": [layout.n_boxes, layout.parts, layout.cut, layout.segment_leaves, layout.seed],
         "edges": digest([list(edges) for edges in layout.edges]),
-        "data": source.generation(),
+        "data": whole_content(source),
         **in_sequence,
     }
 

@@ -451,7 +451,7 @@ def collect(
     """
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
-    _require_fit(source, features, row, plan)
+    _require_fit(source, features, row, plan, order, sums)
     reading = Reading(source, progress=progress)
     family = family_of(features)
     request = replace(
@@ -474,7 +474,12 @@ def collect(
 
 
 def _require_fit(
-    source: Source, features: FeatureMap, row: AugmentedRow | None, plan: Plan | None
+    source: Source,
+    features: FeatureMap,
+    row: AugmentedRow | None,
+    plan: Plan | None,
+    order: int,
+    sums: SumsDtype,
 ) -> None:
     """Refuse a map, row or plan that was made for other data."""
     columns, d = source.columns, len(source.columns.inputs)
@@ -497,6 +502,13 @@ def _require_fit(
                 "data with the names and units of that AugmentedRow, or leave row= out."
             )
     if plan is not None:
+        wanted = plan.sums if sums == "auto" else sums
+        if (order, wanted, features.dtype) != (plan.order, plan.sums, plan.dtype):
+            raise PlanError(
+                f"The plan is for order={plan.order}, sums={plan.sums!r} and columns of "
+                f"{plan.dtype}, but order={order}, sums={sums!r} and columns of {features.dtype} "
+                "were asked for. Make the plan with these values, or leave plan= out."
+            )
         ends = tuple(edges[-1] for edges in plan.layout.edges)
         planned = (ends, plan.n_features, plan.n_inputs, plan.n_targets)
         given = (source.shape, features.n_components, d, len(columns.targets))
