@@ -13,8 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit
 
 import reference_answers as reference
-from rff_stream.answers.ridge import ridge
-from rff_stream.answers.selection import (
+from rff_stream.answers.penalty_selection import (
     aic,
     alpha_grid,
     bic,
@@ -24,6 +23,7 @@ from rff_stream.answers.selection import (
     ridge_path,
     sums_of_others,
 )
+from rff_stream.answers.ridge import ridge
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import Moments, total
 from rff_stream.systems.spectrum import spectrum

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.selection import cross_validate
+from rff_stream.answers.penalty_selection import cross_validate
 from rff_stream.cards import numbers, table
 
 OF_SCIKIT_LEARN = 1  # its table of parameters has a script, which copies a name

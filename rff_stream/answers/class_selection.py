@@ -16,9 +16,14 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.copies import HeldOut
+from rff_stream.answers.penalty_selection import (
+    Selection,
+    alpha_grid,
+    cross_validate,
+    sums_of_others,
+)
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.answers.row_space import spectrum_of_rows
-from rff_stream.answers.selection import Selection, alpha_grid, cross_validate, sums_of_others
 from rff_stream.features.base import FeatureMap
 from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point

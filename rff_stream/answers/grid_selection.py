@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.grid import grid_leaf_errors, solve_grid
-from rff_stream.answers.selection import sums_of_others
+from rff_stream.answers.penalty_selection import sums_of_others
 from rff_stream.features.grid import GridFeatures
 from rff_stream.kernels import Kernel, length_scale_vector
 from rff_stream.moments.grid import GridMoments

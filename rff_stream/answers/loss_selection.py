@@ -14,8 +14,8 @@ from rff_stream.answers.calibration import calibrate
 from rff_stream.answers.class_selection import HeldOutScores
 from rff_stream.answers.copies import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
+from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.selection import Selection
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
 from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for

@@ -32,9 +32,9 @@ from rff_stream.answers.loss_selection import (
     held_out_scores,
     with_curvatures,
 )
+from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.selection import Selection
 from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.execution.threads import single_threaded_blas

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rff_stream.answers.grid_selection import KernelComparison
     from rff_stream.answers.learning import RowCurve
-    from rff_stream.answers.selection import RidgePath, Selection
+    from rff_stream.answers.penalty_selection import RidgePath, Selection
     from rff_stream.features import FeatureMap
     from rff_stream.kernels import Kernel
 
@@ -127,7 +127,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : RidgePath
-        From :func:`~rff_stream.answers.selection.ridge_path`.
+        From :func:`~rff_stream.answers.penalty_selection.ridge_path`.
     ax : Axes, optional
 
     Returns
@@ -231,7 +231,7 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
     ----------
     found : Selection
         With several R', such as the default of
-        :func:`~rff_stream.answers.selection.cross_validate`.
+        :func:`~rff_stream.answers.penalty_selection.cross_validate`.
     ax : Axes, optional
     """
     ax, curve = axes(ax), found.learning_curve

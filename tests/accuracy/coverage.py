@@ -27,8 +27,8 @@ from scipy.signal import lfilter
 import rff_stream as rs
 from rff_stream import leaf_layout as layout
 from rff_stream.answers.grid_selection import grid_evidence
+from rff_stream.answers.penalty_selection import cross_validate
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.selection import cross_validate
 from rff_stream.answers.sensitivity import sobol_indices
 from rff_stream.features import FourierFeatures
 from rff_stream.features.grid import GridFeatures

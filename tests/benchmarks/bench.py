@@ -247,8 +247,8 @@ def hot_loop(n: int, components: int, pairs: int) -> Result:
 def choices(n: int, components: int, sums: str, targets: int, repeats: int) -> Result:
     """CPU seconds of one fit, and of 5 folds × 50 α × 5 sizes R', from one read each, in turn."""
     import rff_stream as rs
+    from rff_stream.answers.penalty_selection import cross_validate
     from rff_stream.answers.ridge import ridge
-    from rff_stream.answers.selection import cross_validate
     from rff_stream.moments import total
 
     x, y = rows(n, seed=0)
