@@ -22,7 +22,7 @@ from sklearn.utils.class_weight import compute_class_weight
 import rff_stream as rs
 from rff_stream.answers import loss_selection
 from rff_stream.answers.calibration import calibrate, probabilities
-from rff_stream.answers.class_selection import (
+from rff_stream.answers.class_leave_one_out import (
     almost_left_out,
     least_squares,
     sample_classes,
@@ -164,7 +164,7 @@ def ridge_without(Z, Y, prior, alpha, row):
 def test_leave_one_out_scores_are_those_of_the_fits_without_the_row(rng):
     X, y = rings(rng, 60, 3)
     model = rs.KernelClassifier(alpha=0.3, sums="float64", **QUIET).fit(X, y)
-    from rff_stream.answers.class_selection import _LeaveOneOut
+    from rff_stream.answers.class_leave_one_out import _LeaveOneOut
     from rff_stream.systems.spectrum import spectrum
 
     sample = sample_classes(class_moments(model), model.features_, {})

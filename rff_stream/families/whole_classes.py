@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.class_selection import (
+from rff_stream.answers.class_leave_one_out import (
     HeldOutScores,
     LinearClassifier,
     Sampled,
