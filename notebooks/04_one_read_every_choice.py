@@ -14,7 +14,7 @@ import numpy as np
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
-from rff_stream.answers.learning import row_curve
+from rff_stream.answers.learning_curves import row_curve
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.penalty_selection import aic, bic, cross_validate, gcv, ridge_path
 from rff_stream.moments import total
@@ -122,7 +122,7 @@ rmse = {
 print({size: f"{error:.4f}" for size, error in rmse.items()}, "against the truth; noise 0.3")
 
 # %%
-from rff_stream.answers.learning import group_errors
+from rff_stream.answers.learning_curves import group_errors
 
 bias = {k: group_errors(part, model.coef, model.intercept).bias[0] for k, part in months.items()}
 assert reads == pilot_and_pass, "a block was read again"

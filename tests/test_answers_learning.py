@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.learning import group_errors, row_curve
+from rff_stream.answers.learning_curves import group_errors, row_curve
 
 
 def test_errors_by_group_are_those_of_the_rows(rng: np.random.Generator) -> None:

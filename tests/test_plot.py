@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import rff_stream as rs
 from rff_stream.answers.dependence import Dependence
 from rff_stream.answers.grid_selection import KernelComparison
-from rff_stream.answers.learning import row_curve
+from rff_stream.answers.learning_curves import row_curve
 from rff_stream.answers.penalty_selection import cross_validate, gcv, ridge_path
 from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
 from rff_stream.answers.twosample import drift

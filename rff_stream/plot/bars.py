@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.answers.learning import group_errors
+from rff_stream.answers.learning_curves import group_errors
 from rff_stream.plot.canvas import (
     COLOURS,
     GREY,

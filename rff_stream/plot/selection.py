@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from rff_stream.answers.grid_selection import KernelComparison
-    from rff_stream.answers.learning import RowCurve
+    from rff_stream.answers.learning_curves import RowCurve
     from rff_stream.answers.penalty_selection import RidgePath, Selection
     from rff_stream.features import FeatureMap
     from rff_stream.kernels import Kernel
@@ -255,7 +255,7 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
     Parameters
     ----------
     found : RowCurve
-        From :func:`~rff_stream.answers.learning.row_curve`.
+        From :func:`~rff_stream.answers.learning_curves.row_curve`.
     ax : Axes, optional
     target : int
     """
