@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.copies import distinct_rows, group_copies
+from rff_stream.answers.duplicate_rows import distinct_rows, group_copies
 from rff_stream.errors import NumericalWarning
 
 QUIET: Any = {"random_state": 0, "progress": False}

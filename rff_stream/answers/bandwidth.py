@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.copies import HeldOut
+from rff_stream.answers.duplicate_rows import HeldOut
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.base import log_integral

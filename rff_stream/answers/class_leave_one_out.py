@@ -15,7 +15,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
-from rff_stream.answers.copies import HeldOut
+from rff_stream.answers.duplicate_rows import HeldOut
 from rff_stream.answers.penalty_selection import (
     Selection,
     alpha_grid,

@@ -12,7 +12,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import calibrate
 from rff_stream.answers.class_leave_one_out import HeldOutScores
-from rff_stream.answers.copies import group_copies
+from rff_stream.answers.duplicate_rows import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import ridge

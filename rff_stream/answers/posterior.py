@@ -18,7 +18,7 @@ from numpy.random import Generator
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.copies import group_copies, nearest
+from rff_stream.answers.duplicate_rows import group_copies, nearest
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import Spectrum

@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
-from rff_stream.answers.copies import Neighbours
+from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading

@@ -21,8 +21,8 @@ from rff_stream.answers.bandwidth import (
     scott_factor,
     silverman_factor,
 )
-from rff_stream.answers.copies import distinct_rows
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
+from rff_stream.answers.duplicate_rows import distinct_rows
 from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator

@@ -11,7 +11,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
-from rff_stream.answers.copies import distinct_rows, warn_of_copies
+from rff_stream.answers.duplicate_rows import distinct_rows, warn_of_copies
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator

@@ -10,7 +10,7 @@ from typing import ClassVar
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.copies import warn_of_copies
+from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals

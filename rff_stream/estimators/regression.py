@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rff_stream._array import Array
-from rff_stream.answers.copies import Neighbours
+from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator

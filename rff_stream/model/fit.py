@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
-from rff_stream.answers.copies import warn_of_few
+from rff_stream.answers.duplicate_rows import warn_of_few
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import checkpoint_of_pass, description_of, kept_row
