@@ -9,9 +9,9 @@ from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 
 import rff_stream as rs
 from reference_answers import fourier, moments_of
-from rff_stream.answers.components import components, pre_images
 from rff_stream.answers.evidence import evidence_at, log_evidence
 from rff_stream.answers.posterior import posterior, spectrum_under_prior
+from rff_stream.answers.principal_components import components, pre_images
 from rff_stream.answers.sensitivity import length_scale_relevance, partial_dependence, sobol_indices
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.row_functions import LinearPredictor

@@ -11,7 +11,7 @@ import xarray as xr
 from sklearn.decomposition import KernelPCA
 
 import rff_stream as rs
-from rff_stream.answers.components import components
+from rff_stream.answers.principal_components import components
 from rff_stream.errors import NumericalWarning
 
 R = 128

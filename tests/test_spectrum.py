@@ -7,8 +7,8 @@ import pytest
 from scipy import linalg
 
 import rff_stream as rs
-from rff_stream.answers.components import components
 from rff_stream.answers.evidence import evidence, evidence_at
+from rff_stream.answers.principal_components import components
 from rff_stream.answers.ridge import ridge
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype, accumulate
