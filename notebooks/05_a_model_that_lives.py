@@ -13,7 +13,7 @@ import numpy as np
 
 import rff_stream as rs
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.twosample import drift
+from rff_stream.answers.maximum_mean_discrepancy import drift
 
 rng = np.random.default_rng(0)
 

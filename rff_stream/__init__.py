@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "answers.twosample": "mmd",
+    "answers.maximum_mean_discrepancy": "mmd",
     "errors": "NumericalWarning",
     "estimators": "GaussianProcessRegressor KernelClassifier KernelDensity KernelFeatures "
     "KernelPCA KernelRegressor KernelRidge NoveltyDetector load",
@@ -31,7 +31,7 @@ _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()
 
 if TYPE_CHECKING:
     from rff_stream import plot
-    from rff_stream.answers.twosample import mmd
+    from rff_stream.answers.maximum_mean_discrepancy import mmd
     from rff_stream.errors import NumericalWarning
     from rff_stream.estimators import (
         GaussianProcessRegressor,

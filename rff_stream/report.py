@@ -24,8 +24,8 @@ from scipy.special import ndtri
 from rff_stream import __version__, plot
 from rff_stream._array import Float64
 from rff_stream.answers.learning_curves import group_errors
+from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import ridge_path
-from rff_stream.answers.twosample import drift
 from rff_stream.cards import Card, numbers, table
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading

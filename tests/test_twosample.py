@@ -12,7 +12,7 @@ from scipy.stats import binom, kstest
 
 import reference
 import rff_stream as rs
-from rff_stream.answers.twosample import TwoSample, drift, mmd
+from rff_stream.answers.maximum_mean_discrepancy import TwoSample, drift, mmd
 from rff_stream.errors import ModelError
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian

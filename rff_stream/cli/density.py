@@ -14,7 +14,7 @@ from rff_stream.cli.arguments import DataSelection, Machine, computing
 from rff_stream.cli.output import Facts, Line, number, numbers, show
 
 if TYPE_CHECKING:
-    from rff_stream.answers.twosample import TwoSample
+    from rff_stream.answers.maximum_mean_discrepancy import TwoSample
     from rff_stream.moments import Moments
 
 inputs = click.option(
@@ -183,7 +183,7 @@ def drift(
     what it would be if nothing had changed, and how probable so much is by chance. Rows
     that depend on their neighbours are allowed for.
     """
-    from rff_stream.answers.twosample import drift as compared
+    from rff_stream.answers.maximum_mean_discrepancy import drift as compared
     from rff_stream.moments import total
 
     with computing(machine):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from rff_stream.answers.dependence import Dependence
+    from rff_stream.answers.maximum_mean_discrepancy import TwoSample
     from rff_stream.answers.sensitivity import Relevance, SobolIndices
-    from rff_stream.answers.twosample import TwoSample
     from rff_stream.moments import Moments
     from rff_stream.planning import Plan
 
@@ -74,7 +74,7 @@ def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : mapping of label to TwoSample
-        From :func:`~rff_stream.answers.twosample.drift`.
+        From :func:`~rff_stream.answers.maximum_mean_discrepancy.drift`.
     ax : Axes, optional
     """
     _require_groups(found)
