@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 
 import rff_stream as rs
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.row_space import dual
+from rff_stream.answers.dual import dual
 from rff_stream.kernels.approximation_error import approximation_error
 
 

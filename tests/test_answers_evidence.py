@@ -15,10 +15,10 @@ from sklearn.gaussian_process.kernels import RBF
 import reference_answers as reference
 import rff_stream as rs
 from rff_stream.answers.calibration import conformal_quantile
+from rff_stream.answers.dual import dual
 from rff_stream.answers.evidence import evidence, evidence_at, log_evidence
 from rff_stream.answers.posterior import posterior
 from rff_stream.answers.ridge import ridge
-from rff_stream.answers.row_space import dual
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.systems.spectrum import spectrum
 

@@ -13,10 +13,10 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.answers import loss_selection
+from rff_stream.answers.dual import RowSpace, ridge_of_rows
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.principal_components import components
 from rff_stream.answers.ridge import ridge, ridge_at
-from rff_stream.answers.row_space import RowSpace, ridge_of_rows
 from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Logistic, loss_for
 from rff_stream.moments import Moments

@@ -15,6 +15,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
+from rff_stream.answers.dual import spectrum_of_rows
 from rff_stream.answers.duplicate_rows import HeldOut
 from rff_stream.answers.penalty_selection import (
     Selection,
@@ -23,7 +24,6 @@ from rff_stream.answers.penalty_selection import (
     sums_of_others,
 )
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
-from rff_stream.answers.row_space import spectrum_of_rows
 from rff_stream.features.base import FeatureMap
 from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.dual import row_space
 from rff_stream.answers.posterior import Posterior, posterior
 from rff_stream.answers.ridge import Ridge
-from rff_stream.answers.row_space import row_space
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
 from rff_stream.systems.spectrum import (

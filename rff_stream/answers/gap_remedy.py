@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.dual import RowSpace
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
 from rff_stream.answers.gap_test import (
     FEWEST_TESTED,
@@ -20,7 +21,6 @@ from rff_stream.answers.gap_test import (
     trend_share,
     warn_of_gaps,
 )
-from rff_stream.answers.row_space import RowSpace
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.composed import SideBySide

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.row_space import leading_of_rows
+from rff_stream.answers.dual import leading_of_rows
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.functionals import derivative
 from rff_stream.moments import Moments

@@ -104,7 +104,7 @@ def ridge(
 def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alpha") -> Ridge:
     """The ridge regression of a system, whose matrix it overwrites. As :func:`ridge`.
 
-    Where the system is the row space's (:func:`~rff_stream.answers.row_space.dual`), ``coef``
+    Where the system is the row space's (:func:`~rff_stream.answers.dual.dual`), ``coef``
     holds its unknowns.
     """
     asked = alpha_of_targets(alpha, system.n_targets)

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.answers.dual import ridge_of_rows
 from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.gap_remedy import CheckRows, safe_alpha, safe_evidence
 from rff_stream.answers.penalty_selection import HIGHEST, Selection, cross_validate, gcv
 from rff_stream.answers.posterior import Posterior
 from rff_stream.answers.ridge import Ridge
-from rff_stream.answers.row_space import ridge_of_rows
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning, warn
 from rff_stream.execution import Reading
