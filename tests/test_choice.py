@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import rff_stream as rs
-from rff_stream.answers.model_choice import choose_models
+from rff_stream.answers.stacking import choose_models
 from rff_stream.errors import ModelError
 from rff_stream.features import CandidateFeatures
 from rff_stream.moments.candidates import CandidateMoments

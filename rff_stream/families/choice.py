@@ -7,7 +7,7 @@
    store do for all what they do for one.
 3. After it: each candidate is a Gaussian process with its own noise and signal. Its leave-one-out
    errors at the rows of the mergeable sample are exact for its sums, so
-   :func:`~rff_stream.answers.model_choice.choose_models` compares what predictions are worth. The
+   :func:`~rff_stream.answers.stacking.choose_models` compares what predictions are worth. The
    answer keeps the candidates of positive weight alone; the sums keep all, so that later rows may
    change the choice.
 """
@@ -25,7 +25,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.model_choice import Choice, choose_models, noise_factor
+from rff_stream.answers.stacking import Choice, choose_models, noise_factor
 from rff_stream.costs import GridCost, SeveralCosts
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
