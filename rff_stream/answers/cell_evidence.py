@@ -76,8 +76,8 @@ def cell_gcv(spectrum: LocalSpectrum, alphas: Array) -> Float64:
 
         (RSS/Σw) / (1 − df/n)²,   RSS = Σ_c ỹᵀWỹ − Σ_c Σ (Uᵀc)² (λ + 2α)/(λ + α)²
 
-    It assumes independent rows, as :func:`~rff_stream.answers.penalty_selection.gcv` does. An α below η
-    counts as η.
+    It assumes independent rows, as :func:`~rff_stream.answers.penalty_selection.gcv` does. An α
+    below η counts as η.
     """
     alphas = np.maximum(np.asarray(alphas, np.float64), spectrum.eta)
     n_trees, n_targets = len(spectrum.trees), len(spectrum.targets)
