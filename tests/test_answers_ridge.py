@@ -15,8 +15,8 @@ import reference_answers as reference
 from rff_stream.answers.ridge import ridge, ridge_at
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import rounding_floor, spectrum
-from rff_stream.systems.system import ridge_system
 
 N, R = 400, 48
 RNG = np.random.default_rng(7)

@@ -30,7 +30,7 @@ from rff_stream.losses.regression import (
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
-from rff_stream.systems.system import ridge_system
+from rff_stream.systems.normal_equations import ridge_system
 
 R = 24
 FEATURES = rs.FourierFeatures.sample(rs.Gaussian(0.7), 1, R, rng=0, dtype="float64")

@@ -13,8 +13,8 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype, accumulate
 from rff_stream.systems import spectrum as room
+from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import Spectrum, Tridiagonal, spectrum, tridiagonal
-from rff_stream.systems.system import ridge_system
 
 R = 256
 EPS = np.finfo(np.float64).eps

@@ -18,7 +18,7 @@ from scipy import linalg, stats
 
 from rff_stream._array import Float64
 from rff_stream.moments import Moments, total
-from rff_stream.systems.system import scatter_about
+from rff_stream.systems.normal_equations import scatter_about
 
 FEWEST_RUNS = 8
 """Runs of rows from which random signs give a p-value: 2⁷ different ones."""

@@ -14,6 +14,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge, ridge_of
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import CONSTANT, System
 from rff_stream.systems.spectrum import (
     Decomposition,
     Floor,
@@ -25,7 +26,6 @@ from rff_stream.systems.spectrum import (
     tridiagonal,
     with_rest,
 )
-from rff_stream.systems.system import CONSTANT, System
 
 EXACT_DIRECTION = 1e-8
 """λ/λ_max from which Bᵀv/√λ has lost no more than half of the digits."""

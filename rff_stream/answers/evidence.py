@@ -19,6 +19,7 @@ from rff_stream.answers.posterior import Posterior, posterior
 from rff_stream.answers.ridge import Ridge
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import (
     FEW_ROWS,
     Decomposition,
@@ -31,7 +32,6 @@ from rff_stream.systems.spectrum import (
     tridiagonal,
     warn_at_floor,
 )
-from rff_stream.systems.system import ridge_system
 
 LOWEST, HIGHEST = 1e-14, 1e4
 """Ends of the search over α/λ_max; η is the lower one where it is above that."""

@@ -17,7 +17,7 @@ from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import warn
-from rff_stream.systems.system import mirror_lower
+from rff_stream.systems.normal_equations import mirror_lower
 
 MOST_TESTED = 4096
 """Pilot rows that are looked at: Cholesky factors of at most this size."""

@@ -10,8 +10,8 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import evidence
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import scatter_about
 from rff_stream.systems.spectrum import spectrum
-from rff_stream.systems.system import scatter_about
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,7 +31,7 @@ from rff_stream.statistics.groups import select
 from rff_stream.statistics.loss import FEW_FEATURES, LossStatistic, follow_corners, minimisers
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.rows_in_memory import KeptFeatures, ScoredPoint, descents_of_kept
-from rff_stream.systems.system import System, ridge_system
+from rff_stream.systems.normal_equations import System, ridge_system
 
 Coefficients = tuple[Float64, Float64]
 """Raw coefficients (R, K) and intercepts (K,)."""

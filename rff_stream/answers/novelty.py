@@ -9,7 +9,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
-from rff_stream.systems.system import scatter_about
+from rff_stream.systems.normal_equations import scatter_about
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.cards import Card, table
 from rff_stream.moments import Moments, total
 from rff_stream.moments.moments import AnyMoments
+from rff_stream.systems.normal_equations import ridge_system, scatter_about
 from rff_stream.systems.spectrum import (
     Floor,
     Spectrum,
@@ -22,7 +23,6 @@ from rff_stream.systems.spectrum import (
     rounding_floor,
     spectrum,
 )
-from rff_stream.systems.system import ridge_system, scatter_about
 
 N_ALPHAS = 66
 """Points of the default grid: five for each of thirteen decades."""

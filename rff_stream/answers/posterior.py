@@ -21,8 +21,8 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.duplicate_rows import group_copies, nearest
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import Spectrum
-from rff_stream.systems.system import ridge_system
 
 BLOCK_ROWS = 1024
 """Rows rotated at a time."""

@@ -22,8 +22,8 @@ from rff_stream.answers.dual import leading_of_rows
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.functionals import derivative
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import scatter_about
 from rff_stream.systems.spectrum import span_of_few_rows
-from rff_stream.systems.system import scatter_about
 
 LENGTHS = 2.0 ** np.arange(3, -8, -1)
 """Steps compared along each direction, in units of the first guess."""

@@ -10,6 +10,7 @@ from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
+from rff_stream.systems.normal_equations import System, mirror_lower, ridge_system
 from rff_stream.systems.spectrum import (
     Decomposition,
     Floor,
@@ -19,7 +20,6 @@ from rff_stream.systems.spectrum import (
     require_rank,
     rounding_floor,
 )
-from rff_stream.systems.system import System, mirror_lower, ridge_system
 
 MANY_ALPHAS = 8
 """Distinct α from which one eigen-decomposition is cheaper than a factor for each."""

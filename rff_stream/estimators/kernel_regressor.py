@@ -42,7 +42,7 @@ from rff_stream.row_functions import AnswerPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
-from rff_stream.systems.system import ridge_system
+from rff_stream.systems.normal_equations import ridge_system
 
 
 @dataclass(eq=False, repr=False)

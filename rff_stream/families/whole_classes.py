@@ -58,7 +58,7 @@ from rff_stream.statistics.loss import (
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
-from rff_stream.systems.system import System
+from rff_stream.systems.normal_equations import System
 
 logger = logging.getLogger("rff_stream")
 

@@ -29,7 +29,7 @@ from rff_stream.features.partition import random_cell
 from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.pilot import neighbour_scale, weight_unit
-from rff_stream.systems.system import mirror_lower
+from rff_stream.systems.normal_equations import mirror_lower
 
 RANGE = 1e3
 """Length-scales are looked for within this factor of where they start."""

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.systems.system import mirror_lower
+from rff_stream.systems.normal_equations import mirror_lower
 
 BLOCK_ROWS = 1024
 """Rows mapped and summed at a time: float32 sums go to float64 between blocks."""

@@ -19,7 +19,7 @@ from rff_stream.losses.classification import Loss, RowLoss
 from rff_stream.losses.descent import Metric, Point
 from rff_stream.moments import Moments
 from rff_stream.moments.class_moments import ClassMoments
-from rff_stream.systems.system import System, ridge_system, scatter_about
+from rff_stream.systems.normal_equations import System, ridge_system, scatter_about
 
 RAREST = 1e-12
 """Share that a class without rows (of a fold) starts from."""

@@ -18,7 +18,7 @@ from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes
 from rff_stream.statistics.protocol import Sink
-from rff_stream.systems.system import System, mirror_lower
+from rff_stream.systems.normal_equations import System, mirror_lower
 
 BLOCK_ROWS = 4096
 """Rows of one product: the order of the sums, whatever the number of threads."""

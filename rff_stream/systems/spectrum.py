@@ -21,7 +21,7 @@ from scipy.linalg import lapack
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError, warn
 from rff_stream.moments import Moments
-from rff_stream.systems.system import System, mirror_lower, ridge_system
+from rff_stream.systems.normal_equations import System, mirror_lower, ridge_system
 
 Floor = Literal["raise_alpha", "raise_silently", "refuse"]
 """What happens to α < η: it is raised to η with a warning (or without, where the rounding is
