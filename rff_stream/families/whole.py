@@ -61,7 +61,7 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.statistics.scores import NormalEquationSums
-from rff_stream.systems.refine import refine
+from rff_stream.systems.iterative_refinement import refine
 from rff_stream.systems.spectrum import Floor, alpha_of_targets, spectrum, warn_at_floor
 
 FEWEST_IN_FOLD = 10
