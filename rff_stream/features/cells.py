@@ -26,7 +26,7 @@ from rff_stream.features.base import (
     nested_arrays,
 )
 from rff_stream.features.packed_triangle import pack_triangle, solve_rows, triangle_size
-from rff_stream.features.partition import Partition, check_n_cells
+from rff_stream.features.random_trees import Partition, check_n_cells
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}

@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL
 from rff_stream.answers.evidence import Profile, best_alpha
-from rff_stream.features.partition import random_cell
+from rff_stream.features.random_trees import random_cell
 from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.pilot import neighbour_scale, weight_unit
