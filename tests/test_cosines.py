@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rff_stream._array import Array
-from rff_stream.features import FourierFeatures, cosines
+from rff_stream.features import FourierFeatures
+from rff_stream.features import cosine_map as cosines
 from rff_stream.kernels import Gaussian
 
 ROUNDING = 1.2e-7

@@ -18,7 +18,7 @@ from rff_stream.features.base import (
     frozen,
     prior_count,
 )
-from rff_stream.features.cosines import check_components
+from rff_stream.features.cosine_map import check_components
 
 
 class _Encoding(RowwiseMap):

@@ -24,7 +24,7 @@ from rff_stream.features.base import (
     refuse_overflow,
     scratch,
 )
-from rff_stream.features.cosines import (
+from rff_stream.features.cosine_map import (
     CosineMap,
     Frequencies,
     check_components,

@@ -23,7 +23,7 @@ from rff_stream.features.base import (
     scratch,
     shifted_rows,
 )
-from rff_stream.features.cosines import CosineMap, check_components, write_waves
+from rff_stream.features.cosine_map import CosineMap, check_components, write_waves
 from rff_stream.kernels import Kernel, length_scale_vector
 
 SWEEP_ROWS = 48
