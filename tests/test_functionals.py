@@ -15,7 +15,7 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.answers.sensitivity import gradient, gradient_std
 from rff_stream.errors import ModelError
 from rff_stream.features import Periodic, box_mean, by_columns, derivative, map_from_spec
-from rff_stream.moments.observations import observed
+from rff_stream.moments.functionals import observed
 from rff_stream.systems.spectrum import spectrum
 
 SCALE = (0.7, 1.5)
