@@ -12,7 +12,7 @@ import rff_stream as rs
 from rff_stream.families import family_of
 from rff_stream.families.cells import CellFamily
 from rff_stream.families.grid import GridFamily
-from rff_stream.families.whole import WholeFamily
+from rff_stream.families.whole_space import WholeFamily
 from rff_stream.features.base import MAPS
 
 CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)

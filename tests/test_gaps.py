@@ -22,7 +22,7 @@ from rff_stream.answers.gap_test import (
     gap_test,
 )
 from rff_stream.errors import NumericalWarning
-from rff_stream.families.whole import rounding_is_felt
+from rff_stream.families.whole_space import rounding_is_felt
 from rff_stream.features.fourier import LINEAR, STEEP, nearly_linear
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot, augmented_row

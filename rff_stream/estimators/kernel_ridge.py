@@ -16,7 +16,7 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families.maps import LengthScale
 from rff_stream.families.protocol import RidgeAnswer
-from rff_stream.families.whole import LinearAnswer, refine_answer
+from rff_stream.families.whole_space import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import PassResult
 from rff_stream.model.fitted import Fitted

@@ -20,7 +20,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole import LinearAnswer, WholeFamily
+from rff_stream.families.whole_space import LinearAnswer, WholeFamily
 
 __all__ = [
     "DrawnMap",

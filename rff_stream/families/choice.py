@@ -42,7 +42,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole import WholeFamily
+from rff_stream.families.whole_space import WholeFamily
 from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
 from rff_stream.features.base import nested_arrays
 from rff_stream.features.grid import MOST_INPUTS
