@@ -29,7 +29,7 @@ from rff_stream.answers.class_leave_one_out import (
     squared_by_folds,
 )
 from rff_stream.errors import NumericalWarning
-from rff_stream.families import whole_classes
+from rff_stream.families import whole_space_classes as whole_classes
 from rff_stream.losses.classification import SquaredHinge, loss_for, value_and_slope
 from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise

@@ -42,7 +42,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole_classes import WholeClasses
+from rff_stream.families.whole_space_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.leaf_layout import n_rows_of
