@@ -22,7 +22,7 @@ from rff_stream.features.cells import encode_rows
 from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
-from rff_stream.length_scales.whole import (
+from rff_stream.length_scales.whole_space import (
     ITERATIONS,
     MOST_SEARCHED,
     TrialSize,
