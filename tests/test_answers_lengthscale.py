@@ -11,8 +11,8 @@ from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
 from rff_stream.length_scales import whole_space as whole
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
-from rff_stream.length_scales.whole_evidence import FAILED, MapEvidence
 from rff_stream.length_scales.whole_space import fit_length_scales
+from rff_stream.length_scales.whole_space_evidence import FAILED, MapEvidence
 
 N, D, M = 260, 3, 14
 RNG = np.random.default_rng(31)

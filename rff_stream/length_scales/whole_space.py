@@ -20,7 +20,7 @@ from rff_stream.errors import DataError, warn
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
-from rff_stream.length_scales.whole_evidence import MapEvidence
+from rff_stream.length_scales.whole_space_evidence import MapEvidence
 from rff_stream.pilot import Pilot
 
 ProgressCallback = Callable[[str], None]
