@@ -20,8 +20,8 @@ from sklearn.kernel_ridge import KernelRidge as ExactRidge
 from sklearn.svm import SVC
 
 import rff_stream as rs
-from rff_stream.answers.ridge import ridge
 from rff_stream.answers.dual import dual
+from rff_stream.answers.ridge import ridge
 from rff_stream.kernels.approximation_error import approximation_error
 
 

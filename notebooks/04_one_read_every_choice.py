@@ -15,8 +15,8 @@ import numpy as np
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.learning_curves import row_curve
-from rff_stream.answers.ridge import ridge
 from rff_stream.answers.penalty_selection import aic, bic, cross_validate, gcv, ridge_path
+from rff_stream.answers.ridge import ridge
 from rff_stream.moments import total
 
 # %% [markdown]

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import rff_stream as rs
-from rff_stream.answers.ridge import ridge
 from rff_stream.answers.maximum_mean_discrepancy import drift
+from rff_stream.answers.ridge import ridge
 
 rng = np.random.default_rng(0)
 

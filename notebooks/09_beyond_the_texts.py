@@ -17,8 +17,8 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 import rff_stream as rs
-from rff_stream.answers.principal_components import components, pre_images
 from rff_stream.answers.dependence import hsic
+from rff_stream.answers.principal_components import components, pre_images
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.sensitivity import ard_relevance, gradient, gradient_std, sobol_indices
 from rff_stream.features import Periodic, by_columns

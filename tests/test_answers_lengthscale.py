@@ -9,7 +9,7 @@ import reference_answers as reference
 from rff_stream.answers.evidence import evidence_at
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
-from rff_stream.length_scales import whole_space as whole
+from rff_stream.length_scales import whole_space
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.whole_space import fit_length_scales
 from rff_stream.length_scales.whole_space_evidence import FAILED, MapEvidence
@@ -166,7 +166,7 @@ def test_the_same_seed_gives_the_same_bits():
 def test_no_point_is_looked_at_twice(monkeypatch):
     """Line searches ask again for the same numbers; what comes back has the same bits."""
     asked, looked = [], []
-    ask, look = whole._Best.__call__, whole.MapEvidence.__call__
+    ask, look = whole_space._Best.__call__, whole_space.MapEvidence.__call__
 
     def asking(best, parameters):
         found = ask(best, parameters)
@@ -179,8 +179,8 @@ def test_no_point_is_looked_at_twice(monkeypatch):
         return look(target, log_scale, log_alpha)
 
     kept = []  # so that no id is given twice
-    monkeypatch.setattr(whole._Best, "__call__", asking)
-    monkeypatch.setattr(whole.MapEvidence, "__call__", looking)
+    monkeypatch.setattr(whole_space._Best, "__call__", asking)
+    monkeypatch.setattr(whole_space.MapEvidence, "__call__", looking)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2))
     y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(300, 1))

@@ -29,7 +29,7 @@ from rff_stream.answers.class_leave_one_out import (
     squared_by_folds,
 )
 from rff_stream.errors import NumericalWarning
-from rff_stream.families import whole_space_classes as whole_classes
+from rff_stream.families import whole_space_classes
 from rff_stream.losses.classification import SquaredHinge, loss_for, value_and_slope
 from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise
@@ -399,7 +399,7 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
         return loss_selection.choose_alpha(features, row, pilot, *choices)
 
     monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", R // 2)
-    monkeypatch.setattr(whole_classes, "choose_alpha", choose)
+    monkeypatch.setattr(whole_space_classes, "choose_alpha", choose)
     model = rs.KernelClassifier("logistic", **QUIET).fit(*rings(rng, 2500, 3))
     found, (pilot,) = model.selection_, pilots
     assert found.sizes == (R // 2,)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rff_stream._array import Array
-from rff_stream.features import FourierFeatures
-from rff_stream.features import cosine_map as cosines
+from rff_stream.features import FourierFeatures, cosine_map
 from rff_stream.kernels import Gaussian
 
 ROUNDING = 1.2e-7
@@ -27,7 +26,7 @@ def waves(angles: Array) -> Array:
 
 
 def write_pairs(angles: np.ndarray, out: np.ndarray) -> None:
-    cosines.write_waves(angles, [out[:, 0::2], out[:, 1::2]])
+    cosine_map.write_waves(angles, [out[:, 0::2], out[:, 1::2]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -40,7 +39,7 @@ def test_pairs_and_cosines_are_right_to_rounding(
     write_pairs(angles, out)
     assert np.abs(out - waves(angles)).max() <= ROUNDING
     one = np.full((37, 53), np.nan, dtype)
-    cosines.write_waves(angles, [one])
+    cosine_map.write_waves(angles, [one])
     assert np.array_equal(one, out[:, 0::2])
 
 

@@ -1,6 +1,7 @@
 """Weights of trees, variances of cells and the width of intervals, from rows that are left out.
 
-Data that vary more in one place than in another: both variances of cell c are s_c² times those of
+Data vary more in one place than in another, so each cell has a scale of its own, estimated from
+its rows and drawn towards 1 where these are few. Both variances of cell c are s_c² times those of
 its tree, with νσₙ²/(s_c²σₙ²) ~ χ²_ν over the cells. With Q_c = ỹᵀWỹ − C_cᵀβ_c and n_c = rows − 1
 
     s_c² = (Q_c/σₙ² + ν)/(n_c + ν),

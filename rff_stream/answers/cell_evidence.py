@@ -1,4 +1,4 @@
-"""Penalty and variances of trees of cells: by evidence, generalised or exact cross-validation.
+"""Penalty and variances of trees of cells: by evidence, generalised cross-validation, or folds.
 
 The cells of a tree are independent and share α and both variances: log p = Σ_c log p_c.
 """

@@ -1,4 +1,4 @@
-"""Copies of a row say what one row says: they are held out together.
+"""Rows that stand more than once: their copies are held out together.
 
 A fit counts every row. With a copy of a held-out row among the others, the model that
 interpolates looks best; and so it does where one unit of a heavy row is left out.

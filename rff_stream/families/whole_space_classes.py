@@ -26,6 +26,7 @@ from rff_stream.answers.class_leave_one_out import (
 from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
 from rff_stream.answers.loss_selection import (
     MOST_HELD_OUT,
+    Coefficients,
     choose_alpha,
     choose_spread,
     held_out_of_few,
@@ -64,9 +65,6 @@ logger = logging.getLogger("rff_stream")
 
 MARGIN = 0.25
 """Rounding of the hinge for scores without a row: the hinge itself curves at the margin only."""
-
-Coefficients = tuple[Float64, Float64]
-"""Raw coefficients (R, K) and intercepts (K,)."""
 
 DRAWS = 200
 """Drawn in pairs θ̂ ± δ: a probability is then within about .01 of the average over all."""

@@ -21,8 +21,8 @@ from rff_stream.features.column_sweep import column_sums, sweep_of
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.packed_triangle import c_routine
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings
-from rff_stream.moments.counted_entries import Border, EntryMoments, pays
-from rff_stream.moments.moments import rows_in_pairs
+from rff_stream.moments.counted_entries import EntryMoments, pays
+from rff_stream.moments.moments import Border, rows_in_pairs
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
 

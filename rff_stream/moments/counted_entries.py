@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.sparse import coo_array
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.features.binning import RandomBinningFeatures
-from rff_stream.moments.moments import AugmentedRow, pack_bordered
+from rff_stream.moments.moments import AugmentedRow, Border
 
 WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
 """R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
@@ -24,32 +23,6 @@ COUNTED = 262_144
 
 CELL_SECONDS, ADD_SECONDS, SWEEP_SECONDS = 1.4e-8, 4.5e-9, 1e-9
 """Of one coordinate of a row in a grid, of one pair of entries, of one sum swept."""
-
-
-class Border:
-    """The border [1, (y − y₀)/scale] of rows, times √w, and its second moments in float64."""
-
-    def __init__(self, row: AugmentedRow, n_rows: int) -> None:
-        self._row = row
-        self._values = np.ones((n_rows, row.width - row.n_features))
-        self.sums = np.zeros((row.width - row.n_features,) * 2)
-
-    def take(self, y: Float64, root: Float64 | None) -> Float64:
-        """The border (m, 1 + T) of rows of weights root²; it is a buffer."""
-        values = self._values[: len(y)]
-        values[:, 0] = 1.0
-        np.subtract(y, self._row.target_origin, out=values[:, 1:])
-        values[:, 1:] /= self._row.target_scale
-        if root is not None:
-            values *= root[:, None]
-        self.sums += values.T @ values
-        return values
-
-    def packed(self, rows: Iterable[Float64]) -> Float64:
-        """Packed upper triangle of M in units of y, this border its last diagonal block."""
-        scale = np.concatenate([[1.0], self._row.target_scale])
-        block = self.sums * scale[:, None] * scale
-        return pack_bordered(rows, scale, block, self._row.width)
 
 
 def pays(features: FeatureMap, dtype: np.dtype[Any]) -> TypeGuard[RandomBinningFeatures]:

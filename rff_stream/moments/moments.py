@@ -130,6 +130,32 @@ class AugmentedRow:
         return "feature origin z₀ or prior"
 
 
+class Border:
+    """The border [1, (y − y₀)/scale] of rows, times √w, and its second moments in float64."""
+
+    def __init__(self, row: AugmentedRow, n_rows: int) -> None:
+        self._row = row
+        self._values = np.ones((n_rows, row.width - row.n_features))
+        self.sums = np.zeros((row.width - row.n_features,) * 2)
+
+    def take(self, y: Float64, root: Float64 | None) -> Float64:
+        """The border (m, 1 + T) of rows of weights root²; it is a buffer."""
+        values = self._values[: len(y)]
+        values[:, 0] = 1.0
+        np.subtract(y, self._row.target_origin, out=values[:, 1:])
+        values[:, 1:] /= self._row.target_scale
+        if root is not None:
+            values *= root[:, None]
+        self.sums += values.T @ values
+        return values
+
+    def packed(self, rows: Iterable[Float64]) -> Float64:
+        """Packed upper triangle of M in units of y, this border its last diagonal block."""
+        scale = np.concatenate([[1.0], self._row.target_scale])
+        block = self.sums * scale[:, None] * scale
+        return pack_bordered(rows, scale, block, self._row.width)
+
+
 class MomentGroup(ABC):
     """Sums over rows as an abelian group: what is the same for moments of every kind.
 

@@ -1,5 +1,6 @@
-"""Statistics: what a pass gives its rows to, and how the sums are packed for a checkpoint.
+"""Statistics: what a pass sums over rows, each a plain value that adds.
 
-``moments`` holds the values that add up, ``statistics`` how a pass fills them, and ``families``
-which of both a kind of feature map needs.
+``protocol`` says what a statistic is and how its sums are packed for a checkpoint; ``groups`` makes
+one of every label, class or fold out of any other. The values that moments are stand in
+``moments``; ``families`` says which of both a kind of feature map needs.
 """
