@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Quickstart
 # **Claim.** Ten lines make a labelled map of predictions and standard deviations from a Zarr cube
-# with gaps, with one read of the data. The 95 % intervals contain about 95 % of the held-out
+# with gaps, with one read of the data. The 95 % intervals contain about 95 % of the observed
 # cells.
 
 # %%

@@ -268,41 +268,41 @@ def group(kind: type, name: str, *several: Callable[[Any], Any]) -> Callable[[Co
 data_argument = click.argument("data", type=place)
 storage_options = click.option(
     "--storage-options", type=options, metavar="JSON",
-    help="For URLs, as fsspec takes them; secrets in it are never printed.",
+    help="Options for URLs, as fsspec takes them; secrets are never printed.",
 )  # fmt: skip
 dry_run = click.option(
-    "--dry-run", is_flag=True, help="Say what would be done; read metadata only."
+    "--dry-run", is_flag=True, help="Print what would be done; reads only metadata."
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 overwrite = click.option(
-    "--overwrite", is_flag=True, help="Replace what stands there, once the new is whole."
+    "--overwrite", is_flag=True, help="Replace what exists there, when the new one is complete."
 )
 
 ROWS = (
     click.option(
         "--dim", type=names, metavar="DIMS",
-        help="Sample dimensions, if not those of the target; others become columns.",
+        help="Sample dimensions; by default those of the target. Others become columns.",
     ),
     click.option(
         "--where", type=condition, metavar="COND", multiple=True,
-        help='Use only rows with NAME OP VALUE: "time<2015", "lat>=30". Repeat it for "and".',
+        help='Use only rows with NAME OP VALUE: "time<2015", "lat>=30". It can be repeated.',
     ),
     click.option(
         "--holdout", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
-        help="Leave this share of the rows out, by hash and --seed, to score on them.",
+        help="Hold out this share of the rows for scoring; a hash and --seed choose them.",
     ),
     click.option(
         "--holdout-by", metavar="NAME",
-        help="Hold out whole labels, as time.year: for rows that resemble their neighbours.",
+        help="Hold out whole labels, such as time.year: use it if neighbours are correlated.",
     ),
     click.option("--weights", metavar="NAME", help="A weight for every row; 0 leaves it out."),
     click.option(
         "--missing-rows", type=click.Choice(["error", "drop"]),
-        help="drop leaves rows with NaN out (land, gaps). By default they are an error.",
+        help="drop: leave out rows with NaN (land, gaps). By default they are an error.",
     ),
     click.option(
         "--missing-chunks", type=click.Choice(["auto", "error", "fill"]),
-        help="auto takes an absent chunk for missing rows where its fill value is missing.",
+        help="auto: rows of an absent chunk are missing if its fill value means missing.",
     ),
     storage_options,
 )  # fmt: skip
@@ -310,17 +310,17 @@ ROWS = (
 inputs = click.option(
     "--inputs", type=names, metavar="A,B,C",
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables "
-    "but target and weights.",
+    "except target and weights.",
 )  # fmt: skip
 needed_target = click.option(
-    "--target", type=names, metavar="T", required=True, help="What to predict."
+    "--target", type=names, metavar="T", required=True, help="The variable to predict."
 )
 other_target = click.option(
-    "--target", type=names, metavar="T", help="Where it has another name than in the fit."
+    "--target", type=names, metavar="T", help="Name of the target, if not that of the fit."
 )
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True,
-    help="Of the hold-out, the frequencies and the pilot.",
+    help="Seed of the hold-out, the frequencies and the pilot.",
 )  # fmt: skip
 
 selection = group(DataSelection, "selection", inputs, needed_target, *ROWS)
@@ -334,7 +334,7 @@ learner = group(
     click.option(
         "--kernel", default="gaussian", show_default=True,
         type=KernelName(),
-        help="matern or laplacian where the answer is rough.",
+        help="Use matern or laplacian if the function is rough.",
     ),
     click.option(
         "--nu", type=click.FloatRange(0, min_open=True),
@@ -347,29 +347,29 @@ learner = group(
     ),
     click.option(
         "--n-components", type=click.IntRange(min=1), default=2048, show_default=True,
-        metavar="R", help="Random features: more where df comes near R. Time grows as R².",
+        metavar="R", help="Random features. Use more if df is near R. Time grows as R².",
     ),
     click.option(
         "--features", type=click.Choice(["whole", "local", "grid", "auto"]),
         help="One map of the whole space (the default), cells, a grid of frequencies for one to "
-        "three inputs, or auto: all of them in one read, and left-out rows choose.",
+        "three inputs, or auto: all of them in one read; errors of left-out rows choose.",
     ),
     click.option(
         "--cells", type=cells, metavar="R,TREES[,CELLS]",
-        help="Cut the data into cells with R features of their own, as 256,4: for structure that "
-        "features of the whole space cannot hold. Length-scales are then found in the data.",
+        help="Divide the data into cells with R features each, such as 256,4: for structure that "
+        "features of the whole space cannot represent. Length-scales are found from the data.",
     ),
     click.option(
         "--alpha", type=alpha, default="evidence", show_default=True, metavar="ALPHA",
-        help="Penalty: evidence, cv, gcv, or a number, noise variance over signal variance.",
+        help="Penalty: evidence, cv, gcv, or a number (noise variance / signal variance).",
     ),
     click.option(
         "--dtype", type=click.Choice(["float32", "float64"]), default="float32",
-        show_default=True, help="Of the features.",
+        show_default=True, help="Type of the features.",
     ),
     click.option(
         "--sums", type=click.Choice(["auto", "float32", "float64"]), default="auto",
-        show_default=True, help="float64 if a warning says that alpha was raised.",
+        show_default=True, help="Use float64 if a warning says that alpha was raised.",
     ),
     click.option(
         "--estimator", type=click.Choice(["ridge", "gp"]), default="ridge", show_default=True,
@@ -378,8 +378,8 @@ learner = group(
     ),
     click.option(
         "--classify", type=click.Choice(["squared", "logistic", "squared_hinge", "hinge"]),
-        help="The target is a label: predict it by least squares, in one read, or by a loss, in "
-        "a few more.",
+        help="The target is a class. squared needs one read of the data, the other losses "
+        "several.",
     ),
 )  # fmt: skip
 
@@ -387,11 +387,11 @@ machine = group(
     Machine, "machine",
     click.option(
         "--memory", type=memory, metavar="BYTES",
-        help="Of each computing process, as 4GiB; a plan above it exits 3 before reading.",
+        help="Memory of each computing process, such as 4GiB. A larger plan exits 3.",
     ),
     click.option(
         "--threads", type=click.IntRange(min=1), metavar="N",
-        help="Of this process; default all CPUs. The answer is the same, bit for bit.",
+        help="Threads of this process; default all CPUs. The bits of the answer do not change.",
     ),
     click.option(
         "--scheduler", type=address, metavar="ADDRESS",

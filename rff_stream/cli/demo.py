@@ -17,7 +17,7 @@ CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
 
 
 @click.command(epilog="Example: rff-stream demo --days 30")
-@click.option("--output", metavar="DIR", help="Where to write; default a new folder in /tmp.")
+@click.option("--output", metavar="DIR", help="Folder for the results; default a new one in /tmp.")
 @click.option(
     "--days", type=click.IntRange(min=2), default=365, show_default=True,
     help="Length of the cube: about 7,250 rows over the sea for each day.",
@@ -28,10 +28,10 @@ CUBE, MODEL, PAGE = "ocean.zarr", "model.zarr", "report.html"
 )  # fmt: skip
 @click.option(
     "--memory", type=arguments.memory, default="1GiB", show_default=True, metavar="BYTES",
-    help="Of this process.",
+    help="Memory of this process.",
 )  # fmt: skip
 @click.option(
-    "--threads", type=click.IntRange(min=1), metavar="N", help="Of this process; default all CPUs."
+    "--threads", type=click.IntRange(min=1), metavar="N", help="Threads; default all CPUs."
 )
 @arguments.seed
 @arguments.overwrite
@@ -48,10 +48,10 @@ def demo(
 ) -> None:
     """Make a Zarr cube, fit it in bounded memory, score it, write a report.
 
-    The cube is ocean-like, time x lat x lon with land as NaN: wind, humidity, air and sea
-    temperature give a latent heat flux by a bulk formula plus noise of known variance. So the
-    best possible R² is known, and the fit is held against it on rows that it never saw. The
-    folder is kept: cube, model, report.txt, report.json and report.html (with matplotlib).
+    The cube is like an ocean, time x lat x lon with NaN for land: a bulk formula gives the latent
+    heat flux from wind, humidity, air and sea temperature, plus noise of known variance. So the
+    best possible R² is known, and is compared with that of the fit on held-out rows. The folder
+    is kept: cube, model, report.txt, report.json and report.html (with matplotlib).
     """
     from rff_stream.demo import fit_and_score
 

@@ -23,9 +23,9 @@ inputs = click.option(
 )  # fmt: skip
 rows = arguments.group(DataSelection, "selection", inputs, *arguments.ROWS)
 model = click.option("--model", metavar="M.zarr", help="Where the model is written.")
-output = click.option("--output", metavar="OUT.zarr", help="Where answers are written.")
+output = click.option("--output", metavar="OUT.zarr", help="Where the results are written.")
 at = click.option(
-    "--at", "places", type=arguments.place, metavar="OTHER", help="Rows to answer for, if not DATA."
+    "--at", "places", type=arguments.place, metavar="OTHER", help="Rows to evaluate; default DATA."
 )
 
 
@@ -67,8 +67,8 @@ def density(
 ) -> None:  # fmt: skip
     """Fit a kernel density from one read of DATA.
 
-    With --output, write the density of every row with its standard errors, and a flag where
-    it is below its own error; NaN where an input is missing.
+    With --output, also writes the density of every row, its standard errors, and whether it is
+    below its own error. Values are NaN where an input is missing.
     """
     import rff_stream as rs
     from rff_stream.cli import products
@@ -111,8 +111,8 @@ def below_error(made: Any) -> float:
 )  # fmt: skip
 @kernel("rational_quadratic")
 @components(512)
-@click.option("--whitened", is_flag=True, help="A better order, at R² work a row.")
-@click.option("--exact", is_flag=True, help="Take the threshold from a second read.")
+@click.option("--whitened", is_flag=True, help="A better ranking, at R² operations per row.")
+@click.option("--exact", is_flag=True, help="Compute the threshold in a second read.")
 @at
 @model
 @output
@@ -127,8 +127,8 @@ def novelty(
 ) -> None:  # fmt: skip
     """Find rows of DATA that are unlike the others, from one read.
 
-    With --output, write the score of every row (larger: like the others) and its label, −1
-    for novel rows; NaN where an input is missing.
+    With --output, also writes the score of every row (larger: like the others) and its label
+    (−1: novel). Scores are NaN where an input is missing.
     """
     import rff_stream as rs
     from rff_stream.cli import products
@@ -161,12 +161,12 @@ def novelty(
 @click.option("--by", metavar="NAME", help="Compare labels, such as time.year.")
 @click.option(
     "--buckets", type=click.IntRange(min=2), metavar="N",
-    help="Compare so many runs of rows in their own order; 12 by default, or the most labels "
-    "that --by is expected to find.",
+    help="Number of runs of rows to compare, in their own order (default 12), or the largest "
+    "number of labels that --by finds.",
 )  # fmt: skip
 @click.option(
     "--reference", type=arguments.names, metavar="A,B",
-    help="Labels or numbers of buckets that are normal. Default: all others of each.",
+    help="Labels or numbers of the normal buckets. Default: all other buckets.",
 )  # fmt: skip
 @components(512)
 @arguments.machine
@@ -177,11 +177,11 @@ def drift(
     reference: tuple[str, ...] | None, n_components: int, machine: Machine, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Print how far the rows of DATA drift over time, with p-values, from one read.
+    """Print how much the rows of DATA change over time, with p-values, from one read.
 
-    Each bucket against the reference: the distance between their means in the kernel's space,
-    what it would be if nothing had changed, and how probable so much is by chance. Rows
-    that depend on their neighbours are allowed for.
+    Compares each bucket with the reference: the distance between their means in feature space,
+    the expected distance if nothing has changed, and the p-value, which allows for correlation
+    between neighbouring rows.
     """
     from rff_stream.answers.maximum_mean_discrepancy import drift as compared
     from rff_stream.moments import total

@@ -38,10 +38,10 @@ def plan(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Print what fitting DATA will take; reads metadata only.
+    """Print the memory and time that a fit of DATA needs; reads only metadata.
 
-    Bytes, work, traffic and time of the pass, with the options of fit. A plan that does not
-    fit into --memory exits 3.
+    Takes the options of fit. Prints memory, flops, network traffic and time of the pass. If
+    the plan needs more than --memory, the exit code is 3.
     """
     with computing(machine):
         facts, lines = planned(data, selection, learner, machine, seed, workers)
@@ -81,7 +81,8 @@ def fit(
     streamed pass scores the model on exactly the rows that were left out.
 
     With --model, finished sums are kept in M.zarr.checkpoint every 30 seconds: the same command
-    goes on after an interrupt or a crash, with the same result. Other options exit 4.
+    continues after an interrupt or a crash and gives the same result. With other options, it
+    stops with exit code 4.
     """
     if model is not None and was_finished(model, overwrite):
         show({"command": "fit", "model": model}, [("saved", f"{model} before")], as_json)

@@ -26,11 +26,11 @@ model_option = click.option(
 @model_option
 @click.option("--output", metavar="OUT.zarr", required=True, help="Where predictions are written.")
 @click.option(
-    "--std", is_flag=True, help="Of a Gaussian process: also the standard deviation, as NAME_std."
+    "--std", is_flag=True, help="For a Gaussian process: also the standard deviation, NAME_std."
 )
 @click.option(
     "--probabilities", is_flag=True,
-    help="Of a classifier: the probability of each class in place of the label.",
+    help="For a classifier: the probability of each class, not the label.",
 )  # fmt: skip
 @arguments.machine
 @arguments.storage_options
@@ -49,10 +49,11 @@ def predict(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Write what MODEL predicts for DATA to OUT.zarr, block by block.
+    """Write the predictions of MODEL for DATA to OUT.zarr, block by block.
 
-    Dimensions, coordinates and units are those of DATA and of the target; NaN where an input
-    is missing. Arrays and tables give an array of rows; its attribute "columns" names them.
+    Dimensions and coordinates are those of DATA, units those of the target. Predictions are NaN
+    where an input is missing. For arrays and tables the result is an array of rows, with an
+    attribute "columns".
     """
     if std and probabilities:
         raise click.UsageError("--std and --probabilities were both given. Give one of them.")

@@ -23,9 +23,10 @@ from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStr
 from rff_stream.words import printable
 
 EXIT_CODES = """
-0 done; 1 cluster lost, or a fault of the program; 2 usage: an option or a path; 3 data, or a
-plan over the memory limit; 4 model or store; 130 and 143 stopped by Ctrl-C or SIGTERM:
-nothing half-written is left under its name, and the same command can be run again.
+0 success; 1 the cluster was lost, or an error in the program; 2 a wrong option or path; 3 a
+problem with the data, or a plan over the memory limit; 4 a problem with the model or its store;
+130 and 143 stopped by Ctrl-C or SIGTERM: no incomplete file is left, and the same command can
+be run again.
 """
 
 CODES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (

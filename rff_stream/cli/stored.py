@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @arguments.storage_options
 @arguments.as_json
 def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Print what MODEL is: inputs, kernel, penalty, rows, batches.
+    """Describe MODEL: inputs, kernel, penalty, rows, batches.
 
-    Also length-scales, units, groups and how much memory the moments take. Every byte of the
+    Prints also length-scales, units, groups and the memory of the moments. Every byte of the
     model is verified.
     """
     loaded = arguments.load_model(model, Machine(None, None, None), None, storage_options)
@@ -43,10 +43,11 @@ def inspect(model: str, storage_options: dict[str, Any] | None, as_json: bool) -
 @arguments.storage_options
 @arguments.as_json
 def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Read every byte of MODEL and compare it with its commits.
+    """Check every byte of MODEL against its checksums.
 
-    Exits 4 and names the file where one is missing, changed or extra. Files that no batch
-    needs are counted: forgotten or compacted batches, and what killed processes left.
+    If a file is missing, changed or extra, the exit code is 4 and the message names it. Also
+    counts the files that no batch needs: of forgotten or compacted batches, or of killed
+    processes.
     """
     from rff_stream.store import load_model
     from rff_stream.store.local import open_files
@@ -76,16 +77,14 @@ def verify(model: str, storage_options: dict[str, Any] | None, as_json: bool) ->
 
 @click.command(epilog="Example: rff-stream compact model.zarr --gc")
 @click.argument("model", type=arguments.place)
-@click.option(
-    "--gc", is_flag=True, help="Also remove data of more than a day ago that no batch needs."
-)
+@click.option("--gc", is_flag=True, help="Also remove data older than a day that no batch needs.")
 @arguments.storage_options
 @arguments.as_json
 def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_json: bool) -> None:
     """Replace all batches of MODEL by their sum: it loads faster.
 
-    Answers stay as they were, to rounding. A batch that was compacted can no longer be
-    forgotten, but it is still known: it is not counted again.
+    Answers do not change, up to rounding. A compacted batch can no longer be forgotten, but its
+    name is still known, so it is not counted again.
     """
     from rff_stream.store import MomentStore
 
@@ -114,7 +113,7 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
 @click.option(
     "--batch",
     metavar="NAME",
-    help="Count all of DATA under this name, once; for data that do not grow in place.",
+    help="Count all of DATA under this name, once: for data that are not growing.",
 )
 @click.option(
     "--by", metavar="COLUMN", help="Every label of this column is a batch; known ones are skipped."
@@ -122,8 +121,8 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
 @click.option(
     "--answer/--no-answer",
     default=True,
-    help="Solve the model anew when the rows are counted (a sum of all batches and one solve). "
-    "Without it whoever loads the model solves: for many updates in a row.",
+    help="Solve the model again after the rows are counted (a sum of all batches, one solve). "
+    "Use --no-answer for many updates in a row: the model is then solved when it is loaded.",
 )
 @arguments.machine
 @arguments.storage_options
@@ -138,11 +137,11 @@ def update(
     storage_options: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
-    """Count what is new in DATA in MODEL, exactly once.
+    """Add the new rows of DATA to MODEL, exactly once.
 
-    DATA that grew along a dimension are read from the first row on that was not counted.
-    Running it twice, or twice at a time, changes nothing. Rows that were counted and have
-    changed exit 3 and are named; rows that are not written yet wait for the next time.
+    If DATA have grown along a dimension, only the new rows are read. Rows are counted once, also
+    if the command runs twice or in two processes. If counted rows have changed, the exit code
+    is 3 and the message names them. Rows that are not written yet are left for the next update.
     """
     if batch is not None and by is not None:
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
@@ -181,7 +180,7 @@ def update(
 
 @click.command(epilog="Example: rff-stream report model.zarr --data test.zarr -o report.html")
 @click.argument("model", type=arguments.place)
-@click.option("--data", type=arguments.place, metavar="TEST", help="Rows that the fit did not see.")
+@click.option("--data", type=arguments.place, metavar="TEST", help="Rows that were not in the fit.")
 @click.option("-o", "--output", metavar="FILE.html", required=True, help="Where it is written.")
 @arguments.test_rows
 @arguments.machine
@@ -198,9 +197,9 @@ def report(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write a page about MODEL: how good, how sure, cost, drift.
+    """Write a page about MODEL: errors, intervals, cost, drift.
 
-    With what was fitted on what, and where the model comes from.
+    The page also shows the model, its data and its origin.
 
     One HTML file that needs no network and no script. With the --holdout and --seed of a fit,
     the data are scored on exactly the rows that the fit left out.
