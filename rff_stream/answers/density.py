@@ -109,15 +109,15 @@ class Density:
 def density(
     moments: Moments, features: FeatureMap, kernel: Kernel, *, importance: Array | None = None
 ) -> Density:
-    """The density of the rows that moments were collected of.
+    """The density of the rows of these moments.
 
     Parameters
     ----------
     moments : Moments
-        Of ``features``. Order 1 has the sub-sums that ``se_data`` needs.
+        Collected with ``features``. Order 1 has the sub-sums that ``se_data`` needs.
     features : FeatureMap
     kernel : Kernel
-        The kernel of the map, its bandwidth as length-scale.
+        The kernel of the map; its length-scale is the bandwidth.
     importance : (R,) array, optional
         Weights p(ω)/p₀(ω) of columns whose frequencies were drawn from another measure p₀.
 
@@ -128,9 +128,9 @@ def density(
     Raises
     ------
     ModelError
-        Moments of another map.
+        If the moments are of another map.
     ValueError
-        No rows, or a kernel without a known integral.
+        If there are no rows, or the integral of the kernel is not known.
     """
     require_map(moments, features)
     weights = 1.0 if importance is None else np.asarray(importance, np.float64)

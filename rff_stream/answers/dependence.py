@@ -36,7 +36,7 @@ class Dependence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CanonicalCorrelations:
-    """Functions of x and of y that go together."""
+    """Pairs of functions of x and of y that are most correlated."""
 
     correlations: Float64  # (q,): regularised correlations ρ, decreasing
     x_rotation: Float64
@@ -60,14 +60,14 @@ def hsic(
     ----------
     moments : Moments, or mapping of label to Moments
         Order 2, of a map with the columns of z(x) first, then those of z(y): made by
-        :func:`~rff_stream.features.by_columns`. One value: rows are taken as independent. A
-        mapping (``collect(folds=32)``, or whole days by ``by=``): its members are.
+        :func:`~rff_stream.features.by_columns`. A single value assumes independent rows. A
+        mapping (``collect(folds=32)``, or whole days by ``by=``) assumes independent members.
     split : int
         R₁, the columns of z(x).
     n_signs : int
         Random signs for a mapping; the smallest p-value is 1/(n_signs + 1).
     random_state : int
-        Of the signs.
+        Seed of the signs.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def hsic(
     Raises
     ------
     ValueError
-        A split outside of the columns, or fewer than 8 runs of rows.
+        If split is outside the columns, or there are fewer than 8 runs of rows.
 
     Notes
     -----
@@ -123,8 +123,8 @@ def canonical_correlations(
     n_components : int
         q, the pairs of functions to keep.
     regularisation : float
-        κ as a share of the largest eigenvalue of C_xx and of C_yy. Smaller sees finer
-        dependence and needs more rows.
+        κ, relative to the largest eigenvalue of C_xx and of C_yy. A smaller value detects finer
+        dependence, but needs more rows.
 
     Returns
     -------

@@ -146,7 +146,7 @@ def dual(
     fit_intercept: bool = True,
     floor: Floor = "raise_alpha",
 ) -> Ridge:
-    """Ridge regression by function space: the same model as :func:`ridge`, from rows in memory.
+    """Ridge regression in function space: the same model as :func:`ridge`, from rows in memory.
 
     (W^½K̃W^½ + αI)a = W^½ỹ with K̃ = Z̃ diag(s) Z̃ᵀ, and β = diag(s) Z̃ᵀW^½a.
 
@@ -160,11 +160,11 @@ def dual(
     prior : (R,) array
         s.
     weights : (n,) array, optional
-        Positive; 1 where absent.
+        Positive; 1 by default.
 
     Notes
     -----
-    n²R + n³ flops against nR² + R³: for n < R. Streamed fits never need it.
+    n²R + n³ flops, less than nR² + R³ if n < R. Streamed fits do not need it.
     """
     Z, targets = np.array(Z, np.float64), np.asarray(y, np.float64).reshape(len(Z), -1)
     w = None if weights is None else np.asarray(weights, np.float64)

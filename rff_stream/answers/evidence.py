@@ -48,7 +48,7 @@ FEW_FEATURES = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """Variances that explain the data best, and how well they do.
+    """Noise and signal variance of highest evidence, and the evidence.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ class Evidence:
     df : (T,) float64
         Effective degrees of freedom.
     eta : float
-        η, the rounding in the sums.
+        η, the rounding error in the sums.
     spectrum : Decomposition
-        What it was computed from; serves predictions and other α.
+        The decomposition of the moments, for predictions and other α.
     """
 
     alpha: Float64
@@ -97,10 +97,10 @@ def evidence(
     Parameters
     ----------
     moments : Moments or Decomposition
-        Order 2, with targets and at least two rows; a decomposition is not made again.
+        Order 2, with targets and at least two rows; or a decomposition that exists already.
     shared : bool
-        One α for all targets, each with its own variances: for outputs of one kind, where
-        single targets say too little.
+        One α for all targets, but each with its own variances: for outputs of one kind, if a
+        single target has too little information.
     fit_intercept : bool
         μ flat, or 0. A decomposition has it already.
 
@@ -111,14 +111,14 @@ def evidence(
     Raises
     ------
     ValueError
-        Fewer than two rows, or no targets.
+        If there are fewer than two rows, or no targets.
 
     Notes
     -----
     One decomposition, then about 180·R·T flops. λ < 0 (rounded sums) counts as 0 in
-    logarithms only, and no α below η is tried: without that floor, float32 sums chose α that
-    gave an RMSE of 6,597 where .367 is right. A constant target has no noise and no signal;
-    a NumericalWarning names it. Checked against dense universal kriging.
+    logarithms only, and no α below η is tried. Without this floor, float32 sums gave an α with an
+    RMSE of 6,597; with it, .367. A constant target has no noise and no signal; a
+    NumericalWarning names it. Tests compare it with dense universal kriging.
 
     Examples
     --------

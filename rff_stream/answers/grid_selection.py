@@ -412,7 +412,7 @@ def cross_validate_grid(
     Raises
     ------
     ValueError
-        Fewer than two folds, a fold without rows, a penalty ≤ 0.
+        For fewer than two folds, a fold without rows, or a penalty ≤ 0.
 
     Notes
     -----
@@ -498,10 +498,10 @@ def compare_kernels(
         K families; their length-scales are replaced.
     length_scales : (L,) array
     ratios : (d,) array, optional
-        Length-scales of the inputs over the one that is compared; all 1 by default.
+        Ratios of the length-scales of the inputs to the compared one; by default all 1.
     trend : {"constant", "linear", "none"}
     probes : int
-        Of :func:`~rff_stream.answers.grid_selection.grid_evidence`.
+        As in :func:`~rff_stream.answers.grid_selection.grid_evidence`.
 
     Returns
     -------
@@ -509,8 +509,8 @@ def compare_kernels(
 
     Notes
     -----
-    α is found at each, from that of the length-scale before: some five evaluations of the evidence.
-    Fewer modes are enough for a picture: ``moments.leading((40, 40))``.
+    At each length-scale α is searched for, starting from the previous one: about five evaluations
+    of the evidence. Fewer modes are enough for a plot: ``moments.leading((40, 40))``.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class RowCurve:
 
 
 def group_errors(moments: Moments, coef: Array, intercept: Array) -> GroupErrors:
-    """Mean and root mean square of y − μ − zβ over rows that only their moments are left of.
+    """Mean and root mean square of y − μ − zβ over rows, from their moments alone.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def group_errors(moments: Moments, coef: Array, intercept: Array) -> GroupErrors
 def row_curve(
     groups: Sequence[Moments], held_out: Moments, *, fit_intercept: bool = True
 ) -> RowCurve:
-    """Fits on the first group, the first two, …, each with α by evidence, scored on others.
+    """Fits on the first group, the first two, …, each with α by evidence; scored on held-out rows.
 
     Parameters
     ----------
     groups : sequence of Moments
-        Of one map: runs of rows from ``collect(folds=…)``, or batches as they came.
+        Of one map: runs of rows from ``collect(folds=…)``, or batches in the order of time.
     held_out : Moments
-        Of rows in none of the groups.
+        Moments of rows that are in none of the groups.
     fit_intercept : bool
 
     Returns

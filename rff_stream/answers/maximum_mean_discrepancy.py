@@ -34,7 +34,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True, slots=True)
 class TwoSample:
-    """How far two samples are apart."""
+    """The distance between two samples, and its p-value."""
 
     distance: float  # MMD ≥ 0, in units of √κ(0): 0 for equal means of features, at most √(2κ(0))
     expected: float
@@ -140,14 +140,14 @@ def drift(
     groups : mapping of label to Moments
         Order 1, such as time buckets from ``collect(by=…)`` or ``collect(folds=…)``.
     reference : Moments, optional
-        What is normal, such as the training data.
+        Moments of normal rows, such as the training data.
     **choices
         As in :func:`mmd`.
 
     Returns
     -------
     dict of label to TwoSample
-        Among m p-values the smallest is below 0.05/m with probability 0.05 by chance.
+        Without drift, the smallest of m p-values is below 0.05/m with probability 0.05.
     """
     if len(groups) < 2 and reference is None:
         raise ValueError(

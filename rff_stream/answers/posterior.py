@@ -40,7 +40,7 @@ ROUNDING = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Functions:
-    """S functions drawn from a posterior: the same ones at whatever rows they are asked."""
+    """S functions drawn from a posterior; they do not depend on the rows of a call."""
 
     coef: Float64  # (S, R, T)
     intercept: Float64  # (S, T)
@@ -67,7 +67,8 @@ class Posterior:
     weight : float
         Σw; infinite without an intercept, which then adds no variance.
     misfit : (T,) float64 or None
-        Variance of f that the columns cannot follow, a part of ``noise_variance``; None is 0.
+        Variance of the part of f that the columns cannot represent, a part of
+        ``noise_variance``; None is 0.
     """
 
     coef: Float64
@@ -87,7 +88,7 @@ class Posterior:
     def variance(self, Z: Array, *, noise: bool = False, weights: Array | None = None) -> Float64:
         """Var f (n, T), or Var y with noise; 2R² flops a row.
 
-        σₙ²[(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw] and the misfit, or σₙ²/w, which has it.
+        σₙ²[(z − z̄)ᵀS^½(G + αI)⁻¹S^½(z − z̄) + 1/Σw] plus the misfit, or σₙ²/w, which has it.
         """
         spread = self._quadratic_form(Z) * self.noise_variance
         if noise:
@@ -144,18 +145,18 @@ class Posterior:
         )
 
     def find_misfit(self, Z: Array, x: Array, y: Array, w: Array) -> Float64:
-        """Variance (T,) of f that the columns cannot follow, from residuals of neighbours.
+        """Variance (T,) of the part of f that the columns cannot represent, from residuals.
 
-        Of training rows, their inputs x over length-scales or scales. Where the model holds,
-        residuals r of rows under the fit without each of them have E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 −
-        hⱼ)), with c the form of :meth:`variance` for two rows. What three nearest neighbours have
-        in common beyond it is no noise: the mean excess, where it is above 0, and a standard error
-        more, so that bands hold; at most σₙ². Where the standard error is above the mean variance
-        of f, as for many rows of which few are sampled, only an excess of 2 standard errors counts:
-        sampling would make wide bands otherwise.
+        The rows are training rows, with inputs x divided by length-scales or scales. If the model
+        is right, leave-one-out residuals r have E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 − hⱼ)), with c the
+        form of :meth:`variance` for two rows. The excess of this product over the three nearest
+        neighbours is not noise. The misfit is its mean, if above 0, plus one standard error, so
+        that intervals have their coverage; at most σₙ². If the standard error is above the mean
+        variance of f (many rows, of which few are sampled), only an excess of 2 standard errors
+        counts; otherwise sampling errors would make wide intervals.
 
-        2mR² flops. Neighbours of a sample are further away than those of all rows: it is a lower
-        bound of the misfit.
+        2mR² flops. Neighbours in a sample are further away than those among all rows, so this is a
+        lower bound of the misfit.
         """
         t, number = len(self.alpha), group_copies(x)
         if number is None:
@@ -183,8 +184,8 @@ class Posterior:
     def leave_one_out(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
         """Residuals (n, T) of training rows under the fit without each of them: r/(1 − h).
 
-        Exact: h = w Var f/σₙ² is the row's leverage. Rows that were no part of the data are
-        not helped by this: their plain residual is already honest.
+        Exact: h = w Var f/σₙ² is the row's leverage. Do not use it for rows
+        that were not in the fit: their plain residual needs no correction.
         """
         leverage = self._quadratic_form(Z) / self._inverse_weight(len(Z), weights)
         residual = np.asarray(y).reshape(leverage.shape) - self.mean(Z)
@@ -208,7 +209,7 @@ class Posterior:
 
 
 def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Posterior:
-    """The Gaussian process given the data, at variances that are known.
+    """The Gaussian process given the data, with known variances.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Po
     Warns
     -----
     NumericalWarning
-        Where df > 0.8 R: the columns are too few for the variance.
+        If df > 0.8 R: there are too few columns for the variance.
     """
     spectrum = spectrum.complete()
     system, coef = spectrum.system, spectrum.coef(alpha)
@@ -258,10 +259,10 @@ def spectrum_under_prior(
     moments : Moments
         Order 2, with targets.
     covariance : (R, R) float64
-        Σ of raw coefficients, up to the signal variance σ_f². Positive semi-definite: where it
-        is singular, the coefficients stay in its range.
+        Σ of raw coefficients, up to the signal variance σ_f². Positive semi-definite. If it
+        is singular, the coefficients are in its range.
     fit_intercept : bool
-        A flat μ beside them.
+        Whether to add a flat μ.
 
     Returns
     -------
@@ -273,12 +274,12 @@ def spectrum_under_prior(
     Raises
     ------
     ValueError
-        When Σ has another shape, is not symmetric, or has a negative eigenvalue.
+        If Σ has another shape, is not symmetric, or has a negative eigenvalue.
 
     Notes
     -----
     Two decompositions and 4R³ flops. A = σₙ⁻² ZᵀWZ + Σ⁻¹ of Rasmussen & Williams is never
-    formed, so that Σ need not have an inverse.
+    computed, so Σ may be singular.
 
     References
     ----------

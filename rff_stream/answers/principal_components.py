@@ -67,7 +67,7 @@ def components(moments: Moments, n_components: int) -> Components:
     Raises
     ------
     ValueError
-        Order 1, no rows, or q out of range.
+        For order 1, no rows, or q out of range.
 
     Notes
     -----
@@ -132,14 +132,15 @@ def pre_images(
     Parameters
     ----------
     features : FeatureMap
-        One that :func:`~rff_stream.features.functionals.derivative` takes.
+        A map that :func:`~rff_stream.features.functionals.derivative` accepts.
     components : Components
     coordinates : (n, q) float64
-        As the components give them.
+        As :class:`Components` gives them.
     start : (n, d) array
-        Where to look from: the noisy row itself, or a row with near coordinates.
+        Where the search starts: at the noisy row itself, or at a row with similar coordinates.
     tol : float
-        Fall of the squared distance to stop at, in units of the variance of all components.
+        Stop when the squared distance falls by less than this, in units of the variance of all
+        components.
     max_steps : int
 
     Returns

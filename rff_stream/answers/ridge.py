@@ -63,10 +63,10 @@ def ridge(
     alpha : float or (T,) array
         Penalty α ≥ 0, in units of w.
     fit_intercept : bool
-        Fit an unpenalised μ; the same moments serve both.
+        Whether to fit an unpenalised μ; the same moments are enough for both.
     floor : {"raise_alpha", "raise_silently", "refuse"}
-        What to do with α below η, the rounding in the sums. Refuse where a model with
-        another α than asked is worse than none.
+        What to do with α below η, the rounding error in the sums. Use "refuse" if a model with
+        another α than the given one is of no use.
 
     Returns
     -------
@@ -75,19 +75,19 @@ def ridge(
     Raises
     ------
     ValueError
-        alpha negative, not finite or of a wrong shape; moments without rows or targets.
+        If alpha is negative, not finite or has a wrong shape; if moments have no rows or targets.
     ModelError
-        α < η where that is refused; sums that are not finite.
+        If α < η and floor="refuse", or if the sums are not finite.
     numpy.linalg.LinAlgError
-        α = 0 and fewer independent columns than R.
+        If α = 0 and there are fewer independent columns than R.
 
     Notes
     -----
     R³ flops for one α (a test of the floor, a factor, its inverse for df), in place in one
     R×R float64.
     α ≥ η ⟺ λ_min(G) ≥ −α/3 ⟺ G + (α/3)I has a Cholesky factor, so eigenvalues are computed
-    only where that fails, where α is at the level of float64 rounding, for more than
-    8 distinct α, or of few rows (n ≤ R/4), where work goes with the rank.
+    only if that fails, if α is near the rounding error of float64, for more than 8 distinct
+    α, or for few rows (n ≤ R/4), when the work depends on the rank.
 
     Examples
     --------

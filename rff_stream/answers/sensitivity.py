@@ -38,7 +38,7 @@ class SobolIndices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relevance:
-    """How many length-scales each input spans in a sample."""
+    """The range of each input in a sample, in length-scales."""
 
     inputs: tuple[str, ...]
     spans: Float64
@@ -58,7 +58,7 @@ def sobol_indices(
     rows : (m, d) array
         A sample: ``model.moments_.sample.rows[:, :d]``.
     size : int
-        Points in all; (d + 2)·size rows are evaluated.
+        Number of points; (d + 2)·size rows are evaluated.
     random_state : int
 
     Returns
@@ -68,8 +68,8 @@ def sobol_indices(
 
     Notes
     -----
-    Scrambled Sobol points at the quantiles of each input, eight times. Inputs that depend on
-    each other in the data do not here: an index is of f, not of the data.
+    Eight sets of scrambled Sobol points at the quantiles of each input. The inputs are independent
+    here, even if they are not in the data: an index describes f, not the data.
 
     References
     ----------
@@ -129,7 +129,7 @@ def _at_quantiles(ordered: Float64, shares: Float64) -> Float64:
 def partial_dependence(
     function: Function, rows: Array, column: int, grid: Array, weights: Array | None = None
 ) -> Float64:
-    """The mean of f over a sample whose input j is set to each value of a grid (g, T).
+    """The mean of f (g, T) over a sample in which input j is set to each value of a grid.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def length_scale_relevance(length_scale: Array | float, spread: Array) -> Float6
     Parameters
     ----------
     length_scale : float or (d,) array
-        Of a fit with ``length_scale="ard"``.
+        From a fit with ``length_scale="ard"``.
     spread : (d,) array
         Standard deviations of the inputs.
     """
@@ -200,7 +200,7 @@ def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
     Parameters
     ----------
     features : FeatureMap
-        One that :func:`~rff_stream.features.functionals.derivative` takes.
+        A map that :func:`~rff_stream.features.functionals.derivative` accepts.
     coef : (R, T) float64
         β.
     X : (n, d) array

@@ -1,4 +1,4 @@
-"""Losses of regression: the cost of a miss, by its size, by its side, or by the law of counts.
+"""Losses of regression: for errors of any size or sign, and for counts.
 
 Values, slopes and curvatures are elementwise: scores F and targets y are (m, T), and targets do
 not curve together. The corner of max(0, u) is rounded over a width h,
@@ -98,9 +98,9 @@ class Huber(RegressionLoss):
     Parameters
     ----------
     delta : float, default=1.345
-        δ: with 1.345 normal noise costs 5 % of the efficiency.
+        δ. With 1.345 the efficiency for normal noise is 95 %.
     scale : float, optional
-        σ in units of y; from rows held out, by their median miss, where it is not given.
+        σ in units of y; by default from the median absolute error of held-out rows.
 
     References
     ----------
@@ -133,7 +133,7 @@ class Huber(RegressionLoss):
 
 @dataclass(frozen=True, slots=True)
 class StudentT(RegressionLoss):
-    """(ν + 1)/2 log(1 + r²/νσ²): y is t-distributed about f. A far row counts for nothing.
+    """(ν + 1)/2 log(1 + r²/νσ²): y is t-distributed about f. Rows far from f have almost no effect.
 
     Not convex: descent (a parabola above the loss at every step) finds the minimum next to the
     least-squares fit.
@@ -143,7 +143,7 @@ class StudentT(RegressionLoss):
     freedom : float, default=4
         ν.
     scale : float, optional
-        σ in units of y; from rows held out where it is not given.
+        σ in units of y; by default from held-out rows.
 
     References
     ----------
@@ -173,14 +173,14 @@ class StudentT(RegressionLoss):
 
 @dataclass(frozen=True, slots=True)
 class EpsilonInsensitive(RegressionLoss):
-    """``max(0, |r| − ε)``: support vector regression. Rows inside of the tube do not matter.
+    """``max(0, |r| − ε)``: support vector regression. Rows inside the tube have no effect.
 
     Parameters
     ----------
     epsilon : float, default=0.1
         ε in units of y, as in ``sklearn.svm.SVR``, whose C is 1/α.
     width : float
-        Of the rounded corners; the fit chooses it.
+        Width of the rounded corners; the fit chooses it.
     """
 
     epsilon: float = 0.1
@@ -221,7 +221,7 @@ class Quantile(RegressionLoss):
     quantile : float, default=0.5
         q between 0 and 1; 0.5 is the median.
     width : float
-        Of the rounded corners; the fit chooses it.
+        Width of the rounded corners; the fit chooses it.
 
     References
     ----------
@@ -283,7 +283,7 @@ class NegativeBinomial(RegressionLoss):
     Parameters
     ----------
     dispersion : float, optional
-        a; from rows held out, by Σ((y − μ)² − μ)/Σμ², where it is not given.
+        a; by default from held-out rows, as Σ((y − μ)² − μ)/Σμ².
 
     References
     ----------
