@@ -170,6 +170,11 @@ class GridChoice:
     evaluations: int  # of the evidence, over all families
 
 
+def _is_behind(value: tuple[float, float], best: tuple[float, float]) -> bool:
+    """Whether an evidence is below the best one by more than four times the errors of both."""
+    return best[0] - value[0] > 4 * (best[1] + value[1])
+
+
 def choose_grid_kernel(
     moments: GridMoments,
     kernels: Sequence[Kernel],
@@ -229,10 +234,10 @@ def choose_grid_kernel(
             total += used + 1
             reached[i] = search.at(tried[i])[0], values[i][0]
         best = max(tried, key=lambda i: values[i][0])
-        for i in list(tried):
-            gap, error = values[best][0] - values[i][0], values[best][1] + values[i][1]
-            if i != best and (number == len(levels) - 2 or (number > 0 and gap > 4 * error)):
-                del tried[i]
+        if number == len(levels) - 2:
+            tried = {best: tried[best]}
+        elif number > 0:
+            tried = {i: at for i, at in tried.items() if not _is_behind(values[i], values[best])}
     exact = replace(plain, family=kernels[best], probes=2 * probes, tolerance=EVIDENCE_TOLERANCE)
     return exact.choice(tried[best], tuple(reached.values()), total + 1)
 

@@ -107,13 +107,10 @@ def mmd(
     ]
     pooled, first = np.concatenate(parts), len(parts[0])
     weights, products = _products(pooled, a.row.prior)
-    rng = np.random.default_rng(random_state)
     observed = np.arange(len(weights)) < first
     own = _distances(products, weights, observed[None])
-    splits = [
-        _distances(products, weights, rng.permuted(np.tile(observed, (size, 1)), axis=1))
-        for size in (min(BLOCK, n_permutations - k) for k in range(0, n_permutations, BLOCK))
-    ]
+    rng = np.random.default_rng(random_state)
+    splits = _permuted_distances(products, weights, observed, n_permutations, rng)
     chance = np.concatenate([*splits, own])
     scale = 1 / weights[observed].sum() + 1 / weights[~observed].sum()
     p_value, expected = float(np.mean(chance >= own[0] * (1 - 1e-9))), float(chance.mean())
@@ -169,6 +166,16 @@ def _distances(products: Float64, weights: Float64, chosen: Any) -> Float64:
     signs = np.where(chosen, 1 / w_a[:, None], -1 / w_b[:, None])
     squared = np.einsum("mk,mk->m", signs @ products, signs)
     return np.asarray(np.maximum(squared, 0.0) / (1 / w_a + 1 / w_b))
+
+
+def _permuted_distances(
+    products: Float64, weights: Float64, observed: Any, count: int, rng: np.random.Generator
+) -> list[Float64]:
+    """Distances of so many random splits, of as many sub-sums as the observed one, in blocks."""
+    return [
+        _distances(products, weights, rng.permuted(np.tile(observed, (size, 1)), axis=1))
+        for size in (min(BLOCK, count - k) for k in range(0, count, BLOCK))
+    ]
 
 
 def _sub_sums_of(moments: Moments, name: str) -> SubSums:

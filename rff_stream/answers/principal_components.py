@@ -12,6 +12,7 @@ Between the coordinates and x*, noise in the directions that were left out is go
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -169,12 +170,7 @@ def pre_images(
     for _ in range(max_steps):
         at, goal = x[moving], wanted[moving]
         rest = goal - prior * features(at).astype(np.float64)
-        J = np.stack([each(at).astype(np.float64) for each in slopes], axis=2)  # (n, R, d)
-        pull = np.einsum("nrd,nr->nd", J, rest)
-        metric = np.einsum("nrd,r,nre->nde", J, prior, J, optimize=True)
-        size = np.einsum("ndd->n", metric)[:, None, None]
-        metric += np.eye(x.shape[1]) * (1e-9 * size + np.finfo(np.float64).tiny)
-        step = np.linalg.solve(metric, pull[:, :, None])[:, :, 0]
+        step = _gauss_newton_step(slopes, prior, at, rest)
         tried = np.stack([distance(at + length * step, goal) for length in LENGTHS])
         best = tried.argmin(axis=0)
         lower = tried[best, np.arange(len(moving))]
@@ -185,3 +181,15 @@ def pre_images(
         if not len(moving):
             break
     return x
+
+
+def _gauss_newton_step(
+    slopes: Sequence[FeatureMap], prior: Float64, at: Float64, rest: Float64
+) -> Float64:
+    """Steps (n, d) of rows at which S^½z(x) is short of its goal by ``rest``, times S^½ (n, R)."""
+    J = np.stack([each(at).astype(np.float64) for each in slopes], axis=2)  # (n, R, d)
+    pull = np.einsum("nrd,nr->nd", J, rest)
+    metric = np.einsum("nrd,r,nre->nde", J, prior, J, optimize=True)
+    size = np.einsum("ndd->n", metric)[:, None, None]
+    metric += np.eye(at.shape[1]) * (1e-9 * size + np.finfo(np.float64).tiny)
+    return np.asarray(np.linalg.solve(metric, pull[:, :, None])[:, :, 0])
