@@ -18,7 +18,7 @@ import numpy as np
 from rff_stream.words import format_bytes, printable
 
 MOST_LISTED = 8
-"""Batches or groups that are listed; the rest are counted."""
+"""Largest number of batches or groups that are listed; the others are counted."""
 
 FRAME = "border-collapse:collapse;margin:.3em 0;font-size:90%"
 CELL = "padding:.15em .8em .15em 0;text-align:left;vertical-align:top"

@@ -35,7 +35,7 @@ class NumericalWarning(UserWarning):
 
 
 PASSED = ("rff_stream", "sklearn", "dask")
-"""Packages whose lines are no place of a warning: no user wrote them."""
+"""Packages whose lines a warning does not point to, because no user wrote them."""
 
 
 def warn(words: str, kind: type[Warning] = NumericalWarning) -> None:

@@ -24,10 +24,10 @@ from rff_stream.kernels.base import log_integral
 from rff_stream.moments import Moments
 
 MOST_INPUTS = 4
-"""d up to which bandwidths are scored by importance weights."""
+"""Largest d for which bandwidths are scored by importance weights."""
 
 N_SCALES = 6
-"""Bandwidths whose spectral measures are mixed: no weight is then above 6."""
+"""Number of bandwidths in the mixture of spectral measures: then no weight is above 6."""
 
 Z_TINY = 1e-300
 

@@ -18,15 +18,15 @@ from rff_stream._array import Array, Float64
 from rff_stream.moments.class_moments import one_hot
 
 SLOWEST = 1e-3
-"""Least slope: with uninformative scores, the offsets alone give the probabilities."""
+"""Smallest slope. If scores carry no information, the offsets alone give the probabilities."""
 
 WEIGHT, PRIOR = 1000.0, 1e-4
-"""Weight of all rows together, and the precision of a and b about 0, which fixes Σb."""
+"""Total weight of all rows, and the precision of a and b about 0, which determines Σb."""
 
 MOST_STEPS = 100
 
 COVERAGE, NORMAL = 0.95, 1.959963984540054
-"""Share of left-out rows within so many standard deviations, after calibration."""
+"""After calibration, this share of left-out rows is within this many standard deviations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

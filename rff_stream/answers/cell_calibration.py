@@ -26,20 +26,20 @@ from rff_stream.answers.cell_posterior import LocalPosterior, combine_trees, far
 from rff_stream.answers.cell_spectrum import TreeSpectrum
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""ω ∝ v⁻ᵖ: 0 is the plain mean of the trees; leave-one-out errors choose."""
+"""Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""
 
 ALIKE = 1.005
-"""Powers whose leave-one-out error is within this factor of the least are equally good there."""
+"""Powers whose leave-one-out error is within this factor of the smallest count as equal."""
 
 FEWEST_CALIBRATING = 100
-"""Rows of the sample below which nothing is calibrated: a quantile of fewer is noise."""
+"""With fewer sampled rows nothing is calibrated, because a quantile would be too uncertain."""
 
 NEAR_SHARE, FAR_SHARE = 0.75, 0.95
-"""Shares of left-out rows, by their variance of f: beyond the first a factor below 1 fades, beyond
-the second there are too few of them to speak of a gap."""
+"""Shares of left-out rows, ordered by their variance of f. From the first to the second, a
+factor below 1 loses its effect; beyond the second there are too few rows to estimate a gap."""
 
 FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
-"""Bounds of ν; at the upper one every cell has the variances of its tree."""
+"""Bounds of ν. At the upper one every cell has the variances of its tree."""
 
 
 def local_posterior(

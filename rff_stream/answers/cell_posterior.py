@@ -22,10 +22,10 @@ from rff_stream.features.nystroem import self_kernel
 EPSILON = float(np.finfo(np.float64).eps)
 
 ROUNDING = 1e-6
-"""Part of a variance of f by which those of equal rows may differ."""
+"""Relative difference that rounding can make between variances of f of equal rows."""
 
 TREE_ARRAYS = ("eigenvalues", "rotation", "rhs", "centre", "target_mean", "weight", "scatter")
-"""Fields of a tree that lie cell after cell."""
+"""Fields of a tree that are stored cell after cell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +57,12 @@ class LocalPosterior:
     noise_variance: Float64  # (J, T)
     power: float  # p of the weights v⁻ᵖ of trees
     inflation: Float64
-    """(T,), c: factor of standard deviations from calibration on left-out rows; 1 without one."""
+    """(T,), c: factor of standard deviations, calibrated on left-out rows; 1 without one."""
     near: Float64
     far: Float64
-    """(T,), variances of f before s_c² that 75 % and 95 % of left-out rows lie below. Between them
-    a factor of f rises to ``gap_factor``: such rows say nothing of a gap, where trees err alike."""
+    """(T,), quantiles (75 % and 95 % of left-out rows) of the variance of f before s_c². Between
+    them a factor of f rises to ``gap_factor``, because in a gap the errors of the trees are
+    alike."""
     cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
     gap_factor: Float64 | float = 1.0  # (T,), least factor of the deviation of f far from rows
 

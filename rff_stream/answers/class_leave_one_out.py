@@ -32,7 +32,7 @@ from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.systems.spectrum import Spectrum
 
 LEAST_LEFT = 0.05
-"""Least share of a row's curvature that other rows have: one Newton step goes no further."""
+"""Lower limit of the share of a row's curvature that comes from other rows, in a Newton step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +54,8 @@ class Sampled:
     codes: Array  # (m,) int, class numbers
     weights: Float64  # (m,), scaled so that every class has its weight in all rows
     held: HeldOut
-    """What is held out with a row. Where inputs are levels, a row of sample weight 3 counts
-    as three, which are held out one by one."""
+    """Copies that are held out together with a row. If inputs are levels, a row of sample weight
+    3 counts as three rows, which are held out one by one."""
     counts: Float64  # (C,), rows of each class in the sample, by their weights
 
     def scored(self, held_out: Float64) -> HeldOutScores:

@@ -28,10 +28,11 @@ from rff_stream.moments import Moments
 from rff_stream.moments.runs import FEWEST_READINGS, held_sub_sums
 
 MASS_POINTS = 2048
-"""Points at which the mass of an estimate is taken."""
+"""Number of points at which the mass of an estimate is evaluated."""
 
 FEWEST_BLOCKS = 8
-"""Orthogonal blocks from which their spread is an error; fewer: that of single frequencies."""
+"""Number of orthogonal blocks from which their spread estimates the error. With fewer, the
+spread of single frequencies is used."""
 
 
 class DensityEstimate(NamedTuple):
@@ -40,10 +41,10 @@ class DensityEstimate(NamedTuple):
     density: Float64  # (n,), p̂, and not below the floor of the data
     se_features: Float64  # (n,), standard error of R random frequencies; NaN where the map has none
     se_data: Float64
-    """(n,): Standard error of the rows, dependent ones included; NaN without two sub-sums."""
+    """(n,): Standard error from the rows, which may be dependent; NaN without two sub-sums."""
     se: Float64  # (n,), their root sum of squares
     below_error: Array
-    """(n,) bool: Whether p̂ is below its own error: it may as well be 0, or ``se``."""
+    """(n,) bool: Whether p̂ is below its own error: then it cannot be distinguished from 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +56,7 @@ class Density:
     block: int  # columns of one independent draw; 0 where the columns are not random
     log_integral: float  # log ∫κ
     log_lowest: float = -math.inf
-    """Log of the floor, in 1/(unit of input)ᵈ; −∞ where the data's spread is not known."""
+    """Log of the floor, in 1/(unit of input)ᵈ; −∞ if the spread of the data is not known."""
     log_mass: float = 0.0  # log ∫p̂ where the rows are, which a score divides by
 
     def __call__(self, Z: Array) -> DensityEstimate:

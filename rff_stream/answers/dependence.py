@@ -21,7 +21,7 @@ from rff_stream.moments import Moments, total
 from rff_stream.systems.normal_equations import scatter_about
 
 FEWEST_RUNS = 8
-"""Runs of rows from which random signs give a p-value: 2⁷ different ones."""
+"""Smallest number of runs for a p-value by random signs: 2⁷ different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CanonicalCorrelations:
 
     correlations: Float64  # (q,): regularised correlations ρ, decreasing
     x_rotation: Float64
-    """(R₁, q), canonical variates are (z − z̄) rotation, of unit variance plus penalty."""
+    """(R₁, q). Canonical variates are (z − z̄) rotation; their variance plus penalty is 1."""
     y_rotation: Float64  # (R₂, q)
     x_mean: Float64  # (R₁,): z̄ of each map
     y_mean: Float64  # (R₂,)

@@ -28,7 +28,7 @@ from rff_stream.systems.spectrum import (
 )
 
 EXACT_DIRECTION = 1e-8
-"""λ/λ_max from which Bᵀv/√λ has lost no more than half of the digits."""
+"""Smallest λ/λ_max at which Bᵀv/√λ loses at most half of the digits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

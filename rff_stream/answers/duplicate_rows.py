@@ -17,35 +17,36 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import warn
 
 FEWEST = 20
-"""Different rows from which equal inputs are copies: fewer are levels, and each is met again."""
+"""Smallest number of different rows for which equal inputs are copies. With fewer, inputs are
+levels, and new rows have them again."""
 
 SHARE = 0.5
-"""Of the different rows, those that one input alone must tell apart: a lattice of levels
-repeats its rows."""
+"""Smallest share of the different rows that one input alone distinguishes: rows on a lattice of
+levels are repeated without being copies."""
 
 TWICE = 1.5
-"""Times that a row stands on average from which copies are told."""
+"""Mean number of copies of a row at which a warning is given."""
 
 MANY, FEW = 100, 10.0
-"""Rows from which so few effective ones are told."""
+"""A warning is given if this many rows have at most this effective sample size."""
 
 NEIGHBOURS = 10
 
 FEWEST_NEAR = 200
-"""Rows from which neighbours are near."""
+"""Smallest number of rows for which nearest neighbours are near enough."""
 
 BLOCK = 256
-"""Rows whose distances to all others are held."""
+"""Rows whose distances to all others are in memory at once."""
 
 SURE = 2.5
-"""Standard errors by which the fit must be worse; it has seen the rows, neighbours leave them out,
-so that chance is on its side."""
+"""Number of standard errors by which the fit must be worse than neighbours. The fit used these
+rows, while neighbours leave them out, so the fit has an advantage."""
 
 MUCH = 1.1
-"""Ratio of mean squared errors from which it matters."""
+"""Ratio of mean squared errors at which the difference matters."""
 
 LEAST = 0.01
-"""Share of the variance below which an error is small whatever neighbours do."""
+"""An error below this share of the variance is small, whatever the neighbours have."""
 
 
 def group_copies(x: Array) -> Array | None:
@@ -71,7 +72,7 @@ class HeldOut:
 
     weight: Float64  # (m,), in all data: its own, and that of its copies
     number: Array | None
-    """(m,) int: the same for copies of one row; None where the sample has none."""
+    """(m,) int: equal for copies of one row; None if the sample has no copies."""
     share: Float64  # (m,), the weight of each row, by which copies are averaged
 
     @classmethod

@@ -12,10 +12,10 @@ from rff_stream._array import Array, Float64
 from rff_stream.moments import Moments
 
 FEWEST_SKEWED = 3
-"""Leaves from which a skewness can be told."""
+"""Smallest number of leaves from which a skewness can be estimated."""
 
 STRAIGHT = 1e-6
-"""A skewness of less counts as this: 0/0 otherwise."""
+"""A smaller skewness counts as this value, because otherwise 0/0 occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class StreamState:
     n_rows: int  # rows that the model was fitted on
     fraction: float  # share of all rows that were read, those held out included
     rmse: Float64
-    """(T,), error on the held-out leaves, in units of y, and its standard error: from the
-    differences between leaves, never between rows, which may resemble their neighbours."""
+    """(T,), error on the held-out leaves, in units of y, and its standard error, which comes
+    from the differences between leaves, because rows may be correlated with their neighbours."""
     rmse_se: Float64  # (T,)
     errors: Float64  # (h, T): Σ w (y − ŷ)² of each held-out leaf
     weights: Float64  # (h,): Σ w of each

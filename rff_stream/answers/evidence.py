@@ -34,16 +34,16 @@ from rff_stream.systems.spectrum import (
 )
 
 LOWEST, HIGHEST = 1e-14, 1e4
-"""Ends of the search over α/λ_max; η is the lower one where it is above that."""
+"""Ends of the search over α/λ_max. If η is above the lower one, the search starts at η."""
 
 GRID = 128
-"""First look at log α: steps of 0.33, while every term of log p moves on a scale of 1."""
+"""First search over log α: steps of 0.33, while every term of log p changes on a scale of 1."""
 
 HALVINGS = 50
-"""Bisections of the best step: log α to 1e-15."""
+"""Number of bisections of the best step: log α to 1e-15."""
 
 FEW_FEATURES = 256
-"""R up to which eigenvectors cost nothing to speak of."""
+"""Largest R for which the cost of eigenvectors is negligible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

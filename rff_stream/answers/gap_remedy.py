@@ -32,11 +32,12 @@ from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.systems.spectrum import largest_eigenvalue
 
 SEEN = 0.9
-"""Error at single rows, over that of a line, from which a sample is too sparse for a kernel."""
+"""Error at single rows, relative to that of a line, at which a sample is too sparse for a
+kernel."""
 
 TREND_ROWS, TREND_GAIN, MOST_TREND = 1024, 0.9, 1 / 16
-"""Rows that decide on nearly linear columns, the error of a line over that of the mean from which
-they are taken, and the largest share of the columns that they may be."""
+"""Number of rows that decide on nearly linear columns; error of a line relative to that of the
+mean at which they are used; largest share of the columns that they may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,69 +20,75 @@ from rff_stream.errors import warn
 from rff_stream.systems.normal_equations import mirror_lower
 
 MOST_TESTED = 4096
-"""Pilot rows that are looked at: Cholesky factors of at most this size."""
+"""Largest number of pilot rows in the test: the size of its Cholesky factors."""
 
 FEWEST_TESTED = 256
-"""Rows from which blocks have neighbours."""
+"""Smallest number of rows for which blocks have neighbours."""
 
 
 HALVINGS = 4
-"""Times that rows are halved."""
+"""Number of times that rows are halved."""
 
 PARTITIONS = ((0, True), (1, True), (2, True), (3, True), (0, False), (1, False))
-"""Seed of each set of blocks, and whether it is cut at gaps: clusters are then held out whole."""
+"""Seed of each set of blocks, and whether it is cut at gaps: then clusters are held out whole."""
 
 EXTREME = 2.0
-"""Log ratio of errors beyond which one gap says no more. Where a model swings, its error differs by
-factors of 10 from gap to gap, and a sum of squares tells of one gap alone. Beside 24 choices of a
-quarter of the blocks of all rows, the mean of these logarithms ranked 56 fits as their medians do
-(rank correlation .82; .67 for the median of pooled errors of six sets, .60 for the worst)."""
+"""Limit of the log ratio of errors in one gap. If predictions oscillate, errors differ by
+factors of 10 between gaps, and a sum of squares depends on one gap alone. With this limit, the
+mean of the logarithms over 24 choices of a quarter of the blocks ranked 56 fits nearly as their
+medians do (rank correlation .82; .67 for the median of pooled errors of six sets, .60 for the
+worst)."""
 
 NO_BETTER, NEARLY = 1.05, 1.03
-"""Ratio to the error of a trend from which a larger penalty is looked for and gaps are warned of;
-ratio to the least one that serves where none is below 1."""
+"""Ratio to the error of a trend at which a larger penalty is searched for and a warning is
+given; ratio to the smallest error that is accepted if none is below 1."""
 
 SWINGS, CHEAP, DEAR = 1.5, 1.05, 1.25
-"""Ratio to a trend from which a larger penalty is taken at any price near the data; errors at
-single rows, over those before, up to which it is taken below that, and from which it is told."""
+"""Ratio to a trend at which a larger penalty is used whatever its cost near the data; below this
+ratio, the largest increase of the error at single rows at which it is used, and the increase at
+which a warning is given."""
 
 UNEVEN = 1.1
-"""Ratio of pooled errors in the worst set of blocks from which a model is warned of that swung
-before: its blocks may be those that the larger penalty happens to suit."""
+"""Ratio of pooled errors in the worst set of blocks at which a warning is given for a model that
+oscillated before: its blocks may suit the larger penalty by chance."""
 
 TWICE, MANY = 2.0, 1 / 8
-"""Ratio of the errors in one gap that is a swing; share of the gaps from which that is told."""
+"""Ratio of errors in one gap that counts as an oscillation; share of such gaps at which a
+warning is given."""
 
 MANY_ROWS, ROOM = 1024, 0.9
-"""Rows from which every second one is looked at first, and the ratio that then is enough."""
+"""Number of rows from which every second row is tested first, and the ratio that is then
+sufficient."""
 
 TRIES = 8
-"""Directions that are looked at for a gap."""
+"""Number of directions in which a gap is searched for."""
 
 EDGE = 0.25
-"""Share of the rows on either side of a gap."""
+"""Smallest share of the rows on either side of a gap."""
 
 SMALL = 0.1
-"""Share of the error of the mean below which an error is no swing, however well a line does."""
+"""An error below this share of the error of the mean is no oscillation, even if a line is
+better."""
 
 FOLDS = 8
-"""Times that a model is fitted without an eighth of the blocks."""
+"""Number of fits, each without an eighth of the blocks."""
 
 SAFE_SINGLE = 32
-"""Penalty over what float32 rounds of the matrix of rows from which its factor serves: there errors
-of blocks differed by less than .5 % in one input, .05 % in 2 to 8; at a quarter of it by 1 %."""
+"""Penalty, relative to the rounding error of float32 in the matrix of rows, from which its
+factor is accurate enough: there errors of blocks differed by less than .5 % for one input and
+.05 % for 2 to 8; at a quarter of it by 1 %."""
 
 FEW_OF_GRAM = 32
-"""Rows from which the size of a Gram matrix is estimated, to a factor below 2."""
+"""Number of rows from which the size of a Gram matrix is estimated, to a factor below 2."""
 
 PRODUCT_ROWS = 128
-"""Rows of a matrix that are turned into float64 at a time."""
+"""Rows of a matrix that are converted to float64 at once."""
 
 KNOWN_BYTES = 2**20
-"""Rows whose blocks are remembered, eight at a time."""
+"""Largest size of rows whose blocks are cached, eight sets at a time."""
 
 STEP = 10**0.5
-"""Ratio of the penalties that are tried."""
+"""Ratio of successive penalties in the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +98,8 @@ class GapTest:
     alpha: float  # the penalty that was asked for
     ratio: float  # geometric mean of the ratios in single gaps; NaN where rows cannot be parted
     least_alpha: float
-    """``alpha`` where it is safe or a larger one costs too much; else the smallest one whose model
-    is no worse than the trend, or the one that is best."""
+    """``alpha`` if it is safe or a larger one costs too much; otherwise the smallest one whose
+    model is no worse than the trend, or the best one."""
     least_ratio: float  # at ``least_alpha``, as all that follows
     worst: float  # ratio of pooled errors in the worst of all sets of blocks
     swings: float  # share of the gaps where the error is more than twice the trend's
@@ -183,7 +189,7 @@ class GapRows:
     Z: Array | None = None  # (m, R): feature rows
     prior: Array | None = None  # (R,): s
     kernel: Float64 | None = None
-    """(m, m): BBᵀ of the centred rows B = √(w s)(z − z̄), where it is known, in place of Z."""
+    """(m, m): BBᵀ of the centred rows B = √(w s)(z − z̄), used instead of Z if it is known."""
 
     def every_second(self) -> Self:
         """Half of the rows."""

@@ -26,16 +26,16 @@ from rff_stream.systems.grid import (
 )
 
 FEWEST_ROWS = 64
-"""Rows from which a product of axes is looked for."""
+"""Smallest number of rows for which a product of axes is searched for."""
 
 SOLVED_ROWS = 16
-"""Rows at a time that a variance is solved for: more are cheaper from draws."""
+"""Rows whose variances are solved for at once; for more rows, draws are cheaper."""
 
 MOST_STEPS = 80
-"""Of Lanczos; they stop where the draw changes by less than 1e-4."""
+"""Largest number of Lanczos steps; they stop when the draw changes by less than 1e-4."""
 
 ROWS_AT_ONCE = 1 << 15
-"""Rows that all draws are evaluated at together."""
+"""Rows at which all draws are evaluated at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,39 +21,40 @@ from rff_stream.systems.grid import BLOCK, Elimination, GridSystem, Trend, conju
 Scales = Literal["each", "one", "given"]
 
 LONGEST = 3.0
-"""Most length-scale over the period: more changes nothing but the scale of σ_f²."""
+"""Largest length-scale relative to the period: a larger one changes only the scale of σ_f²."""
 
 MIDDLE_EVALUATIONS, LAST_EVALUATIONS, PENALTY_EVALUATIONS = 12, 4, 8
-"""Of the evidence on finer grids: each search starts where the coarser one ended. The third is
-of the last search where α alone is looked for, which moves with the grid."""
+"""Evaluations of the evidence on finer grids; each search starts at the result of the coarser
+grid. The third is for the last search when only α is searched for, because α changes with the
+grid."""
 
 FLAT, LINE_SEARCH = 1e-5, 6
 """Relative change of log p at which a search ends; evaluations along one direction."""
 
 STEP = 1e-3
-"""Of log ℓ, for slopes of the spectral density by central differences."""
+"""Step in log ℓ for slopes of the spectral density by central differences."""
 
 ROUNDING = 1e-11
-"""Of Σw: a smaller α is below the error of the sums, and changes nothing that they resolve."""
+"""Smallest α relative to Σw: below it α is smaller than the error of the sums and has no effect."""
 
 PROBES = 8
 PROBE_TOLERANCE = 1e-3
-"""Of the solves of random vectors. Ten times more, and log p jumps by tens where a solve takes a
-step more: a search then looks for a way down that is not there."""
+"""Tolerance of the solves of random vectors. With ten times this value, log p jumps by tens when
+a solve takes one step more, and a search follows these jumps."""
 
 EVIDENCE_TOLERANCE = 1e-6
 SEARCH_TOLERANCE = 1e-4
-"""Of the solve of y: the quadratic form in log p needs more digits than the predictions; on the
-way to the best kernel its error, which is of the square of this, needs fewer."""
+"""Tolerance of the solve of y during the search. The quadratic form in log p needs more digits
+than predictions, but during the search its error, the square of this, may be larger."""
 
 DECADES = 12
-"""Of α below Σw that are tried at most."""
+"""Largest number of decades of α below Σw in the search."""
 
 FINER = (-0.5, -0.25, 0.25, 0.5)
-"""Decades about the best one that are tried afterwards."""
+"""Fractions of a decade about the best α that are evaluated afterwards."""
 
 TOLERANCE = 1e-5
-"""Of the solves: errors on held-out rows need fewer digits than predictions."""
+"""Tolerance of the solves: errors on held-out rows need fewer digits than predictions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,14 +62,15 @@ class GridEvidence:
     """log p(y) of a kernel and α, with its Monte-Carlo error and its slopes."""
 
     log_evidence: Float64
-    """(T,), natural logarithm, σₙ² at its maximum; +∞, and slopes 0, where a target is constant."""
+    """(T,), natural logarithm, with σₙ² at its maximum; +∞, with slopes 0, for a constant
+    target."""
     error: float  # standard error of the estimated log-determinant, halved
     noise_variance: Float64  # (T,)
     df: float  # effective degrees of freedom, estimated
     slope_alpha: Float64  # (T,), ∂ log p/∂ log α
     influence: Float64
-    """(T, half shape): ∂ log p/∂ log D_j: slopes by any parameter of the kernel follow by
-    the chain rule."""
+    """(T, half shape): ∂ log p/∂ log D_j, from which slopes by any parameter of the kernel
+    follow."""
     steps: int  # of conjugate gradients
 
     @property
@@ -165,8 +167,8 @@ class GridChoice:
     alpha: float
     evidence: GridEvidence  # of this kernel and α
     tried: tuple[tuple[Kernel, float], ...]
-    """The best of each family, and its log evidence summed over targets on the finest grid that
-    it was compared on."""
+    """The best kernel of each family, and its log evidence summed over targets, on the finest
+    grid that it was compared on."""
     evaluations: int  # of the evidence, over all families
 
 

@@ -23,7 +23,7 @@ from rff_stream.losses.penalised import Penalised
 from rff_stream.moments import Moments
 
 WIDEST = 16_384
-"""Columns of the largest H: 2.1 GB, and 25 s of one core for its factor."""
+"""Largest number of columns of H: 2.1 GB, and 25 s on one core for its factor."""
 
 
 def check_width(n_features: int, n_scores: int) -> None:

@@ -37,54 +37,56 @@ Coefficients = tuple[Float64, Float64]
 """Raw coefficients (R, K) and intercepts (K,)."""
 
 ALPHAS = np.geomspace(10.0, 1e-5, 13)
-"""From 1 over the variance of scores that hardly differ to that of scores of ±300."""
+"""From 1 over the variance of nearly equal scores to that of scores of ±300."""
 
 START = 4
-"""Number of the penalty that is tried first: 0.1, where scores of ±3 are likely."""
+"""Index of the first penalty that is tried: 0.1, for which scores of ±3 are likely."""
 
 SPREADS = np.array([0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
-"""Of the Laplace posterior, from the fit alone to the whole posterior."""
+"""Scales of the Laplace posterior, from the fit alone (0) to the whole posterior (1)."""
 
 MOST_HELD_OUT = 6000
 FEW_ROWS = 2000
-"""Fewer rows are held out in four turns, more only once."""
+"""With fewer rows, four folds are held out in turn; with more, only one."""
 
 FEW_OF_CLASS = 100
-"""The same for the rows of a class."""
+"""The same limit for the rows of a class."""
 
 FEWEST_OF_CLASS = 16
-"""Rows of a class below which they are dealt out to the quarters: one of them is empty by chance in
-4 % of cases, else."""
+"""If a class has fewer rows, they are distributed evenly over the quarters; by chance one
+quarter would have none in 4 % of cases."""
 
 MET_AGAIN = 5
-"""Times that each of few different rows stands, on average, from which they are levels; fewer are
-copies, which say what weights say."""
+"""Mean number of copies from which a few different rows count as levels; with fewer they are
+copies, which have the same effect as weights."""
 
 TOL, PASSES = 3e-3, 6
-"""Enough to compare penalties: a start from the one before is near."""
+"""Sufficient to compare penalties, because each fit starts from the previous one."""
 
 ABRUPT_PASSES = 20
-"""The same for the squared hinge, whose fits stop short in six passes: their held-out losses fell
-with α where those of fits that had ended rose."""
+"""The same for the squared hinge, whose fits are not finished after six passes: their held-out
+losses fell with α, while those of finished fits rose."""
 
 MOST_PASSES = 40
-"""For scores that calibrate."""
+"""Passes for scores that are used for calibration."""
 
 CLEAR = 3.0
-"""Standard errors of the difference from which one rise of the held-out loss is enough."""
+"""Number of standard errors of the difference at which one rise of the held-out loss is enough
+to stop."""
 
 NUGGET = 1e-12
-"""Added to a Gram matrix of few rows, in units of its diagonal."""
+"""Value added to the Gram matrix of few rows, relative to its diagonal."""
 
 FACTOR = 4.0
-"""Times that α/κ may change before κG + α is factored again: the factor only guides the steps."""
+"""Factor by which α/κ may change before κG + α is factored again: the factor only guides the
+steps."""
 
 MOST_COMPONENTS = 2048
-"""Leading features that are looked at, where a map's leading columns are a map: with 1,024 the
-best α of letter is three times that of 4,096, with 2,048 the same."""
+"""Largest number of leading features in the search, if leading columns are a map: with 1,024 the
+best α of letter is three times that of 4,096, with 2,048 it is the same."""
 
 FEW_COMPONENTS = 512
-"""The same for a loss with a Hessian in every pass, which costs R² a row."""
+"""The same for a loss with a Hessian in every pass, which costs R² per row."""
 
 
 def choose_alpha(

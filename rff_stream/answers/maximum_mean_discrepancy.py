@@ -23,10 +23,10 @@ from rff_stream.moments import Moments, total
 from rff_stream.moments.runs import FEWEST_READINGS, SubSums, held_sub_sums
 
 FEWEST_PARTS = 8
-"""Sub-sums of each sample that a p-value needs: in pairs, C(8, 4) = 70 splits."""
+"""Smallest number of sub-sums of each sample for a p-value: in pairs, C(8, 4) = 70 splits."""
 
 FEWEST_SPLITS = 900
-"""Splits of whole batches from which they are permuted: 6 against 6 have 924."""
+"""Smallest number of splits for which whole batches are permuted: 6 against 6 have 924."""
 
 BLOCK = 1024
 """Permutations evaluated at a time."""
@@ -38,7 +38,8 @@ class TwoSample:
 
     distance: float  # MMD ≥ 0, in units of √κ(0): 0 for equal means of features, at most √(2κ(0))
     expected: float
-    """The root mean square of the distance when nothing changed and rows are split alike."""
+    """Root mean square of the distance if nothing has changed and rows are split in the same
+    way."""
     p_value: float  # probability of at least this distance when nothing changed
     n_a: int  # rows
     n_b: int

@@ -28,13 +28,14 @@ N_ALPHAS = 66
 """Points of the default grid: five for each of thirteen decades."""
 
 LOWEST, HIGHEST = 1e-12, 10.0
-"""Ends of the default grid over λ_max; η is the lower one where it is above that."""
+"""Ends of the default grid, relative to λ_max. If η is above the lower one, the grid starts at
+η."""
 
 BLOCK_COLUMNS = 1024
-"""Coefficient columns (α × targets) held at a time."""
+"""Coefficient columns (α × targets) in memory at once."""
 
 Rule = Literal["best", "one_standard_error"]
-"""The smallest score, or the simplest within one standard error of it."""
+"""The smallest score, or the simplest model within one standard error of it."""
 
 SIMPLEST = "the simplest within one standard error of the best"
 
@@ -229,7 +230,7 @@ def nested_sizes(moments: Moments) -> tuple[int, ...]:
 
 
 Criterion = Callable[[Float64, Float64, Moments], Float64]
-"""(RSS (A, T), df (A, 1), moments) -> (A, T), smaller is better."""
+"""(RSS (A, T), df (A, 1), moments) -> (A, T); smaller is better."""
 
 
 def _in_sample(
@@ -387,7 +388,7 @@ class SelectionCell:
     alpha: float  # penalty, in units of w
     n_components: int  # R'
     score: float
-    """Mean over targets of the criterion, relative to each target's variance for errors."""
+    """Mean of the criterion over targets; errors are relative to the variance of each target."""
     standard_error: float | None  # over folds; None without folds
     df: float  # effective degrees of freedom on all rows
 

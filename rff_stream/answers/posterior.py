@@ -25,17 +25,17 @@ from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import Spectrum
 
 BLOCK_ROWS = 1024
-"""Rows rotated at a time."""
+"""Rows that are rotated at once."""
 
 NEAREST, FEWEST_NEIGHBOURS, SURE = 3, 100, 2.0
-"""Neighbours whose residuals are compared, rows from which, and standard errors above 0 where
-these are larger than the variance that the misfit is added to."""
+"""Number of neighbours whose residuals are compared; smallest number of rows for this; number of
+standard errors of which the misfit must be larger, if these are larger than the variance of f."""
 
 STARVED = 0.8
 """Share of R above which the map has too few features for the variance."""
 
 ROUNDING = 1e-10
-"""Share of its largest eigenvalue down to which Σ may be negative."""
+"""Eigenvalues of Σ may be negative by this share of the largest one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ from rff_stream.systems.normal_equations import scatter_about
 from rff_stream.systems.spectrum import span_of_few_rows
 
 LENGTHS = 2.0 ** np.arange(3, -8, -1)
-"""Steps compared along each direction, in units of the first guess."""
+"""Step lengths that are compared along each direction, relative to the first guess."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,10 +22,11 @@ from rff_stream.systems.spectrum import (
 )
 
 MANY_ALPHAS = 8
-"""Distinct α from which one eigen-decomposition is cheaper than a factor for each."""
+"""Number of distinct α above which one eigen-decomposition is cheaper than a factor for each."""
 
 VERY_FEW_ROWS = 0.25
-"""n/R up to which one decomposition of the rows' rank is cheaper than three factors of R×R."""
+"""Largest n/R for which one decomposition of the rank of the rows is cheaper than three factors
+of R×R."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +38,7 @@ class Ridge:
     alpha: Float64  # (T,), the penalty used, in units of w; at least η
     df: Float64  # (T,), effective degrees of freedom, 1 + tr G(G + αI)⁻¹; no 1 without an intercept
     eta: float | None
-    """η, the rounding in the sums; None where a test showed η ≤ α without computing it."""
+    """η, the rounding error in the sums; None if a test showed η ≤ α without computing η."""
 
     def predict(self, Z: Array) -> Float64:
         """Predicted y (n, T) of feature rows Z (n, R)."""

@@ -20,7 +20,7 @@ Function = Callable[[Array], Float64]
 """(m, d) -> (m, T)."""
 
 REPLICATES = 8
-"""Independent scramblings of the points: their spread is the error."""
+"""Number of independent scrambled point sets; their spread gives the error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class SobolIndices:
 
     first: Float64
     """(d, T), S_j = Var E[f | x_j]/Var f, the share of x_j alone, and 1 − Var E[f | all but
-    x_j]/Var f, the share that x_j has any part in. Their difference is interaction."""
+    x_j]/Var f, the share that involves x_j. Their difference is the interaction."""
     total: Float64  # (d, T)
     first_error: Float64  # (d, T): standard errors
     total_error: Float64  # (d, T)
@@ -42,8 +42,8 @@ class Relevance:
 
     inputs: tuple[str, ...]
     spans: Float64
-    """(d,), std(x_j)/ℓ_j. The function changes along inputs of 1 and more, and hardly along those
-    far below 1; 0 for an input that the fit left out."""
+    """(d,), std(x_j)/ℓ_j. The function changes along inputs with 1 or more, and hardly along
+    those far below 1; 0 for an input that the fit left out."""
 
 
 def sobol_indices(

@@ -20,13 +20,14 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL
 
 STANDARD_ERRORS = 1.0
-"""Standard errors of the difference by which a weighted mean must be better than one model."""
+"""Number of standard errors of the difference by which a weighted mean must be better than one
+model."""
 
 LEAST_WEIGHT = 0.02
-"""A set of models with a smaller weight is not considered: each model costs its prediction."""
+"""Models with a smaller weight are not used, because each model costs its prediction."""
 
 JITTER = 1e-10
-"""Share of the mean squared error that keeps E invertible where two models are the same."""
+"""Share of the mean squared error that keeps E invertible if two models are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +36,8 @@ class Choice:
 
     names: tuple[str, ...]  # of K str: the candidates
     errors: Float64
-    """(K, T), leave-one-out RMSE of each on the row sample, in units of y; inf for one that was
-    left out."""
+    """(K, T), leave-one-out RMSE of each model on the row sample, in units of y; inf for a model
+    that was left out."""
     weights: Float64  # (K, T): of the answer; they add to 1 for each target
     error: Float64  # (T,): leave-one-out RMSE of the answer
     rows: int  # of the sample

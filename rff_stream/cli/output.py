@@ -29,7 +29,7 @@ PASSWORD = re.compile(r"[^\s/:@'\"]+:([^\s@'\"/][^\s@'\"]*)@")
 """user:password@ wherever it stands, in a URL or in what was meant as one."""
 
 SHORTEST = 6
-"""Characters of a secret that is worth hiding wherever it stands."""
+"""Smallest length of a secret that is hidden wherever it occurs."""
 
 _hidden: set[str] = set()
 
@@ -77,7 +77,7 @@ Line = tuple[str, str]
 Facts = dict[str, Any]
 
 SHOWN = 12
-"""Batches or groups of a store that are printed; --json has all."""
+"""Number of batches or groups of a store that are printed; --json has all."""
 
 PLANNED = (
     "n_rows", "n_inputs", "n_features", "n_targets", "n_groups", "order", "sums", "dtype",

@@ -34,7 +34,7 @@ from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.contents import ChosenGroups, Weights, Where
 
 LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-"""A lock for each estimator: no attribute, so that it is neither copied nor pickled."""
+"""A lock for each estimator. It is not an attribute, so it is neither copied nor pickled."""
 
 ALL_LOCKS = threading.Lock()
 
@@ -68,7 +68,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     plan_: Plan = field(init=False)
 
     tells_outside: ClassVar[bool] = False
-    """Whether a prediction warns of rows outside the range that the fit has seen."""
+    """Whether a prediction warns of rows outside the range of the fit."""
 
     _fitted: ClassVar[Fitted | None] = None
 

@@ -37,13 +37,13 @@ from rff_stream.statistics.rows_in_memory import AllRowsStatistic
 LOSS_NAMES = ("squared", *LOSSES)
 
 KEPT_BYTES = 2**29
-"""Features of all rows, in float64, up to which a loss keeps them and maps no row again."""
+"""If the features of all rows, in float64, need less, a loss keeps them and maps no row again."""
 
 SCORES = 16
-"""Columns of scores and slopes that are counted beside them."""
+"""Columns of scores and slopes that are counted in addition."""
 
 SEED = "seed"
-"""Of the pilot, in the header of a checkpoint."""
+"""Key of the pilot's seed in the header of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class ClassAnswer:
     converged: bool = True
     objective: tuple[float, ...] = ()
     last: tuple[Array, Array] | None = None
-    """Coefficients and intercept before calibration: where a warm start goes on from."""
+    """Coefficients and intercept before calibration, from which a warm start continues."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ class ClassPass(PassResult):
     """What one read of labelled rows gave."""
 
     pilot: Pilot
-    """The penalty of a loss is chosen on its rows: those of the classes of the sums, y one-hot
+    """Rows on which the penalty of a loss is chosen: those of the classes of the sums, y one-hot
     over all of them."""
     class_weight: dict[Any, float]  # as it was given, or found for "balanced"
 

@@ -44,7 +44,7 @@ from rff_stream.sources import Columns
 
 RULES = {"scott": scott_factor, "silverman": silverman_factor}
 CANDIDATES = np.geomspace(0.05, 1.5, 40)
-"""Bandwidths that cross-validation looks at, as shares of Scott's."""
+"""Candidate bandwidths of cross-validation, relative to Scott's."""
 
 EXACT_ROWS, EXACT_CANDIDATES = 1000, np.geomspace(0.2, 2.0, 24)
 """The same for many inputs, where every candidate costs a million kernel values."""
@@ -183,7 +183,7 @@ class DensityAnswer:
     density: Density
     bandwidth: Any  # float or (d,) float64
     scores: Float64 | None = None
-    """(2, F), candidate bandwidths and their scores, where they were compared after the pass."""
+    """(2, F), candidate bandwidths and their scores, if they were compared after the pass."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,7 +34,8 @@ from rff_stream.statistics.scores import HistogramStatistic
 
 MOST_PASSES = 8
 MOST_OF_ALL = 0.5
-"""Share of all weights that a row is taken out with: a single row cannot be left out of itself."""
+"""Largest share of the total weight that can be left out: a single row cannot be scored without
+itself."""
 
 SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}
 

@@ -44,15 +44,17 @@ from rff_stream.statistics.scores import Residuals, ResidualStatistic
 Model = TypeVar("Model", bound=Estimator)
 
 FEWEST_FAR, FAR, MOST, NOTED = 200, 4.0, 0.6, 0.2
-"""Sampled rows from which far targets are looked for, their deviation over a robust one, and the
-share of the squared error that a hundredth of the rows makes. Noise of a t distribution with 3
-degrees of freedom has 1.5 and .2. Last, the deviation over that of y: without noise, errors lie
-at corners and edges of the data, and nothing is wrong with these rows."""
+"""Smallest number of sampled rows for the test of extreme targets; ratio of the standard
+deviation of residuals to a robust one; share of the squared error from a hundredth of the rows.
+Noise of a t distribution with 3 degrees of freedom has 1.5 and .2. Last, the standard deviation
+of residuals relative to that of y: without noise, errors are largest at corners and edges of the
+data, and these rows are right."""
 
 BINS, LEAST_SHARE, SMALL = 20, 0.2, 0.1
-"""Parts of an input, the share of the residuals' variance between them that is told, beyond 5
-standard errors of chance, and their deviation over that of y. The share was below .05 of fits to
-what they can represent, .23 to .62 of those with too long or too many length-scales."""
+"""Number of parts of an input; share of the residuals' variance between them at which a warning
+is given, beyond 5 standard errors of chance; their standard deviation relative to that of y. The
+share was below .05 for fits to functions that they can represent, and .23 to .62 for fits with
+too long or too many length-scales."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +65,7 @@ class RegressionRecipe(Recipe):
     """
 
     chooses: ClassVar[bool] = True
-    """Whether "auto" means maps that compete, not one map of the whole space."""
+    """Whether "auto" means a choice among candidate maps, not one map of the whole space."""
 
     def open(self, data: Data) -> Opened:
         return open_values(self.asked, data)

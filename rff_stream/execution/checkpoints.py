@@ -26,7 +26,7 @@ from rff_stream.store import Checkpoint
 logger = logging.getLogger("rff_stream")
 
 SHARE = 20
-"""A write of t seconds is followed by at least so many times t without one."""
+"""After a write of t seconds, there is no other for at least this many times t."""
 
 
 class Keeper:

@@ -26,7 +26,7 @@ from rff_stream.sources.protocol import Box, Reader, Rows, Source
 from rff_stream.statistics.protocol import Statistic
 
 UNKNOWN_PLACES = 32
-"""Bits of a place within a leaf where lengths are unknown."""
+"""Bits of a place within a leaf if lengths are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Job:
 
 Graph = dict[Any, Any]
 WAIST_LEAVES = 16
-"""Leaves looked at, spread over the data, to find what every leaf depends on."""
+"""Number of leaves, spread over the data, in which common dependencies are searched for."""
 
 
 def segment_tasks(

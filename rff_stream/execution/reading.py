@@ -26,10 +26,11 @@ from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
 SELECTED_ROWS = 4096
-"""Pilot rows sought where conditions leave rows in some blocks only: of at least 8 of them."""
+"""Number of pilot rows to find if conditions select rows in some blocks only: from at least 8 of
+these blocks."""
 
 PILOT_TURNS = 8
-"""Times that 32 blocks are read for them; then 512 rows are enough."""
+"""Largest number of times that 32 blocks are read for them; then 512 rows are enough."""
 
 
 class Reading:

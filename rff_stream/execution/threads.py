@@ -19,7 +19,7 @@ import dask
 from rff_stream.errors import ClusterError
 
 ONE_THREAD_FEATURES = 2048
-"""R up to which a solve is too short for a second BLAS thread to pay."""
+"""Largest R for which a solve is too short for a second BLAS thread to help."""
 
 _lock = threading.Lock()
 _users = 0

@@ -41,10 +41,11 @@ from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 
 FACTORS = np.logspace(-2, 2, 9)
-"""Penalties that are compared, over that of highest evidence."""
+"""Penalties that are compared, relative to that of highest evidence."""
 
 MOST_WINDOW_TARGETS = 8
-"""Classes beyond are put together at random for the search: it asks how labels vary in space."""
+"""If there are more classes, they are merged at random for the search, which needs only the
+variation of labels in space."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -64,14 +64,15 @@ from rff_stream.statistics.protocol import Statistic
 logger = logging.getLogger("rff_stream")
 
 NOTHING_SEEN = 0.97
-"""Error at left-out rows, over their deviation, from which length-scales are noise."""
+"""Error at left-out rows, relative to their standard deviation, at which length-scales are
+noise."""
 
 SEARCH_SECONDS, SEARCHED_ROWS = 15.0, 4000
-"""CPU seconds that a search on windows takes for each kernel and once more for its last look, at
-most (one kernel of six inputs: 21), and about the rows of all its windows."""
+"""Approximate largest CPU seconds of a search on windows, for each kernel and once more for the
+last search (one kernel of six inputs: 21), and approximate rows of all its windows."""
 
 ROUGHER = 0.02
-"""log p a row by which another kernel must be better before it is named: e²⁰ for 1,000 rows."""
+"""Difference of log p per row at which another kernel is named: e²⁰ for 1,000 rows."""
 
 MOST_FREE = 1e6
 """Largest variance of the means of cells, in units of σ_f², in the test of gaps."""

@@ -72,7 +72,7 @@ SHOWN = (
     "noise_variance_",
     "signal_variance_",
 )
-"""Attributes of the candidate of most weight that a model shows as its own."""
+"""Attributes of the candidate with the largest weight that a model shows as its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +82,10 @@ class ChoiceAnswer:
     choice: Choice
     features: tuple[Any, ...]  # of all candidates
     processes: dict[int, Process]
-    """Of those with weight, by place; and one that reaches every row, where none of them does."""
+    """Candidates with weight, by position; and one that covers every row, if none of them does."""
     noise_factor: Float64
-    """(T,), of the noise of a weighted mean, so that intervals cover left-out rows."""
+    """(T,), factor of the noise of a weighted mean, so that intervals have their coverage on
+    left-out rows."""
 
     @property
     def target_origin(self) -> Float64:

@@ -68,16 +68,17 @@ from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.grid import GridSystem, expected_steps
 
 PROBES = 4
-"""Random vectors for the evidence and the degrees of freedom that are told."""
+"""Random vectors for the evidence and the degrees of freedom that are reported."""
 
 ASSUMED_SCALE, ASSUMED_ALPHA = 0.1, 0.01
-"""Length-scale over the extent, and σₙ²/σ_f², of a plan where nothing says them."""
+"""Length-scale relative to the extent, and σₙ²/σ_f², in a plan if they are not given."""
 
 LEVERAGE_DRAWS = 16
-"""Functions that leverages of sampled rows are made from."""
+"""Functions from which leverages of sampled rows are computed."""
 
 DRAWS = 64
-"""Functions that a map of standard deviations is made from: its relative error is 1/√(2·64)."""
+"""Functions from which a map of standard deviations is computed: its relative error is
+1/√(2·64)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,19 +418,20 @@ def _penalty_of(
 
 
 TAIL_OF_NOISE = 0.001
-"""Variance of the kernel that modes may leave out along an axis, over that of the noise."""
+"""Variance of the kernel that modes may leave out along an axis, relative to that of the noise."""
 
 WORSE_THAN_NEAR = 1.25
-"""Noise variance over the squared error of rows left out of windows, from which a fit is warned
-of: with enough modes it was .2 to .4 on soundings, temperatures and depths, 2.1 with too few."""
+"""Noise variance, relative to the squared error of rows left out of windows, at which a warning
+is given: with enough modes it was .2 to .4 on soundings, temperatures and depths, and 2.1 with
+too few."""
 
 FREE = 100.0
-"""Variance of a free trend over that of the kernel."""
+"""Variance of an unpenalised trend, relative to that of the kernel."""
 
 LEFT_OUT = 2.0
-"""Variance of the kernel beyond the grid, over that of the noise, from which a fit is warned of.
-Of 24 fits of made data with a gap, those above it left 0.8 to 1.9 times the deviation of y there;
-real images and soundings with good intervals have .04 to 1.4."""
+"""Variance of the kernel beyond the grid, relative to that of the noise, at which a warning is
+given. Of 24 fits of synthetic data with a gap, those above it had errors of 0.8 to 1.9 standard
+deviations of y in the gap; images and soundings with calibrated intervals have .04 to 1.4."""
 
 
 def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:

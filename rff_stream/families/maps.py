@@ -44,18 +44,18 @@ from rff_stream.systems.spectrum import FEW_ROWS
 logger = logging.getLogger("rff_stream")
 
 PILOT_COMPONENTS = 1536
-"""R of the map whose evidence decides on length-scales: kin40k needs more than 1,000."""
+"""R of the map whose evidence determines length-scales: kin40k needs more than 1,000."""
 
 WINDOWS, BLOCK_ROWS = 10, 1024
-"""Windows that length-scales are learnt from; neighbouring rows kept for each."""
+"""Number of windows from which length-scales are found; neighbouring rows kept for each."""
 
 FEWEST_LEVELS = 4
-"""Values of an input in a window below which its length-scale is hardly seen there."""
+"""With fewer values of an input in a window, its length-scale cannot be estimated there."""
 
 LengthScale = float | str | Array
 
 FeatureChoice = FeatureMap | str | Mapping[Any, FeatureMap]
-"""A map, a name of one, or columns that choose their own."""
+"""A map, the name of one, or a mapping from columns to maps."""
 
 
 def context_of_few(asked: SumRequest) -> Context | None:
