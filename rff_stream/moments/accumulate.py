@@ -1,4 +1,4 @@
-"""Rows in memory -> Moments: the hot loop.
+"""Rows in memory -> Moments: the hot loop of maps of the whole space.
 
 Per batch of 512 rows: map them (one projection, one sweep of cosines), append 1 and
 y − y₀, and add the batch's rank-512 update to one triangle in place. The call releases
@@ -113,8 +113,9 @@ def _check_arrays(
     w = None if weights is None else np.asarray(weights, np.float64)
     if w is not None and not (w.shape == (len(X),) and ((w > 0) & (w < np.inf)).all()):
         raise ValueError(
-            f"weights have shape {w.shape} and minimum {w.min(initial=np.inf)}, but each of "
-            f"{len(X)} rows needs one finite weight > 0. Leave rows of weight 0 out."
+            f"weights have shape {w.shape} and values from {w.min(initial=np.inf)} to "
+            f"{w.max(initial=-np.inf)}, but each of {len(X)} rows needs one finite weight > 0. "
+            "Leave rows of weight 0 out."
         )
     return X, y, w
 
@@ -186,7 +187,7 @@ class Accumulator:
         self._weighted = False
         self._filled = 0
         self._part = 0
-        self._places = np.full(N_PARTS, EMPTY)
+        self._run_of_part = np.full(N_PARTS, EMPTY)
         self._n = 0
         self._squared_weight = 0.0
         self._log_weight = 0.0
@@ -204,24 +205,24 @@ class Accumulator:
             self._sample = self._sample.with_rows(places, x, y, w)
         for lo, hi, run in self._runs(places):
             part = run % N_PARTS
-            if self._places[part] != run:
-                self._places[part] = run if self._places[part] == EMPTY else MIXED
+            if self._run_of_part[part] != run:
+                self._run_of_part[part] = run if self._run_of_part[part] == EMPTY else MIXED
             self._take(x[lo:hi], y[lo:hi], None if w is None else w[lo:hi], part)
 
     def result(self) -> Moments:
         """The moments of all rows taken so far."""
-        self._flush()
+        self._add_batch()
         sums, parts = self._sums.result()
         return Moments(
-            self._row,
-            self._order,
-            sums,
-            self._n,
-            self._squared_weight,
-            self._log_weight,
-            parts,
-            self._sample,
-            under_way(self._places) if self._order == 1 else None,
+            row=self._row,
+            order=self._order,
+            sums=sums,
+            n=self._n,
+            squared_weight=self._squared_weight,
+            log_weight=self._log_weight,
+            parts=parts,
+            sample=self._sample,
+            runs=under_way(self._run_of_part) if self._order == 1 else None,
         )
 
     def _runs(self, places: Array) -> Iterable[tuple[int, int, int]]:
@@ -236,7 +237,7 @@ class Accumulator:
 
     def _take(self, x: Array, y: Array, w: Array | None, part: int) -> None:
         if part != self._part:
-            self._flush()
+            self._add_batch()
             self._part = part
         start = 0
         while start < len(x):
@@ -249,9 +250,9 @@ class Accumulator:
             self._weighted |= w is not None
             self._filled, start = hi, stop
             if hi == BATCH_ROWS:
-                self._flush()
+                self._add_batch()
 
-    def _flush(self) -> None:
+    def _add_batch(self) -> None:
         """Add the rows waiting in the buffer."""
         m, self._filled = self._filled, 0
         if m:
@@ -268,8 +269,9 @@ class _SecondMoments:
     def __init__(self, features: FeatureMap, row: AugmentedRow, dtype: np.dtype[Any]) -> None:
         r, width = row.n_features, row.width
         self._row = row
-        size = BATCH_ROWS * -(-width // 16) * 16 * dtype.itemsize
-        padded = aligned_bytes(size).view(dtype).reshape(BATCH_ROWS, -1)
+        stride = -(-width // 16) * 16  # every row starts on a cache line, which is 16 float32
+        size = BATCH_ROWS * stride * dtype.itemsize
+        padded = aligned_bytes(size).view(dtype).reshape(BATCH_ROWS, stride)
         self._batch, self._flat = padded[:, :width], padded.reshape(-1)
         # Whole rows of [z₀, 0, …], one under the other: centring is then one contiguous sweep,
         # four times faster than row by row.
@@ -303,7 +305,7 @@ class _SecondMoments:
         self._fresh = False
         self._rows += m
         if self._rows >= FLUSH_ROWS:
-            self._flush()
+            self._spill_to_float64()
 
     def _centre(self, lo: int, stop: int) -> None:
         """Subtract z₀ from rows lo … stop of the batch; the border is written afterwards."""
@@ -314,7 +316,7 @@ class _SecondMoments:
             rows = self._flat[first * lda : min(first + CENTRE_ROWS, stop) * lda]
             np.subtract(rows, self._origin[: len(rows)], out=rows)
 
-    def _flush(self) -> None:
+    def _spill_to_float64(self) -> None:
         """Add the float32 triangle into the float64 one."""
         self._rows = 0
         if self._total is self._triangle or self._fresh:
@@ -326,7 +328,7 @@ class _SecondMoments:
 
     def result(self) -> tuple[Float64, None]:
         """Packed upper triangle in units of y; border and counts from float64 values."""
-        self._flush()
+        self._spill_to_float64()
         rows = rows_in_pairs(self._total, self._pairs) if self._pairs else self._total
         return self._border.packed(rows), None
 
