@@ -25,7 +25,7 @@ import xarray.backends.zarr
 import zarr.storage  # noqa: F401
 
 import rff_stream as rs
-import rff_stream.demo.run
+import rff_stream.demo
 import rff_stream.estimators.base
 import rff_stream.sources.labelled
 import rff_stream.sources.paths

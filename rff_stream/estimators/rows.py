@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families import DrawnMap, check_whole_space
+from rff_stream.families import DrawnMap, MapParameters, check_whole_space
 from rff_stream.families.maps import (
     check_n_components,
     check_sample_rows,
@@ -37,6 +37,14 @@ Model = TypeVar("Model", bound=Estimator)
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsRecipe(Recipe):
     """Rows without targets; a map of the whole space drawn for the pilot's scales."""
+
+    @property
+    def n_components(self) -> int:
+        """R of a map that is to be drawn."""
+        return int(self.asked.n_components)
+
+    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
+        return replace(Recipe.map_parameters(self, columns, seed), n_components=self.n_components)
 
     @abstractmethod
     def new_map(

@@ -102,11 +102,6 @@ class PassRecipe(ABC):
 
     # -------------------------------------------------------------------------------- map
 
-    @property
-    def n_components(self) -> int:
-        """R of a map that is to be drawn."""
-        return int(self.asked.n_components)
-
     def choice(self, columns: Columns) -> Any:
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.asked.features, columns.inputs)
@@ -118,7 +113,7 @@ class PassRecipe(ABC):
             self.choice(columns),
             kernel=asked.kernel,
             length_scale=getattr(asked, "length_scale", None),
-            n_components=self.n_components,
+            n_components=int(asked.n_components),
             dtype=asked.dtype,
             sums=getattr(asked, "sums", "auto"),
             penalty=self.penalty,
