@@ -24,7 +24,7 @@ from rff_stream.answers.sensitivity import ard_relevance, gradient, gradient_std
 from rff_stream.features import Periodic, by_columns
 from rff_stream.losses.regression import Quantile
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.row_functions import LinearPredictor
+from rff_stream.predictors import LinearPredictor
 
 BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 QUIET = {"random_state": 0, "progress": False}

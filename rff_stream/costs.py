@@ -16,7 +16,7 @@ from rff_stream.features.cells import cell_bytes, pilot_rows
 from rff_stream.moments import packed_size
 from rff_stream.moments.cells import waiting_rows
 from rff_stream.moments.counted_entries import counting_bytes, counting_seconds, counts
-from rff_stream.words import format_seconds
+from rff_stream.text_formatting import format_seconds
 
 Precision = Literal["float32", "float64"]
 

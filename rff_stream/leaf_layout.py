@@ -15,7 +15,7 @@ import numpy as np
 
 from rff_stream.errors import PlanError
 from rff_stream.sources.protocol import Box, BoxCost, Source
-from rff_stream.words import format_bytes
+from rff_stream.text_formatting import format_bytes
 
 LEAF_ROWS = 65_536  # sending sums at 1 GB/s is then 0.85 % of computing, for every R
 LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task

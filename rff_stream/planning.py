@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
-from rff_stream.cards import plan_card
 from rff_stream.costs import MACHINE, SYRK_FLOPS, Cost, Precision, Sizes, WholeCost
 from rff_stream.errors import PlanError
 from rff_stream.leaf_layout import (
@@ -24,9 +23,10 @@ from rff_stream.leaf_layout import (
     n_rows_of,
 )
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
+from rff_stream.notebook_display import plan_card
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.sources.protocol import SLAB_ROWS, BoxCost, Source
-from rff_stream.words import format_bytes, format_seconds
+from rff_stream.text_formatting import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -26,13 +26,13 @@ from rff_stream._array import Float64
 from rff_stream.answers.learning_curves import group_errors
 from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import ridge_path
-from rff_stream.cards import Card, numbers, table
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.model.facts import enough_features, model_card
 from rff_stream.model.fitted import Data
 from rff_stream.model.predict import scored_source
 from rff_stream.moments import Moments
+from rff_stream.notebook_display import Card, numbers, table
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
 from rff_stream.sources.rows import EPOCH
 from rff_stream.statistics.scores import ClassScores, Residuals

@@ -13,7 +13,7 @@ import rff_stream as rs
 from growing import fitted, grown
 from rff_stream.cli import main
 from rff_stream.errors import ModelError
-from rff_stream.model import stored as storing
+from rff_stream.model import persistence as storing
 from rff_stream.model import update as updating
 from rff_stream.model.fit import Recipe
 from rff_stream.model.fitted import Fitted

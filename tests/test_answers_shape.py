@@ -14,7 +14,7 @@ from rff_stream.answers.posterior import posterior, spectrum_under_prior
 from rff_stream.answers.principal_components import components, pre_images
 from rff_stream.answers.sensitivity import length_scale_relevance, partial_dependence, sobol_indices
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.row_functions import LinearPredictor
+from rff_stream.predictors import LinearPredictor
 
 
 @pytest.fixture

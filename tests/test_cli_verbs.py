@@ -19,7 +19,7 @@ from rff_stream.cli.output import forget, hide_options, hide_url, redact_text
 from rff_stream.cli.program import in_options
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, files
-from rff_stream.words import printable
+from rff_stream.text_formatting import printable
 
 SMALL = ["--target", "t", "--inputs", "u,v", "--n-components", "32"]
 

@@ -20,7 +20,7 @@ from rff_stream.answers.density import DensityEstimate
 from rff_stream.errors import NumericalWarning
 from rff_stream.kernels import ArcCosine, RationalQuadratic
 from rff_stream.kernels.base import log_integral
-from rff_stream.row_functions import AnswerPredictor
+from rff_stream.predictors import AnswerPredictor
 
 
 def model_of(**choices: Any) -> rs.KernelDensity:

@@ -15,7 +15,7 @@ from rff_stream.kernels import Gaussian
 from rff_stream.model.fit import collect
 from rff_stream.moments import N_PARTS
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row, resolve_sums
-from rff_stream.row_functions import LinearPredictor
+from rff_stream.predictors import LinearPredictor
 
 DTYPES: list[Any] = ["float32", "float64"]
 SIZES = [(1, 2), (300, 34), (700, 1500), (513, 1025)]

@@ -13,7 +13,7 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.answers.penalty_selection import cross_validate
-from rff_stream.cards import numbers, table
+from rff_stream.notebook_display import numbers, table
 
 OF_SCIKIT_LEARN = 1  # its table of parameters has a script, which copies a name
 
@@ -104,7 +104,7 @@ def test_moments_show_shapes_bytes_and_fingerprints(model: Any) -> None:
 
 
 def dict_of(moments: Any) -> dict[str, str]:
-    from rff_stream.cards import moments_card
+    from rff_stream.notebook_display import moments_card
 
     return dict(moments_card(moments).rows)
 

@@ -11,7 +11,7 @@ import pytest
 import rff_stream as rs
 from archives import unpack
 from rff_stream.errors import ModelError
-from rff_stream.model import stored
+from rff_stream.model import persistence
 from rff_stream.store import Checkpoint, MomentStore
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,7 +58,7 @@ def test_models_of_format_1_that_kept_their_answers_are_not_solved(tmp_path, mon
     """A regressor and a classifier, both updated once: answers beside the moments."""
     unpack(GOLDEN / "format1-grown.tar.xz", tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(stored, "solve", None)
+        patch.setattr(persistence, "solve", None)
         model, classifier = (rs.load(tmp_path / f"{name}.zarr") for name in "AC")
     assert model.n_rows_ == classifier.n_rows_ == 80
     # Written with Numba's float32 cosines, which differ from NumPy's in their last bit.

@@ -27,7 +27,7 @@ from rff_stream.losses.classification import Logistic, Loss, Multinomial, Multin
 from rff_stream.losses.penalised import PenalisedClasses, penalise
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.class_moments import ClassMoments, class_row
-from rff_stream.row_functions import LinearPredictor
+from rff_stream.predictors import LinearPredictor
 
 QUIET: dict[str, Any] = {"n_components": 32, "random_state": 0, "progress": False}
 N, R, ALPHA = 60, 6, 0.3

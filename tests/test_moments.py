@@ -24,7 +24,7 @@ from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, packed_size
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.moments import rows_in_pairs
 from rff_stream.moments.row_sample import RowSample, hash_places
-from rff_stream.store.contents import SumInPlace
+from rff_stream.store.batch_reading import SumInPlace
 
 R, T, D = 4, 3, 3
 

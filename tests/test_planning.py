@@ -25,7 +25,7 @@ from rff_stream.moments.counted_entries import entries_of, pays
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
 from rff_stream.planning import check_memory, fits
 from rff_stream.sources import Box, BoxCost, Columns
-from rff_stream.words import format_bytes, format_seconds
+from rff_stream.text_formatting import format_bytes, format_seconds
 
 
 @dataclass

@@ -22,7 +22,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import leaves as leaf_module
 from rff_stream.model import update as updating
 from rff_stream.model.fitted import Data
-from rff_stream.model.stored import read_unsolved
+from rff_stream.model.persistence import read_unsolved
 from rff_stream.model.update import LaterRows, Update
 from rff_stream.moments import Moments
 from rff_stream.moments.tree_sum import RunningSum, TreeSum

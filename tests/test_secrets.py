@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rff_stream import words
+from rff_stream import text_formatting
 from rff_stream.cli import output
 
 
@@ -22,10 +22,10 @@ from rff_stream.cli import output
 )
 def test_secrets_of_a_url_are_not_shown(url: str) -> None:
     for secret in ("SECRET", "SEC", "RET", "KEY"):
-        assert secret not in words.redact_url(url)
+        assert secret not in text_formatting.redact_url(url)
         assert secret not in output.redact_text(f"See {url}, or not.")
-    assert words.redact_url("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
-    assert words.redact_url("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"
+    assert text_formatting.redact_url("s3://bucket/M.zarr") == "s3://bucket/M.zarr"
+    assert text_formatting.redact_url("s3://bucket/a@b.zarr") == "s3://bucket/a@b.zarr"
 
 
 def test_a_hidden_password_is_hidden_wherever_it_stands() -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-import machines
-from machines import Machine
+import network_namespaces as namespaces
+from network_namespaces import Machine, address, network
 from processes import ROOT, end, family, listening, until
 from test_deployments_processes import (
     BINARIES,
@@ -138,18 +138,18 @@ def two_nodes(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Slurm, dict[str, Machine]]]:
     """A login node and two others, with no /tmp in common."""
-    absent = [name for name in machines.PROGRAMS if shutil.which(name) is None]
+    absent = [name for name in namespaces.PROGRAMS if shutil.which(name) is None]
     if absent:
         pytest.skip(f"{', '.join(absent)} not installed: apt-get install iproute2 util-linux")
     shared = [tmp_path_factory.getbasetemp(), ROOT, Path(sys.prefix), BINARIES.parent]
     with contextlib.ExitStack() as stack:
         try:
-            network = machines.network(["login", "first", "second"], shared)
-            there = stack.enter_context(network)
+            several = network(["login", "first", "second"], shared)
+            there = stack.enter_context(several)
         except OSError as error:
             pytest.skip(f"No namespaces for machines here: {error}")
-        nodes = {name: machines.address(number) for number, name in enumerate(there) if number}
-        place = started(folder / "two", nodes, "login", machines.address(0), there=there)
+        nodes = {name: address(number) for number, name in enumerate(there) if number}
+        place = started(folder / "two", nodes, "login", address(0), there=there)
         yield stack.enter_context(place), there
 
 
@@ -248,7 +248,7 @@ def test_a_job_on_two_nodes_listens_where_slurm_reaches_them(
     for number, name in ((1, "first"), (2, "second")):
         lines = there[name].says("ss", "--listening", "--tcp", "--numeric", "--processes")
         ours = [line.split()[3] for line in lines.splitlines() if '"python' in line]
-        own = machines.address(number)
+        own = address(number)
         assert {word.rpartition(":")[0] for word in ours} == {"127.0.0.1", own}, lines
     slurm.said("scancel", job)
     assert slurm.ended(job)["JobState"] == "CANCELLED"
@@ -272,7 +272,7 @@ def test_a_cluster_for_notebooks_replaces_jobs_that_end(
     )
     try:
         assert cluster.stdout is not None
-        assert cluster.stdout.readline().startswith(f"tls://{machines.address(0)}:")
+        assert cluster.stdout.readline().startswith(f"tls://{address(0)}:")
         assert cluster.stdout.readline().startswith("dashboard: http://127.0.0.1:")
         logs = tmp_path / "logs"
         until(lambda: any("Registered to" in log.read_text() for log in logs.glob("*")), "worker")

@@ -25,7 +25,7 @@ import rff_stream
 from rff_stream.errors import DataError
 from rff_stream.sources import open_source
 from rff_stream.sources.zarr_chunks import CheckedStore, ChunkError, Listing, Patience
-from rff_stream.words import cause_words
+from rff_stream.text_formatting import cause_words
 from test_sources import read
 
 OPENED: dict[str, Callable[[Path], Any]] = {

@@ -15,7 +15,7 @@ import zarr
 from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore
 
 from rff_stream.errors import DataError
-from rff_stream.sources import open_source, trace
+from rff_stream.sources import graph_arrays, open_source
 from rff_stream.sources.zarr_chunks import CheckedStore
 from test_sources import check_any_partition, read, whole
 from test_sources_labelled import DIMS, cube
@@ -277,7 +277,7 @@ def test_a_newer_xarray_with_other_private_names_is_refused_not_unchecked(tmp_pa
 
         __slots__ = ()
 
-    layers = list(trace.layers(plain["t"].variable._data))
+    layers = list(graph_arrays.layers(plain["t"].variable._data))
     (holder,) = (layer for layer in layers if isinstance(layer, ZarrArrayWrapper))
     holder.__class__ = Renamed
     with pytest.raises(DataError, match=r"xarray .* holds an array in a .*Renamed"):
@@ -287,4 +287,4 @@ def test_a_newer_xarray_with_other_private_names_is_refused_not_unchecked(tmp_pa
         held, shape, dtype, ndim = holder, (8,), np.dtype(float), 1
 
     with pytest.raises(DataError, match=r"has none of the attributes .* Use an older xarray"):
-        list(trace.layers(Layer()))
+        list(graph_arrays.layers(Layer()))

@@ -273,7 +273,7 @@ def test_a_commit_whose_data_vanish_beneath_it_is_removed_again(memory, monkeypa
 @pytest.mark.parametrize("kind", [Careless, Looking])
 def test_a_file_system_where_two_would_win_is_for_reading_only(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "rff_stream.store.creation.open_files",
+        "rff_stream.store.batch_writing.open_files",
         lambda path, options: RemoteFiles(kind(), "/M.zarr", "careless://M.zarr"),
     )
     with pytest.raises(ModelError, match="does not create a file exclusively"):

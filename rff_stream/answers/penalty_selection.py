@@ -11,9 +11,9 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge_at
-from rff_stream.cards import Card, table
 from rff_stream.moments import Moments, total
 from rff_stream.moments.moments import AnyMoments
+from rff_stream.notebook_display import Card, table
 from rff_stream.systems.normal_equations import ridge_system, scatter_about
 from rff_stream.systems.spectrum import (
     Floor,

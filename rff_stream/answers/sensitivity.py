@@ -54,7 +54,7 @@ def sobol_indices(
     Parameters
     ----------
     function : callable
-        (m, d) -> (m, T), such as :class:`~rff_stream.row_functions.LinearPredictor`.
+        (m, d) -> (m, T), such as :class:`~rff_stream.predictors.LinearPredictor`.
     rows : (m, d) array
         A sample: ``model.moments_.sample.rows[:, :d]``.
     size : int

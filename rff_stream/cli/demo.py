@@ -90,7 +90,7 @@ def prepare_folder(output: str | None, overwrite: bool) -> Path:
         return Path(tempfile.mkdtemp(prefix="rff-stream-demo-"))
     folder = Path(output).absolute()
     from rff_stream.store.atomic import OutputKind, check_target, remove_whole
-    from rff_stream.store.creation import MODEL as STORED_MODEL
+    from rff_stream.store.batch_writing import MODEL as STORED_MODEL
 
     folder.mkdir(parents=True, exist_ok=True)
     cube = OutputKind("no cube that rff-stream demo made", is_cube)

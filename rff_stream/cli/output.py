@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import click
 
-from rff_stream.words import USER, format_bytes, printable
+from rff_stream.text_formatting import USER, format_bytes, printable
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan

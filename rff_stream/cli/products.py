@@ -16,11 +16,11 @@ from rff_stream.cli.output import redact_text
 from rff_stream.errors import ModelError
 from rff_stream.execution.progress import Progress
 from rff_stream.store.atomic import OutputKind, check_target, exists, replacing
-from rff_stream.store.creation import MODEL
+from rff_stream.store.batch_writing import MODEL
 from rff_stream.store.files import cannot_write
 from rff_stream.store.local import check_apart, local_path, open_files
 from rff_stream.store.zarr_files import MAX_JSON, parse_loosely
-from rff_stream.words import redact_url
+from rff_stream.text_formatting import redact_url
 
 OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
 """Names of files that a Zarr store would be taken for."""

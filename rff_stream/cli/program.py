@@ -20,7 +20,7 @@ import click
 
 from rff_stream.cli.output import forget, redact_text
 from rff_stream.errors import ClusterError, ModelError, NumericalWarning, RffStreamError
-from rff_stream.words import printable
+from rff_stream.text_formatting import printable
 
 EXIT_CODES = """
 0 success; 1 the cluster was lost, or an error in the program; 2 a wrong option or path; 3 a

@@ -13,7 +13,7 @@ from rff_stream.cli import arguments, output
 from rff_stream.cli.arguments import DataSelection, Machine, computing
 from rff_stream.cli.output import Line, redact_text, show
 from rff_stream.cli.predict import model_and_data, model_option, places_argument
-from rff_stream.words import format_bytes
+from rff_stream.text_formatting import format_bytes
 
 if TYPE_CHECKING:
     from rff_stream.report import Assessment

@@ -10,7 +10,7 @@ from typing import Any
 
 from rff_stream.demo.cube import INPUTS, NOISE_VARIANCE, TARGET, Cube, write_cube
 from rff_stream.planning import peak_bytes
-from rff_stream.words import format_bytes
+from rff_stream.text_formatting import format_bytes
 
 __all__ = ["Cube", "Figures", "fit_and_score", "write_cube"]
 

@@ -25,13 +25,13 @@ from rff_stream.features import FeatureMap
 from rff_stream.model.facts import model_card
 from rff_stream.model.fit import Recipe, fit_moments
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.stored import keep_answer, parameters_in, read_unsolved, restore, save
+from rff_stream.model.persistence import keep_answer, parameters_in, read_unsolved, restore, save
 from rff_stream.model.update import LaterRows, Update, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source
 from rff_stream.store import MomentStore, StoredModel, load_model
-from rff_stream.store.contents import ChosenGroups, Weights, Where
+from rff_stream.store.batch_reading import ChosenGroups, Weights, Where
 
 LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
 """A lock for each estimator. It is not an attribute, so it is neither copied nor pickled."""

@@ -22,8 +22,8 @@ from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
 from rff_stream.model.fit import PassRequest, PassResult, Recipe
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.opening import Opened, open_labels, open_later
-from rff_stream.model.plain import draft_in, draft_of
+from rff_stream.model.input_rows import Opened, open_labels, open_later
+from rff_stream.model.serialisation import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot

@@ -20,11 +20,11 @@ from rff_stream.families.maps import LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
-from rff_stream.model.opening import in_memory
+from rff_stream.model.input_rows import in_memory
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import SumsDtype
-from rff_stream.row_functions import ClassPredictor, ProbabilityPredictor, RowFunction
+from rff_stream.predictors import ClassPredictor, ProbabilityPredictor, RowFunction
 from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
 

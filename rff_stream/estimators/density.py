@@ -39,7 +39,7 @@ from rff_stream.kernels.base import log_integral
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
-from rff_stream.row_functions import AnswerPredictor
+from rff_stream.predictors import AnswerPredictor
 from rff_stream.sources import Columns
 
 RULES = {"scott": scott_factor, "silverman": silverman_factor}

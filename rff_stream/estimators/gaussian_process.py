@@ -25,7 +25,7 @@ from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
 from rff_stream.systems.spectrum import alpha_of_targets
-from rff_stream.words import format_bytes
+from rff_stream.text_formatting import format_bytes
 
 
 @dataclass(eq=False, repr=False)

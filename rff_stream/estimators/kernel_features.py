@@ -29,9 +29,9 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap
 from rff_stream.model.fitted import Data
-from rff_stream.model.opening import checked_rows, in_memory, rows_in_memory
+from rff_stream.model.input_rows import checked_rows, in_memory, rows_in_memory
 from rff_stream.sources import open_source
-from rff_stream.sources.kinds import is_sparse
+from rff_stream.sources.container_types import is_sparse
 
 
 @dataclass(eq=False, repr=False)

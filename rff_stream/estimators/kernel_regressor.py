@@ -38,7 +38,7 @@ from rff_stream.model.fitted import Data, Fitted
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row
-from rff_stream.row_functions import AnswerPredictor, RowFunction
+from rff_stream.predictors import AnswerPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers

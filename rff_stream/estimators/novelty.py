@@ -28,7 +28,7 @@ from rff_stream.model.fit import PassResult
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
-from rff_stream.row_functions import AnswerPredictor, LinearPredictor, RowFunction
+from rff_stream.predictors import AnswerPredictor, LinearPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.scores import HistogramStatistic
 

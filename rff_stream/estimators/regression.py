@@ -25,7 +25,7 @@ from rff_stream.features import Candidates
 from rff_stream.model.fit import PassRequest, Recipe, solve
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.opening import Opened, checked_rows, in_memory, open_values
+from rff_stream.model.input_rows import Opened, checked_rows, in_memory, open_values
 from rff_stream.model.predict import (
     SeenInputs,
     count_outside,
@@ -37,7 +37,7 @@ from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.row_functions import RowFunction
+from rff_stream.predictors import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.statistics.scores import Residuals, ResidualStatistic
 

@@ -21,7 +21,7 @@ from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import TreeSum, add_into
-from rff_stream.row_functions import RowFunction
+from rff_stream.predictors import RowFunction
 from rff_stream.sources.protocol import Box, Reader, Rows, Source
 from rff_stream.statistics.protocol import Statistic
 

@@ -36,7 +36,7 @@ from rff_stream.length_scales.cell_windows import CellSize, RowWindow, search_wi
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.row_functions import RowFunction
+from rff_stream.predictors import RowFunction
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 

@@ -55,7 +55,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.cells import CellMoments, cell_row
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.row_functions import DirectPredictor, RowFunction
+from rff_stream.predictors import DirectPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import CellStatistic

@@ -52,7 +52,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
-from rff_stream.row_functions import RowFunction, StackedMean, StackedStd
+from rff_stream.predictors import RowFunction, StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import CandidateStatistic

@@ -60,7 +60,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.row_functions import DirectPredictor, RowFunction
+from rff_stream.predictors import DirectPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import GridStatistic

@@ -15,7 +15,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.row_functions import RowFunction
+from rff_stream.predictors import RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows

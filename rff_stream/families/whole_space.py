@@ -50,12 +50,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate, resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import PlanRequest
-from rff_stream.row_functions import (
-    AnswerPredictor,
-    FunctionPredictor,
-    LinearPredictor,
-    RowFunction,
-)
+from rff_stream.predictors import AnswerPredictor, FunctionPredictor, LinearPredictor, RowFunction
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic

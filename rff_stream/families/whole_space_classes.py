@@ -48,7 +48,7 @@ from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_constant, penalise
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.row_functions import AnswerPredictor, LinearPredictor
+from rff_stream.predictors import AnswerPredictor, LinearPredictor
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
     LEAST_TOL,

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.cards import Card, names_with_units, numbers, some
 from rff_stream.kernels import as_kernel
-from rff_stream.words import format_bytes
+from rff_stream.notebook_display import Card, names_with_units, numbers, some
+from rff_stream.text_formatting import format_bytes
 
 
 @dataclass(frozen=True, slots=True)

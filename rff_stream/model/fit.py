@@ -24,8 +24,8 @@ from rff_stream.families.maps import check_n_components, check_sample_rows, chos
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Data, Fitted, Ledger
-from rff_stream.model.opening import Opened, open_later
-from rff_stream.model.plain import draft_in, draft_of, plain_selection, plain_value
+from rff_stream.model.input_rows import Opened, open_later
+from rff_stream.model.serialisation import draft_in, draft_of, plain_selection, plain_value
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.tree_sum import add_into

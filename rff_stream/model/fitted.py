@@ -21,7 +21,7 @@ from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 from rff_stream.sources.columns import column_of_level
-from rff_stream.sources.kinds import is_names
+from rff_stream.sources.container_types import is_names
 
 if TYPE_CHECKING:
     from rff_stream.store import ModelPlace

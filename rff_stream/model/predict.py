@@ -17,12 +17,12 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.opening import checked_rows, framed_like, in_memory, in_storage
+from rff_stream.model.input_rows import checked_rows, framed_like, in_memory, in_storage
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
-from rff_stream.row_functions import RowFunction
+from rff_stream.predictors import RowFunction
 from rff_stream.sources import Columns, Source, open_source
-from rff_stream.sources.kinds import is_sparse
+from rff_stream.sources.container_types import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 

@@ -15,10 +15,11 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.families import DrawnMap
 from rff_stream.model.fit import PassRequest, Recipe, fit, solve
 from rff_stream.model.fitted import Data, Fitted, Ledger
-from rff_stream.model.opening import Opened, in_memory
-from rff_stream.model.stored import keep_answer
+from rff_stream.model.input_rows import Opened, in_memory
+from rff_stream.model.persistence import keep_answer
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
+from rff_stream.sources.container_types import is_sparse
 from rff_stream.sources.growth import (
     PartSource,
     check_unchanged,
@@ -26,12 +27,11 @@ from rff_stream.sources.growth import (
     record_of,
     whole_content,
 )
-from rff_stream.sources.kinds import is_sparse
 from rff_stream.sources.variables import can_grow
 from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
-from rff_stream.store.creation import checked_id
+from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
 ATTEMPTS = 100

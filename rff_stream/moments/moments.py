@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, digest
-from rff_stream.cards import moments_card
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs, under_way
+from rff_stream.notebook_display import moments_card
 
 PAIRS_AT_A_TIME = 32
 """Pairs of rows of M put in order at a time: they stay in the L2 cache up to R = 1,024."""

@@ -22,8 +22,8 @@ from rff_stream.plot.checks import (
     error_map,
     histogram,
 )
-from rff_stream.plot.clouds import components, density, novelty
 from rff_stream.plot.fits import coastlines, curve, observed, surface
+from rff_stream.plot.row_plots import components, density, novelty
 from rff_stream.plot.selection import (
     approximation_error,
     kernel_evidence,

@@ -18,7 +18,7 @@ from rff_stream.plot.canvas import (
     plain_ticks,
     target_label,
 )
-from rff_stream.words import format_bytes
+from rff_stream.text_formatting import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

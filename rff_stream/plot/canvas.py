@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.row_functions import LinearPredictor
+from rff_stream.predictors import LinearPredictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

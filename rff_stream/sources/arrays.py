@@ -12,18 +12,18 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import NamedVariable, align
-from rff_stream.sources.kinds import (
+from rff_stream.sources.container_types import (
     KindError,
     have_unknown_rows,
     is_from,
     is_sparse,
     unknown_container,
 )
+from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
-from rff_stream.sources.trace import recheck
 from rff_stream.sources.variables import Variable, variable_of
-from rff_stream.words import suggestion
+from rff_stream.text_formatting import suggestion
 
 CONVERTED = (
     "builtins.list",

@@ -25,7 +25,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
-from rff_stream.sources.kinds import is_from, is_names, needed_package
+from rff_stream.sources.container_types import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
 from rff_stream.sources.request import Request
 from rff_stream.sources.rows import NonNumbers, Numbers

@@ -16,7 +16,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.columns import SourceBuilder
-from rff_stream.sources.kinds import is_from, plain_array
+from rff_stream.sources.container_types import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
 from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab
@@ -162,7 +162,7 @@ class BlockSource:
     @cached_property
     def graph(self) -> Mapping[Any, Any] | None:
         """One optimised graph of all blocks."""
-        from rff_stream.sources.trace import one_graph
+        from rff_stream.sources.graph_arrays import one_graph
 
         return one_graph(self.collections, self.missing_chunks)
 
@@ -191,7 +191,7 @@ class BlockSource:
     def generation(self) -> str:
         """Hash of the keys, and of stored arrays behind them."""
         from rff_stream._array import digest
-        from rff_stream.sources.trace import of_graph
+        from rff_stream.sources.graph_arrays import of_graph
 
         keys = [str(collection.__dask_keys__()[0]) for collection in self.collections]
         return digest([keys, of_graph(self.graph)])

@@ -22,7 +22,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import KindError
+from rff_stream.sources.container_types import KindError
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Request, comparison
 from rff_stream.sources.rows import (
@@ -41,7 +41,7 @@ from rff_stream.sources.rows import (
     units_of_time,
 )
 from rff_stream.sources.variables import Variable, VariablesReader, VariablesSource, Window, Wrap
-from rff_stream.words import list_names, suggestion
+from rff_stream.text_formatting import list_names, suggestion
 
 MAX_LEVELS = 64
 """More inputs of 0 and 1 than this say little to a kernel: all rows are equally far apart."""

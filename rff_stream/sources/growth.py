@@ -22,7 +22,7 @@ from rff_stream.sources.columns import text_of
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.rows import as_text
 from rff_stream.sources.variables import Variable, VariablesSource, generation_of
-from rff_stream.words import list_names
+from rff_stream.text_formatting import list_names
 
 MOST_STAMPS = 1024
 """Hashes in a record; longer arrays have several rows of chunks in one."""

@@ -19,12 +19,12 @@ from rff_stream.sources.columns import (
     plain_names,
     virtual_column,
 )
-from rff_stream.sources.kinds import is_from, is_names
+from rff_stream.sources.container_types import is_from, is_names
+from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import regular_bounds
 from rff_stream.sources.request import Request
-from rff_stream.sources.trace import recheck
 from rff_stream.sources.variables import Variable, VariablesSource, Wrap, variable_of
-from rff_stream.words import list_names, suggestion
+from rff_stream.text_formatting import list_names, suggestion
 
 if TYPE_CHECKING:
     import xarray

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_names, type_is_from, unknown_container
+from rff_stream.sources.container_types import is_names, type_is_from, unknown_container
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Request, Where
 

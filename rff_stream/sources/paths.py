@@ -15,7 +15,7 @@ from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources import arrays, labelled
-from rff_stream.sources.kinds import is_from, missing_extra, needed_package
+from rff_stream.sources.container_types import is_from, missing_extra, needed_package
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import open_table
@@ -27,7 +27,7 @@ from rff_stream.sources.zarr_chunks import (
     check_array,
     store_name,
 )
-from rff_stream.words import cause_words, list_names, redact_url
+from rff_stream.text_formatting import cause_words, list_names, redact_url
 
 if TYPE_CHECKING:
     import xarray

@@ -15,7 +15,7 @@ from rff_stream.errors import DataError
 from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import Convert, Days, Labels, Numbers
-from rff_stream.words import list_names
+from rff_stream.text_formatting import list_names
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,

@@ -18,7 +18,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import KindError
+from rff_stream.sources.container_types import KindError
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
 
 Role = Literal["input", "target", "weight", "label", "named label", "condition"]

@@ -26,13 +26,13 @@ from rff_stream.sources.columns import (
     virtual_column,
     with_levels,
 )
-from rff_stream.sources.kinds import check_index, is_from, is_names
+from rff_stream.sources.container_types import check_index, is_from, is_names
+from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.rows import NonNumbers
-from rff_stream.sources.trace import recheck
 from rff_stream.sources.variables import Variable, VariablesSource, column_values, variable_of
-from rff_stream.words import list_names, suggestion
+from rff_stream.text_formatting import list_names, suggestion
 
 if TYPE_CHECKING:
     import pandas

@@ -22,7 +22,8 @@ import numpy as np
 
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_from, is_sparse, plain_array
+from rff_stream.sources.container_types import is_from, is_sparse, plain_array
+from rff_stream.sources.graph_arrays import of_graph, one_graph
 from rff_stream.sources.protocol import (
     Bounds,
     Box,
@@ -35,7 +36,6 @@ from rff_stream.sources.protocol import (
 )
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, NonNumbers, Numbers, Rules, Slab, VariableUse, as_text
-from rff_stream.sources.trace import of_graph, one_graph
 
 if TYPE_CHECKING:
     import pandas

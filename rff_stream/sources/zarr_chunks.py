@@ -33,7 +33,7 @@ from zarr.storage import FsspecStore, LocalStore, WrapperStore
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.protocol import Bounds, regular_bounds
-from rff_stream.words import cause_words, redact_url
+from rff_stream.text_formatting import cause_words, redact_url
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest

@@ -17,10 +17,10 @@ metadata. Data without an entry are ignored. An entry holds the sha256 of the en
 itself; every 128th entry also holds the full state before it.
 """
 
+from rff_stream.store.batch_reading import answer_name, is_answered
+from rff_stream.store.batch_writing import Outdated
 from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, token_in
 from rff_stream.store.commit_log import Batch, Entry, Replaced
-from rff_stream.store.contents import answer_name, is_answered
-from rff_stream.store.creation import Outdated
 from rff_stream.store.model import ModelPlace, StoredModel, load_model, save_answer, save_model
 from rff_stream.store.moment_store import MomentStore
 

@@ -18,9 +18,9 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node, covers
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.atomic import remove_whole
+from rff_stream.store.batch_reading import read_packed
+from rff_stream.store.batch_writing import NewBatch, commit_batch
 from rff_stream.store.commit_log import Batch, LogState
-from rff_stream.store.contents import read_packed
-from rff_stream.store.creation import NewBatch, commit_batch
 from rff_stream.store.files import MAX_BYTES, damage
 from rff_stream.store.local import LocalFiles, open_files
 from rff_stream.store.moment_store import MomentStore

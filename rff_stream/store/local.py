@@ -25,7 +25,7 @@ from rff_stream.store.files import (
     check_posix,
     damage,
 )
-from rff_stream.words import redact_url
+from rff_stream.text_formatting import redact_url
 
 FOLDER = os.O_RDONLY | DIRECTORY
 READ = os.O_RDONLY | NOFOLLOW | NONBLOCK  # a pipe must not block

@@ -10,8 +10,7 @@ from typing import Any, Self
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.commit_log import Batch, Log, ever
-from rff_stream.store.contents import (
+from rff_stream.store.batch_reading import (
     ANSWERS,
     answer_name,
     check_answered,
@@ -21,7 +20,8 @@ from rff_stream.store.contents import (
     read_whole,
     sum_by_group,
 )
-from rff_stream.store.creation import FIT, NewBatch, Root, write_store
+from rff_stream.store.batch_writing import FIT, NewBatch, Root, write_store
+from rff_stream.store.commit_log import Batch, Log, ever
 from rff_stream.store.files import Files
 from rff_stream.store.local import local_path, open_files
 from rff_stream.store.moment_store import MomentStore

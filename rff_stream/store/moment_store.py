@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rff_stream._array import Array
-from rff_stream.cards import store_card
 from rff_stream.errors import ModelError, warn
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.store.commit_log import Batch, Entry, Log, LogState, Replaced, entry_name, ever
-from rff_stream.store.contents import (
+from rff_stream.notebook_display import store_card
+from rff_stream.store.batch_reading import (
     ANSWERS,
     ChosenGroups,
     SumInPlace,
@@ -34,7 +33,7 @@ from rff_stream.store.contents import (
     read_whole,
     sum_by_group,
 )
-from rff_stream.store.creation import (
+from rff_stream.store.batch_writing import (
     COMPACTED,
     NewBatch,
     Outdated,
@@ -47,6 +46,7 @@ from rff_stream.store.creation import (
     shared_labels,
     write_store,
 )
+from rff_stream.store.commit_log import Batch, Entry, Log, LogState, Replaced, entry_name, ever
 from rff_stream.store.files import CLAIMS, Files
 from rff_stream.store.local import open_files
 from rff_stream.store.moments_codec import Label

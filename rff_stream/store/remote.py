@@ -15,7 +15,7 @@ import fsspec
 
 from rff_stream.errors import ModelError
 from rff_stream.store.files import CLAIMS, damage
-from rff_stream.words import cause_words, redact_url
+from rff_stream.text_formatting import cause_words, redact_url
 
 SECONDS = 60.0
 """For one request, besides a second for each MB: an address that is dead ends here."""

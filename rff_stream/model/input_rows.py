@@ -16,7 +16,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
 from rff_stream.sources.columns import plain_names
-from rff_stream.sources.kinds import check_index, is_names, needed_package, plain_array
+from rff_stream.sources.container_types import check_index, is_names, needed_package, plain_array
 
 
 def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.words import redact_url
+from rff_stream.text_formatting import redact_url
 
 
 class KindError(DataError, TypeError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.words import format_bytes, printable
+from rff_stream.text_formatting import format_bytes, printable
 
 MOST_LISTED = 8
 """Largest number of batches or groups that are listed; the others are counted."""

@@ -15,7 +15,7 @@ from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.kernel_argument import is_scikit_learn
 from rff_stream.losses.regression import RegressionLoss, regression_loss
 from rff_stream.sources import Columns, HoldOut
-from rff_stream.sources.kinds import is_names
+from rff_stream.sources.container_types import is_names
 from rff_stream.store import Checkpoint
 
 MAP = "map/"

@@ -12,7 +12,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.model.fit import Recipe, solve
 from rff_stream.model.fitted import Fitted, Ledger
-from rff_stream.model.plain import (
+from rff_stream.model.serialisation import (
     columns_from_plain,
     map_in,
     named_arrays,

@@ -21,7 +21,7 @@ from rff_stream.cli import main
 from rff_stream.cli.products import PREDICTIONS
 from rff_stream.errors import ModelError
 from rff_stream.store import atomic, load_model
-from rff_stream.store.creation import MODEL
+from rff_stream.store.batch_writing import MODEL
 from rff_stream.store.local import check_apart
 from test_store_cases import save, version_of
 

@@ -23,7 +23,7 @@ from rff_stream.plot.canvas import (
     require_inputs,
     sample_of,
 )
-from rff_stream.row_functions import AnswerPredictor
+from rff_stream.predictors import AnswerPredictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
 from rff_stream.moments import Moments
 from rff_stream.statistics.protocol import Packed
+from rff_stream.store.batch_writing import Root, checked_id
 from rff_stream.store.commit_log import Batch, Entry, Log, entry_name
-from rff_stream.store.creation import Root, checked_id
 from rff_stream.store.files import Files, Manifest, damage, read_vouched
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.moments_codec import (

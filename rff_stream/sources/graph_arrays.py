@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rff_stream.errors import DataError
-from rff_stream.sources.kinds import is_from
-from rff_stream.words import list_names
+from rff_stream.sources.container_types import is_from
+from rff_stream.text_formatting import list_names
 
 
 def layers(data: Any) -> Iterator[Any]:
