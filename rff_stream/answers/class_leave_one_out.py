@@ -149,27 +149,8 @@ def calibrate_linear(linear: LinearClassifier, found: HeldOutScores) -> LinearCl
 def almost_left_out(problem: Penalised, loss: Loss, at: Point, sample: Sampled) -> Float64:
     """Scores (m, K) of sampled rows under nearly the fit without one unit of each.
 
-    One Newton step away from each row: f + hℓ′/(1 − hℓ″) with its leverage h by the Hessian
-    (for more than two classes, by G at their mean curvature).
-    """
-    coef, intercept = problem.linear(at.theta)
-    F = sample.Z @ coef + intercept
-    bent = loss.curvatures(F, sample.codes)
-    mean = float(np.average(bent.mean(axis=1), weights=sample.weights))
-    metric = at.metric or problem.bound(max(mean, 1e-6))
-    system = problem.system
-    rows = np.ones((len(F), system.n_features + 1))
-    rows[:, :-1] = (sample.Z - system.feature_mean) * system.root_prior
-    leverage = sample.held.weight * np.einsum("mr,rm->m", rows, metric(rows.T))
-    slope, bent = sample.held.mean(loss.slope(F, sample.codes)), sample.held.mean(bent)
-    left = np.maximum(1 - leverage[:, None] * bent, LEAST_LEFT)
-    return np.asarray(F + leverage[:, None] * slope / left)
-
-
-def left_out_by_sample(problem: Penalised, loss: Loss, at: Point, sample: Sampled) -> Float64:
-    """As :func:`almost_left_out`, with a Hessian from the sampled rows for each score.
-
-    For a loss whose own curvature says little: its leverages are below 1 here, whatever α.
+    One Newton step away from each row: f + hℓ′/(1 − hℓ″) with its leverage h by a Hessian from the
+    sampled rows, so that it is below 1 whatever α.
     """
     coef, intercept = problem.linear(at.theta)
     F = sample.Z @ coef + intercept

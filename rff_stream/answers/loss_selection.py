@@ -168,7 +168,7 @@ def held_out_scores(
     return _of_known(F, kept.codes, kept.w, class_weight)
 
 
-def held_out_of_few(
+def held_out_of_pilot(
     features: FeatureMap,
     row: AugmentedRow,
     pilot: Pilot,
@@ -178,7 +178,7 @@ def held_out_of_few(
     near: Coefficients,
     tol: float,
 ) -> HeldOutScores:
-    """The same where the pilot holds all rows, of a loss with corners too."""
+    """The same of pilot rows, all of the data or some of many, and of a loss with corners too."""
     x, codes, w = _classes_of(pilot, class_weight)
     size, differ = _size(features), len(np.unique(x, axis=0))
     copies = group_copies(x) is not None or differ < len(x) < MET_AGAIN * differ

@@ -54,7 +54,8 @@ BINS, LEAST_SHARE, SMALL = 20, 0.2, 0.1
 """Number of parts of an input; share of the residuals' variance between them at which a warning
 is given, beyond 5 standard errors of chance; their standard deviation relative to that of y. The
 share was below .05 for fits to functions that they can represent, and .23 to .62 for fits with
-too long or too many length-scales."""
+too long or too many length-scales. Of 17 real sets three get the warning: in two of them "ard"
+halves the error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,6 @@ from rff_stream.answers.class_leave_one_out import (
     almost_left_out,
     calibrate_linear,
     least_squares,
-    left_out_by_sample,
     sample_classes,
     squared_by_folds,
 )
@@ -29,7 +28,7 @@ from rff_stream.answers.loss_selection import (
     Coefficients,
     choose_alpha,
     choose_spread,
-    held_out_of_few,
+    held_out_of_pilot,
     held_out_scores,
     with_curvatures,
 )
@@ -309,18 +308,16 @@ def _are_few(request: LossRequest) -> bool:
 def _held_out(
     request: LossRequest, state: Descent, linear: LinearClassifier, sample: Sampled
 ) -> HeldOutScores:
-    """Scores by fits without the rows, where these are few; else nearly those."""
+    """Scores of pilot rows by fits to others of them; of many rows, nearly those of a hinge."""
     loss = request.loss
-    if _are_few(request):
-        return held_out_of_few(
+    if _are_few(request) or not isinstance(loss, Hinge):
+        return held_out_of_pilot(
             request.features, request.row, request.pilot, loss, _numbered_weights(request),
             linear.alpha, (linear.coef, linear.intercept), request.tol * _unit(request) ** 0.5,
         )  # fmt: skip
     problem = penalise(request.classes, loss, linear.alpha)
-    if isinstance(loss, Hinge):
-        wide = loss.with_width(MARGIN)
-        return sample.scored(left_out_by_sample(problem, wide, state.point, sample))
-    return sample.scored(almost_left_out(problem, loss, state.point, sample))
+    wide = loss.with_width(MARGIN)
+    return sample.scored(almost_left_out(problem, wide, state.point, sample))
 
 
 def _last(request: LossRequest, states: Iterator[Descent], unit: float) -> Descent:
