@@ -592,7 +592,7 @@ def test_one_giant_weight_is_told(rng, loss):
     X, y = rings(rng, 200, 2)
     w = np.ones(200)
     w[0] = 1e8
-    with pytest.warns(NumericalWarning, match="200 rows leave 1 effective"):
+    with pytest.warns(NumericalWarning, match="of 200 weighted rows is 1"):
         rs.KernelClassifier(loss, **QUIET).fit(X, y, w)
 
 
