@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cells import cell_bytes, pilot_rows
@@ -68,22 +68,18 @@ class Cost(Protocol):
     @property
     def all_cells(self) -> int:
         """Cells of all trees, each with sums of its own; 0 for a map without cells."""
-        return 0
 
     @property
     def n_samples(self) -> int:
         """Row samples that the sums of one label group keep: one for each map."""
-        return 1
 
     @property
     def fewest_rows(self) -> int:
         """Fewest rows for which a leaf is efficient; 0 if there is no minimum."""
-        return 0
 
     @property
     def pilot_rows(self) -> int:
         """Pilot rows that the map needs; 0 for the default number."""
-        return 0
 
     def width(self, sizes: Sizes) -> int:
         """P of the map, or of one cell."""
@@ -121,6 +117,10 @@ class WholeCost(Cost):
     n_features: int  # R
     n_entries: int | None = None
     """Of a row of Z that are not 0: the grids of a map that bins. R where absent."""
+    all_cells: ClassVar[int] = 0
+    n_samples: ClassVar[int] = 1
+    fewest_rows: ClassVar[int] = 0
+    pilot_rows: ClassVar[int] = 0
 
     @property
     def entries(self) -> int:
@@ -184,6 +184,7 @@ class CellCost(Cost):
     n_features: int  # R: columns of one cell
     n_trees: int  # J
     n_cells: int  # B
+    n_samples: ClassVar[int] = 1
 
     @property
     def all_cells(self) -> int:
@@ -244,10 +245,10 @@ class GridCost(Cost):
     modes: tuple[int, ...]  # m of each axis
     steps: int = GRID_STEPS  # of conjugate gradients for one solve, as they are foreseen
     n_searched: int = 0  # kernels whose length-scales are searched for after the read
-
-    @property
-    def fewest_rows(self) -> int:
-        return GRID_ROWS
+    all_cells: ClassVar[int] = 0
+    n_samples: ClassVar[int] = 1
+    fewest_rows: ClassVar[int] = GRID_ROWS
+    pilot_rows: ClassVar[int] = 0
 
     def numbers(self, sizes: Sizes) -> int:
         """Of density, projections, trends and border."""

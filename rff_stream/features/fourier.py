@@ -103,7 +103,10 @@ class FourierFeatures(CosineMap):
     def __post_init__(self) -> None:
         if np.ndim(self.frequencies) != 2 or not np.size(self.frequencies):
             raise ValueError(f"frequencies has shape {np.shape(self.frequencies)}, not (m, d).")
-        shapes = _shapes(np.shape(self.frequencies), self.paired)
+        m, d = np.shape(self.frequencies)
+        shapes: dict[str, tuple[int, ...]] = {"frequencies": (m, d), "origin": (d,), "scale": (d,)}
+        if not self.paired:
+            shapes["phases"] = (m,)
         check_dtype(self.dtype)
         for name, shape in shapes.items():
             object.__setattr__(self, name, frozen(name, getattr(self, name), shape))
@@ -261,13 +264,6 @@ class FourierFeatures(CosineMap):
         inputs[rows:] = 0
         inputs[:, d:] = 1  # what b is multiplied by; no column for pairs
         return inputs
-
-
-def _shapes(frequencies: tuple[int, ...], paired: bool) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the arrays of a map."""
-    m, d = frequencies
-    shapes: dict[str, tuple[int, ...]] = {"frequencies": (m, d), "origin": (d,), "scale": (d,)}
-    return shapes if paired else shapes | {"phases": (m,)}
 
 
 def nearly_linear(
