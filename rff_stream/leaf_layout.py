@@ -42,11 +42,11 @@ class Layout:
     parts: int = 1  # pieces that every coarse box is cut into, along dimension ``cut``
     cut: int = 0
     segment_leaves: int = 1
-    """2^k leaves make a segment: the unit of checkpoint and of what is in flight."""
+    """2^k leaves form a segment, the unit of checkpoints and of tasks in flight."""
     seed: int = 0  # of the permutation of coarse boxes
     task_leaves: int = 1  # leaves that one task of a cluster may sum: it changes no bit
     in_sequence: bool = False
-    """Sums are so big that leaves are added one after the other, not along a tree."""
+    """The sums are so large that leaves are added one after the other, not along a tree."""
 
     @property
     def n_boxes(self) -> int:

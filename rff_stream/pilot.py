@@ -27,34 +27,38 @@ from rff_stream.statistics.protocol import Sink
 PILOT_BLOCKS = 32
 PILOT_ROWS = 512
 MEDIAN_ROWS = 1024
-"""Rows whose pairs the median looks at: half a million distances."""
+"""Rows whose pairs give the median: half a million distances."""
 
 FAR = 2.0**100
-"""Length-scale of an input that is left out of a map: divided by it, all values are the same."""
+"""Length-scale of an input that is left out of a map: divided by it, all values are equal."""
 
 SMALLEST, LARGEST = 1e-140, 1e140
-"""Spreads that inputs and targets may have: squares of values are then numbers of float64."""
+"""Standard deviations that inputs and targets may have, so that squares stay in the range of
+float64."""
 
 SMALLEST_WEIGHT = 1e-80
-"""Of a row; the largest one is its inverse. Penalties are compared with sums of weights."""
+"""Smallest weight of a row; the largest one is its inverse. Penalties are compared with sums of
+weights."""
 
 ROBUST_ROWS = 50
-"""Rows from which quartiles say what a scale is."""
+"""Smallest number of rows for which quartiles give a scale."""
 
 WIDE, PART = 0.75, 0.05
-"""Share of an input's range without rows from which the median distance is that of two parts,
-and the share of the rows that each of them has."""
+"""Share of an input's range without rows at which the median distance is that between two parts,
+and the smallest share of the rows in each part."""
 
 EMPTY, BEYOND = 0.15, 4.0
-"""Share of an input's range, and length-scales, from which a gap of rows is told: its middle is
-then two length-scales from any row, where a Gaussian kernel is .14."""
+"""Share of an input's range, and number of length-scales, at which a warning about a gap is
+given: its middle is then two length-scales from any row, where a Gaussian kernel is .14."""
 
 DISAGREE = 3.0
-"""Standard deviations over robust scales from which the latter count: 1.2 for an exponential
-law, 2 for a log-normal one, 3 where 1 % of the rows lie 28 standard deviations away."""
+"""Ratio of standard deviations to robust scales above which the robust scale is used: 1.2 for an
+exponential distribution, 2 for a log-normal one, 3 if 1 % of the rows are 28 standard deviations
+away."""
 
 CENTRES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290), (0.01, 0.99, 4.653))
-"""Two quantiles and how many σ of a normal law lie between: the first two that differ count."""
+"""Two quantiles, and the number of σ between them for a normal distribution: the first pair of
+different values counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,7 +407,7 @@ class _PilotSink:
 
 
 MOST_OF_LEAF = 131_072
-"""Rows of a leaf that are looked at: the first ones."""
+"""Largest number of rows of a leaf in the pilot: the first ones."""
 
 
 @dataclass(frozen=True, slots=True)

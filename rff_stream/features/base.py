@@ -101,14 +101,14 @@ class MapRequest:
 
 
 MAPS: Registry[Any] = Registry("feature map", lambda name, cls: cls.choices)
-"""Every map by the name in its spec, those of other packages too, once they are imported."""
+"""Every map by the name in its spec, also those of other packages once they are imported."""
 
 
 class NamedMap:
     """What every map says of itself: its name, its place among all maps, its fingerprint."""
 
     choices: ClassVar[tuple[str, ...]] = ()
-    """Short names that estimators take as ``features=``."""
+    """Short names that ``features=`` of estimators accepts."""
 
     if TYPE_CHECKING:
 

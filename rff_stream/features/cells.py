@@ -30,29 +30,32 @@ from rff_stream.features.random_trees import Partition, check_n_cells
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
-"""ε, in units of k(x, x): what the precision of the columns leaves of smaller eigenvalues."""
+"""ε, in units of k(x, x): smaller eigenvalues are lost in the precision of the columns."""
 
 
 FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
-"""Few rows do not show short scales; landmarks beyond many lie between them."""
+"""With fewer rows short scales are not visible; with more, additional landmarks lie between
+others."""
 
 BLOCK_VALUES = 65_536
-"""Kernel values computed together: they and what leads to them stay in the L2 cache."""
+"""Kernel values that are computed at once: they and their arguments stay in the L2 cache."""
 
 ROWS_A_COLUMN = 1.5
-"""Rows of data for each column of a cell where the number of cells is not given."""
+"""Rows of data for each column of a cell if the number of cells is not given."""
 
 MOST_CELLS = 4096
-"""Cells of a tree where R alone is given: sums of one tree then take 1.1 GB at R = 256."""
+"""Largest number of cells of a tree if R is given: the sums of one tree then take 1.1 GB at R =
+256."""
 
 MOST_SUMS = 1.75e9
-"""Bytes of all sums where nothing is given: a process holds them about four times."""
+"""Largest size of all sums in bytes if nothing is given: a process holds them about four times."""
 
 FEW_INPUTS, MANY_ROWS = 3, 1 << 20
-"""So many rows of so few inputs: small cells see as much of them with 128 columns as with 256."""
+"""With at most this many inputs and at least this many rows, small cells with 128 columns
+represent as much as with 256."""
 
 MOST_VALUE = 1e150
-"""The square of a larger input is no float64."""
+"""The square of a larger input is outside the range of float64."""
 
 
 @dataclass(frozen=True, slots=True)

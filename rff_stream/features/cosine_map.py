@@ -23,10 +23,11 @@ from rff_stream.kernels import Kernel
 Frequencies = Literal["orthogonal", "iid", "sobol", "halton"]
 
 PORTION_ROWS = 64
-"""About so many frequencies are drawn at a time."""
+"""Approximate number of frequencies that are drawn at once."""
 
 SOBOL_BITS = 30
-"""Digits of SciPy's Sobol points; half a last digit is added, for quantiles never 0 or 1."""
+"""Binary digits of SciPy's Sobol points; half a last digit is added, so that quantiles are never
+0 or 1."""
 
 
 class CosineMap(RowwiseMap):

@@ -35,7 +35,7 @@ from rff_stream.features.cosine_map import (
 from rff_stream.kernels import Kernel, length_scale_vector
 
 LINEAR, STEEP = 10.0, 10.0
-"""Scales of an input in a radian of a nearly linear column, and the variance of its slope."""
+"""Scales of an input per radian of a nearly linear column, and the variance of its slope."""
 
 SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
     "auto": (None, None),
@@ -45,7 +45,7 @@ SAMPLING: dict[str, tuple[bool | None, Frequencies | None]] = {
     "phase": (False, "iid"),
     "qmc": (None, "sobol"),
 }
-"""Pairs or phases (None: pairs where R is even), and how frequencies are drawn."""
+"""Pairs or phases (None: pairs if R is even), and how frequencies are drawn."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -24,20 +24,22 @@ from rff_stream.features.base import MapRequest, NamedMap
 from rff_stream.kernels import Kernel, length_scale_vector
 
 MOST_INPUTS = 3
-"""The number of columns grows as its power; beyond three inputs other maps are better."""
+"""The number of columns grows as this power; for more than three inputs other maps are better."""
 
 MODES = {1: (2048,), 2: (150, 150), 3: (24, 24, 24)}
-"""Modes to each side of a map that is made by hand, and columns that requests may use."""
+"""Modes on each side of zero if a map is made directly, and the largest number of columns of a
+request."""
 
 PADDING = 0.3
-"""Share of the extent that the period is longer: the far ends of the data are not neighbours."""
+"""The period is longer than the extent by this share, so that opposite ends of the data are not
+neighbours."""
 
 TAIL, FEWEST_MODES, LEAST_MODES = 1e-7, 8, 2
-"""Share of a kernel's variance that modes may leave out; fewer modes save nothing, unless other
-axes need them."""
+"""Share of a kernel's variance that modes may leave out; smallest numbers of modes, because
+fewer save nothing unless other axes need them."""
 
 SLACK = 0.05
-"""Share of the extent by which rows may lie outside the rows that the grid was made for."""
+"""Rows may lie outside the box of the grid by this share of its extent."""
 
 
 Trend = Literal["constant", "linear"]

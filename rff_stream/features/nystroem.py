@@ -36,13 +36,14 @@ from rff_stream.kernels import (
 )
 
 FLOOR = {"float32": 4e-6, "float64": 1e-12}
-"""Directions with less of the largest variance are left out: rounding would be all of them."""
+"""Directions with a smaller share of the largest variance are left out: they would be rounding
+errors."""
 
 Whitening = Literal["cholesky", "eigen"]
 LandmarkMethod = Literal["uniform", "kmeans++", "leverage"]
 
 LEVERAGE_ROWS = 2048
-"""Rows that explain the others when leverage scores are estimated: one matrix of this size."""
+"""Rows that predict the others when leverage scores are estimated: the size of one matrix."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,13 +23,14 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import RandomState, frozen
 
 LOWEST, HIGHEST = 0.4, 0.6
-"""A cut lies at random between these quantiles: trees differ although they see the same rows."""
+"""A cut is at random between these quantiles, so that trees of the same rows differ."""
 
 ROUTED_ROWS = 8192
-"""Rows that go down a tree together: their scores stay in the L2 cache."""
+"""Rows that pass a tree at once: their scores stay in the L2 cache."""
 
 DIRECTIONS_TRIED = 8
-"""Directions drawn before a node whose rows all score alike keeps them all on the left."""
+"""Number of directions that are tried if all rows of a node have the same score; after that all
+rows go to the left."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

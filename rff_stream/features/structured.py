@@ -27,10 +27,10 @@ from rff_stream.features.cosine_map import CosineMap, check_components, write_wa
 from rff_stream.kernels import Kernel, length_scale_vector
 
 SWEEP_ROWS = 48
-"""Rows transformed at a time, whole tiles of BLAS: three buffers of 1,024 stay in the L2 cache."""
+"""Rows transformed at once, whole tiles of BLAS: three buffers of 1,024 stay in the L2 cache."""
 
 SMALLEST_SIZE = 64
-"""Inputs are padded to so many at least: below, signs alone are too few to be a rotation."""
+"""Inputs are padded to at least this number: with fewer, random signs are no good rotation."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

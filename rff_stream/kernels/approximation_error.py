@@ -21,10 +21,10 @@ class ApproximationError:
     max: float
     frobenius: float  # ‖K̂ − K‖/‖K‖
     hoeffding: float
-    """The error that one given pair exceeds with probability at most 1 − ``confidence``, for
-    independent terms. Infinite where the map is not random (Nyström, Hermite)."""
+    """The error that a given pair exceeds with probability at most 1 − ``confidence``, for
+    independent terms. Infinite if the map is not random (Nyström, Hermite)."""
     uniform: float
-    """The same for all pairs of the box around the rows at once. Infinite where also the spectral
+    """The same for all pairs in the box around the rows together. Infinite also if the spectral
     measure has no second moment (Laplacian, Matérn of ν ≤ 1)."""
     confidence: float
 

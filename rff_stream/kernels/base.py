@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rff_stream.kernels.composed import Sum
 
 LengthScale = float | tuple[float, ...] | None
-"""One ℓ > 0, one for each input (ARD), or None: not set, and read as 1."""
+"""One ℓ > 0, one for each input (ARD), or None: not set, which means 1."""
 
 
 def _names_of(name: str, cls: type) -> tuple[str, ...]:
@@ -41,13 +41,14 @@ def _names_of(name: str, cls: type) -> tuple[str, ...]:
 
 
 KERNELS: Registry[ExactKernel] = Registry("kernel", _names_of)
-"""Every kernel by its name, those of other packages too, once they are imported."""
+"""Every kernel by its name, also those of other packages once they are imported."""
 
 NOT_STORED: Mapping[str, bool] = {"stored": False}
 """``metadata`` of a field that a spec cannot hold, such as a function."""
 
 STEP = 2.0**-17
-"""Half the relative step of central differences: rounding and curvature both cost about 1e-10."""
+"""Half the relative step of central differences: errors from rounding and curvature are both
+about 1e-10."""
 
 
 class ExactKernel(ABC):

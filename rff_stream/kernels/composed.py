@@ -114,7 +114,8 @@ class Sum(_ComposedKernel):
 
     parts: tuple[Any, ...]  # made by ``k1 + k2``
     length_scale: LengthScale = None
-    """Divides the inputs of all parts. Not set: 1 if a part brings its own (float or sequence)."""
+    """Divides the inputs of all parts. If not set, it is 1 if a part has its own (float or
+    sequence)."""
 
     @property
     def variance(self) -> float:

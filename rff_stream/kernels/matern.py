@@ -13,11 +13,11 @@ from rff_stream._array import Float64
 from rff_stream.kernels.base import LengthScale, RadialKernel, length_scale_vector, positive
 
 SMALLEST_MIXING = 1e-30
-"""For tiny ν the chi-square underflows. The floor keeps ω finite, and past 1e15 the phase ωᵀδ
-is random for any δ that can be told from 0."""
+"""For very small ν the chi-square underflows. This floor keeps ω finite; above 1e15 the phase
+ωᵀδ is random for every δ that differs from 0."""
 
 LARGEST_BESSEL = 20.0
-"""ν beyond which tᵛ Kᵥ(t) overflows: the mixture of Gaussians is summed instead."""
+"""For larger ν, tᵛ Kᵥ(t) overflows, and the mixture of Gaussians is summed instead."""
 
 
 @dataclass(frozen=True, slots=True)

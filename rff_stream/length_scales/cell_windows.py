@@ -32,13 +32,13 @@ from rff_stream.pilot import neighbour_scale, weight_unit
 from rff_stream.systems.normal_equations import mirror_lower
 
 RANGE = 1e3
-"""Length-scales are looked for within this factor of where they start."""
+"""Length-scales are searched for within this factor of their start."""
 
 NUGGET = 1e-8
 """ε of the landmarks, in units of k(x, x)."""
 
 LEAST_ALPHA, MOST_ALPHA = 1e-8, 1e2
-"""Ends of the search over α = σₙ²/σ_f² of rows of weight 1."""
+"""Ends of the search over α = σₙ²/σ_f² for rows of weight 1."""
 
 START_ALPHA = 0.05
 STARTS, CLIMBED = (0.03, 0.1, 0.3, 1.0, 3.0), 3
@@ -51,41 +51,42 @@ FAILED = 1e300
 
 
 RELEVANT_ROWS = 3000
-"""Rows on which relevance is looked for."""
+"""Rows on which relevant inputs are searched for."""
 
 UNUSED = 30.0
-"""Length-scale of inputs that seem to say nothing, over the typical distance of rows."""
+"""Length-scale of inputs that seem irrelevant, relative to the typical distance of rows."""
 
 CELLS_COMPARED = 16
-"""Cells in which candidates are compared by the errors they leave at left-out rows."""
+"""Cells in which candidates are compared by their errors at left-out rows."""
 
 APART = 3.0
-"""Factor between length-scales of compact windows and of all rows that makes both compete."""
+"""Ratio between length-scales of compact windows and of all rows at which both are candidates."""
 
 SAME = 0.02
-"""Relative difference of left-out errors below which the evidence decides."""
+"""If left-out errors differ by less than this share, the evidence decides."""
 
 HALVED = 4
-"""Most inputs along which a cell is halved."""
+"""Largest number of inputs along which a cell is halved."""
 
 LEAST_REST = 1e-6
-"""Least 1 − h, h a row's leverage: closer to 0 it is rounding."""
+"""Smallest 1 − h, with h a row's leverage: a smaller value is rounding error."""
 
 FACTORS = (0.5, 0.7, 1.4, 2.0)
-"""Length-scales that are compared: those of the best candidate, times each of these."""
+"""Factors of the length-scales of the best candidate that are compared."""
 
 WINDOW_ROWS, SCATTERED_ROWS, SCATTERED_SETS = 256, 400, 3
-"""Rows of a compact window that is fitted; rows and number of the scattered sets beside them."""
+"""Rows of a compact window in a fit; rows and number of the scattered sets that are added."""
 
 NEAR_ROWS, NEAR_STEPS = 128, 30
-"""Rows of a window, and steps of each search, of a first look."""
+"""Rows of a window, and steps of each search, in the first comparison."""
 
 RATIOS_OF = Matern(nu=1.5)
-"""The kernel whose length-scales say how inputs compare at a first look."""
+"""The kernel whose length-scales give the ratios between inputs in the first comparison."""
 
 
 ROUGH_START = 2.0
-"""Length-scales of a Matérn 3/2 over those of a Gaussian that fits the same rows, about."""
+"""Approximate ratio of the length-scales of a Matérn 3/2 to those of a Gaussian on the same
+rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,11 +115,13 @@ class WindowFit:
     alpha: float  # σₙ²/σ_f² of a row of weight 1
     log_evidence: float  # Σ log p of the windows
     left_out_error: float = float("nan")
-    """At left-out rows of cells, over y's deviation in them; NaN where none were compared."""
+    """Error at left-out rows of cells, relative to the standard deviation of y in them; NaN if
+    it was not measured."""
     rougher: float = 0.0
-    """log p a row that a Matérn 3/2 has more, at least; 0 where other kernels competed."""
+    """Smallest advantage of a Matérn 3/2 in log p per row; 0 if other kernels were compared."""
     gap_factor: Float64 = field(default_factory=lambda: np.ones(1))
-    """(T,), of standard deviations far from rows: :func:`gap_factor`; 1 if it was not looked at."""
+    """(T,), factor of standard deviations far from rows: :func:`gap_factor`; 1 if it was not
+    estimated."""
 
 
 def search_windows(

@@ -16,16 +16,17 @@ from scipy import linalg, special, stats
 from rff_stream._array import Array, Float64
 
 WAVES, PAIR_WAVES = 12, 4
-"""Cosines of an input by itself, and of each of two together."""
+"""Cosines of each input by itself, and of each of two inputs together."""
 
 CHANCE = 0.01
-"""Probability that anything at all is found in noise."""
+"""Probability that anything is found in pure noise."""
 
 VALUES, LEAST_ROWS = 400_000, 300
-"""Values of x looked at: the first rows of many inputs, and at least so many rows."""
+"""Number of values of x in the search (the first rows if there are many inputs), and the
+smallest number of rows."""
 
 SHARE = 0.95
-"""Of all that was found, kept: the strongest inputs that make up for it."""
+"""The strongest inputs are kept until they have this share of everything that was found."""
 
 
 def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:

@@ -30,26 +30,27 @@ Advance = Callable[[int], None]
 """Takes the number of steps (values of log p with their slopes) since the last call."""
 
 MOST_SEARCHED, ITERATIONS = 6000, 60
-"""Rows and L-BFGS iterations of the last search, at most."""
+"""Largest number of rows and of L-BFGS iterations in the last search."""
 
 STARTS = (1.0, 0.3)
-"""Starts of ℓ over the median distance: smooth, and rough."""
+"""Starts of ℓ relative to the median distance: smooth and rough."""
 
 FINALISTS = 2
-"""Kernels that reach all rows and all components."""
+"""Number of kernels in the last search, with all rows and all components."""
 
 RANGE = 1e3
-"""ℓ stays within this factor of its start: an input beyond it is as good as unused."""
+"""ℓ stays within this factor of its start; an input beyond it has almost no effect."""
 
 UNUSED = 30.0
-"""ℓ over the median distance of inputs that seem to say nothing, where others do."""
+"""ℓ relative to the median distance, for inputs that seem irrelevant if others are relevant."""
 
 START_ALPHA = 0.1
 """σₙ²/σ_f² at the start."""
 
 GAIN, PATIENCE = 0.1, 8
-"""Log p that counts, and evaluations without it after which a search ends: what float32 rounds may
-hide the rest from line searches, and 57 of 84 evaluations on 15,000 rows of 26 inputs won .02."""
+"""Smallest gain in log p that counts, and number of evaluations without it after which a search
+ends: the rounding of float32 may hide smaller gains from line searches, and 57 of 84 evaluations
+on 15,000 rows of 26 inputs gained .02."""
 
 FLAT = 1e-7
 """Relative change of log p at which a search ends."""
@@ -65,13 +66,13 @@ class TrialSize:
 
 
 SCREEN = TrialSize(1500, 256, 15)
-"""The first look, at every kernel and start."""
+"""The first search, for every kernel and start."""
 
 MIDDLE = TrialSize(3000, 512, 30)
-"""The second, at every kernel's best start."""
+"""The second search, for the best start of every kernel."""
 
 STEP_FLOPS = 60e9
-"""Useful flops a second of one step, of the slower of two machines."""
+"""Useful flops per second of one step, on the slower of two machines."""
 
 
 def search_seconds(size: TrialSize, n_kernels: int = 1, *, ard: bool = False) -> float:

@@ -33,13 +33,13 @@ BLOCK_ROWS = 1024
 """Rows mapped and summed at a time: float32 sums go to float64 between blocks."""
 
 ROUNDING = {"float32": 1e-6, "float64": 1e-13}
-"""α/(s Σw) below which the sums' own rounding would be fitted."""
+"""Below this α/(s Σw) the rounding errors of the sums would be fitted."""
 
 LEAST = 1e-13
-"""Share of ỹᵀWỹ below which Q is rounding."""
+"""Below this share of ỹᵀWỹ, Q is rounding error."""
 
 FAILED = -1e300
-"""log p where rounding leaves no factor: worse than anything."""
+"""log p if rounding errors prevent a factor: lower than any other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

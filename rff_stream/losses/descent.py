@@ -16,7 +16,7 @@ from rff_stream._array import Float64
 
 STEPS = (1.0, 0.5, 2.0)
 FIRST_STEPS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""The first direction is by an upper bound of the Hessian: far too short."""
+"""The first direction uses an upper bound of the Hessian, so the step is far too short."""
 
 SHRINK = 16.0
 SUFFICIENT = 1e-4

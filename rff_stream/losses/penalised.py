@@ -22,20 +22,22 @@ from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.systems.normal_equations import System, ridge_system, scatter_about
 
 RAREST = 1e-12
-"""Share that a class without rows (of a fold) starts from."""
+"""Initial share of a class that has no rows (in a fold)."""
 
 SAFE_SINGLE = 8 * float(np.finfo(np.float32).eps)
-"""α over the size of κG from which a factor of float32 guides the steps as well."""
+"""α relative to the size of κG from which a factor in float32 guides the steps as well as
+float64."""
 
 STIFF = 5e4
-"""κΣw/α up to which the steps of one score need no G: some ten products with the rows more, each
-of which costs far less than the R² a row of G."""
+"""Largest κΣw/α for which the steps of one score need no G: they need about ten more products
+with the rows, each of which costs far less than the R² per row of G."""
 
 LARGEST = 0.05
-"""Share of its trace that the largest eigenvalue of G is taken for where G was not summed."""
+"""Assumed share of the largest eigenvalue in the trace of G, if G was not summed."""
 
 JITTERS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
-"""Shares of the mean diagonal that rounding may ask for: the factor only guides the steps."""
+"""Shares of the mean diagonal that are added if rounding requires it: the factor only guides the
+steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,8 +47,8 @@ class Penalised:
     system: System  # G of the rows; C and scatter of their targets are not looked at
     loss: RowLoss
     alpha: float
-    """On the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` and of ``sklearn.svm``
-    for features times √s."""
+    """Penalty on the scale of ``1/C`` of ``sklearn.linear_model.LogisticRegression`` and of
+    ``sklearn.svm`` for features times √s."""
 
     def bound(self, kappa: float, dtype: Any = np.float64) -> Metric:
         """(κG + αI)⁻¹ and 1/(κΣw); in float32, where asked, if α is well above its rounding.

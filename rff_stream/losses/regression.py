@@ -27,10 +27,10 @@ REGRESSION_LOSSES: Registry[Any] = Registry("loss")
 """Every loss by its short name."""
 
 NEAR = 10.0
-"""Widths below a corner at which the slope is 1 % of that above it."""
+"""Number of widths below a corner at which the slope is 1 % of that above it."""
 
 NORMAL_MAD = 1.4826
-"""Standard deviation of a normal over its median absolute deviation."""
+"""Standard deviation of a normal distribution relative to its median absolute deviation."""
 
 
 class RegressionLoss(ABC):
@@ -43,7 +43,7 @@ class RegressionLoss(ABC):
     log_link: ClassVar[bool] = False
     """Whether the mean of y is exp(f)."""
     cornered: ClassVar[bool] = False
-    """Whether there are corners to round: the field ``width`` says over how much."""
+    """Whether the loss has corners that are rounded over the field ``width``."""
     separable: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:

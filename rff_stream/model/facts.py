@@ -183,7 +183,7 @@ DESCRIPTIONS: tuple[Callable[[Any], Fact], ...] = (
     partial(_of_inputs, "bandwidth", "bandwidth"),
     _alpha, _df, _noise, _threshold, _components, _moments, _map,
 )  # fmt: skip
-"""A function for each line, in the order in which they are shown."""
+"""One function for each line, in the order of the lines."""
 
 
 def kernel_name(kernel: Any) -> str:

@@ -27,10 +27,11 @@ from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 
 MARGIN = 0.1
-"""Share of an input's range by which a row may lie beyond it: data near by support it still."""
+"""A row may lie outside the range of an input by this share of it: data nearby still support it."""
 
 FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
-"""Share of rows outside that is told; and over the one that chance gives beyond n fitted rows."""
+"""Share of rows outside at which a warning is given; and its ratio to the share that chance
+gives for n fitted rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +189,7 @@ class Inputs:
 
 
 DIRECT_ROWS = 65_536
-"""Rows in memory up to which values are computed without a scheduler."""
+"""Up to this number of rows in memory, values are computed without a scheduler."""
 
 
 def values_of_rows(

@@ -19,10 +19,11 @@ from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.statistics.groups import RUNS, ByFold, by_label
 
 STEP = 1.4
-"""Rows grow by this factor between two looks of ``fit(until=…)``: a solve for each."""
+"""Factor by which rows grow between two tests of ``fit(until=…)``; each test needs a solve."""
 
 MOST_HELD, FEWEST_HELD = 24, 6
-"""Leaves that are kept apart to measure the error on; few are too few for a standard error."""
+"""Number of leaves that are held out to measure the error; with fewer than the second, no
+standard error can be estimated."""
 
 HELD_SHARE = 0.1
 

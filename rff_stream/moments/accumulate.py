@@ -27,16 +27,16 @@ from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, MIXED, under_way
 
 FLUSH_ROWS = 4096
-"""Rows after which a float32 triangle is added into the float64 one."""
+"""Rows after which a float32 triangle is added to the float64 one."""
 
 FLOAT64_ROWS, FLOAT64_MEAN_ROWS = 200_000, 20_000
 """``sums="auto"`` keeps float64 sums up to this n, for order 2 and for order 1."""
 
 CENTRE_ROWS = 64
-"""Rows centred at a time: they and their copies of z₀ stay in the L2 cache."""
+"""Rows that are centred at once: they and their copies of z₀ stay in the L2 cache."""
 
 FLUSH_BLOCK = 64
-"""Rows of the triangle added at a time: the cast's buffer stays in cache."""
+"""Rows of the triangle that are added at once: the buffer of the cast stays in cache."""
 
 _SYRK = {
     np.dtype(np.float32): (c_routine(cython_blas, "ssyrk", 10), ctypes.c_float),

@@ -26,7 +26,7 @@ from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
 
 ADDED_CELLS = 64
-"""Cells whose sums are added together where two values hold different cells."""
+"""Cells whose sums are added at once if two values hold different cells."""
 
 FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 512
 """Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
@@ -49,7 +49,8 @@ class CellMoments(ProductMoments):
     kind = "Moments of cells"
 
     row: AugmentedRow
-    """What a row of one cell means: its R columns are those of the cell that the row is in."""
+    """The meaning of a row of one cell: its R columns are those of the cell that contains the
+    row."""
     n_trees: int  # J
     n_cells: int  # B
     cells: Array  # (k,), cells that have rows, increasing: tree·B + cell

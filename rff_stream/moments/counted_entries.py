@@ -13,16 +13,17 @@ from rff_stream.features.binning import RandomBinningFeatures
 from rff_stream.moments.moments import AugmentedRow, Border
 
 WIDTH_THAT_PAYS = {"float32": 14, "float64": 10}
-"""R/grids from which counting entries costs less than a rank-k update of sums of this dtype."""
+"""R/grids above which counting entries costs less than a rank-k update, for sums of this dtype."""
 
 FEWEST_COUNTED, MOST_COUNTED, ROWS_A_CELL = 4096, 65_536, 16
-"""Rows counted at a time: so many for each cell of a pair of grids, within these bounds."""
+"""Rows that are counted at once: this many for each cell of a pair of grids, within these
+bounds."""
 
 COUNTED = 262_144
-"""Entries counted in one call: their places stay in the L2 cache."""
+"""Entries that are counted in one call: their positions stay in the L2 cache."""
 
 CELL_SECONDS, ADD_SECONDS, SWEEP_SECONDS = 1.4e-8, 4.5e-9, 1e-9
-"""Of one coordinate of a row in a grid, of one pair of entries, of one sum swept."""
+"""Seconds for one coordinate of a row in a grid, for one pair of entries, and for one sum."""
 
 
 def pays(features: FeatureMap, dtype: np.dtype[Any]) -> TypeGuard[RandomBinningFeatures]:

@@ -26,7 +26,7 @@ from rff_stream.moments.moments import AugmentedRow, CountedMoments, ProductMome
 from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
 
 BATCH_ROWS = 2**18
-"""Rows of one transform: the FFT of the grid is then a small part of it."""
+"""Rows of one transform: the FFT of the grid is then a small part of the work."""
 
 TOLERANCE = 1e-10
 """Relative error of a transform. Float32 sums are not precise enough for small noise."""

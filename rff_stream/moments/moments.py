@@ -23,7 +23,7 @@ from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs
 from rff_stream.notebook_display import moments_card
 
 PAIRS_AT_A_TIME = 32
-"""Pairs of rows of M put in order at a time: they stay in the L2 cache up to R = 1,024."""
+"""Pairs of rows of M that are reordered at once: they stay in the L2 cache up to R = 1,024."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,8 +37,8 @@ class AugmentedRow:
     feature_origin: Float64  # (R,): z₀, from the pilot
     target_origin: Float64  # (T,): y₀ from the pilot, in units of y
     target_scale: Float64
-    """(T,), a power of two that y − y₀ is divided by before a cast to float32. The sums themselves
-    are in units of y."""
+    """(T,), a power of two by which y − y₀ is divided before a cast to float32. The sums
+    themselves are in units of y."""
     inputs: tuple[str, ...]  # names of the columns
     targets: tuple[str, ...] = ()  # names of the columns
     units: tuple[str, ...] = ()  # units (or encodings) of inputs, then targets; "" where unknown

@@ -21,8 +21,9 @@ class RowSample:
     keys: Keys  # (m,) uint64: hashes of the rows and their places, increasing; m ≤ k
     rows: Float64  # (m, d + T + 1): [x, y, w] of each row, in input units
     reach: Float64 | None = None
-    """(2, d), least and greatest value of each input over all rows, sampled or not; it does not
-    shrink when rows are taken away. None where rows came from a store of before it was kept."""
+    """(2, d), smallest and largest value of each input over all rows, sampled or not; it does
+    not shrink when rows are removed. None if some rows come from an older store that did not
+    keep it."""
 
     @classmethod
     def empty(cls, size: int, width: int) -> Self:

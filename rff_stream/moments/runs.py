@@ -24,13 +24,13 @@ N_PARTS = 32
 """Sub-sums that order-1 moments keep."""
 
 FEWEST_READINGS = 6
-"""Readings from which their spread says how much one differs from another."""
+"""Smallest number of reads from which the variance between reads can be estimated."""
 
 UNDER_WAY = 0
-"""Number of a reading that has not ended."""
+"""Number of a read that has not ended."""
 
 EMPTY, MIXED = -1, -2
-"""Places of a sub-sum without rows, and of one that several runs were dealt to."""
+"""Positions of a sub-sum without rows, and of one that has several runs."""
 
 Labels = NDArray[np.int64]
 """(32, 2): number of the reading, and place of the run in it, of each sub-sum."""

@@ -23,7 +23,7 @@ BAND = 0.22
 """Opacity of a band."""
 
 LONG_LABELS = 40
-"""Characters of all labels together above which they lean."""
+"""Number of characters of all labels together above which they are drawn at an angle."""
 
 MOST_LABELS = 24
 TWO_DECADES = 100.0

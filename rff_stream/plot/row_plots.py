@@ -32,7 +32,8 @@ GRID = 120
 MOST_BARS = 20
 MOST_TICKS = 400
 SURE = 2
-"""Standard errors from which a density is drawn: 1 in 40 of what is not there."""
+"""A density is drawn above this number of standard errors: by chance 1 in 40 empty places is
+above."""
 
 
 def density(

@@ -111,14 +111,14 @@ def _matrix(kernel: Any, X: Array) -> Float64:
 
 
 FLOOR = 1.0
-"""Of differences of log evidence on a logarithmic axis: less is not worth a look."""
+"""Smallest difference of log evidence on a logarithmic axis."""
 
 MOST_CURVES = 5
 VISIBLE = 1.5
-"""Ratio of two penalties that are told apart on the axis of all."""
+"""Ratio of two penalties that can be distinguished on the common axis."""
 
 WIDE = 10.0
-"""Ratio of scores from which their axis is logarithmic."""
+"""Ratio of scores above which their axis is logarithmic."""
 
 
 def path(found: RidgePath, ax: Axes | None = None) -> Axes:

@@ -23,7 +23,7 @@ from rff_stream.sources.rows import Filler, Rules, Slab
 from rff_stream.sources.variables import Variable, Window, Wrap, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
-"""Rows that a partition of unknown length is taken for."""
+"""Assumed rows of a partition of unknown length."""
 
 PARTITION_BITS = 40
 """A row's place for hold-outs: partition · 2⁴⁰ + row."""

@@ -44,10 +44,11 @@ from rff_stream.sources.variables import Variable, VariablesReader, VariablesSou
 from rff_stream.text_formatting import list_names, suggestion
 
 MAX_LEVELS = 64
-"""More inputs of 0 and 1 than this say little to a kernel: all rows are equally far apart."""
+"""With more inputs of 0 and 1 a kernel carries little information: all rows are equally far
+apart."""
 
 SCAN_ROWS = 65_536
-"""Rows of a stored column that are looked at together."""
+"""Rows of a stored column that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ class NamedVariable:
     field: str = ""  # accessor of a virtual name, "" for none
     picks: Picks | None = None  # which places of the extra dimensions; None: all
     columns: tuple[str, ...] | None = None
-    """Names of all columns, where they are not made from the labels of the dimensions."""
+    """Names of all columns, if they are not made from the labels of the dimensions."""
     levels: tuple[str, ...] = ()  # of categories or text: each is a column of 0 and 1
 
     @property

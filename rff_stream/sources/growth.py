@@ -25,10 +25,12 @@ from rff_stream.sources.variables import Variable, VariablesSource, generation_o
 from rff_stream.text_formatting import list_names
 
 MOST_STAMPS = 1024
-"""Hashes in a record; longer arrays have several rows of chunks in one."""
+"""Largest number of hashes in a record; for longer arrays one hash covers several rows of
+chunks."""
 
 TAIL_BYTES = 64 << 20
-"""Values in the last, partly filled chunks that are hashed: beyond, only their files are."""
+"""Largest size of the last, partly filled chunks whose values are hashed; of larger ones only
+their files are."""
 
 Record = Mapping[str, Any]
 

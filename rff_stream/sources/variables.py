@@ -49,7 +49,7 @@ SliceLayout = tuple[tuple[int, int, tuple[int, ...]], ...]
 Slices = tuple[slice, ...]
 
 SAMPLED = 4096
-"""Values of an array in memory that enter its hash."""
+"""Number of values of an array in memory that its hash uses."""
 
 
 def boundaries(chunks: Sequence[int]) -> tuple[int, ...]:
@@ -387,7 +387,7 @@ def places(box: Box, slices: tuple[slice, ...], shape: tuple[int, ...]) -> Array
 
 
 SMALL_BYTES = 64 << 20
-"""A variable of a condition is looked at as a whole, before anything else, up to this size."""
+"""A variable in a condition is read as a whole, before anything else, up to this size."""
 
 
 class VariablesSource:

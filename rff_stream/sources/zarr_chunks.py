@@ -46,13 +46,13 @@ V3_CHUNK = re.compile(r"(?:(.*)/)?c(?:[./]\d+)*")
 V2_CHUNK = re.compile(r"(?:(.*?)/)?\d+(?:[./]\d+)*")
 
 ENDING = 2.0
-"""Seconds that reads which nobody waits for have to end when the process ends."""
+"""Seconds in which reads that nobody waits for must end when the process ends."""
 
 LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 """Where chunks were read in this process: the loop of Zarr, which runs in a thread of its own."""
 
 FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, TimeoutError)
-"""Errors that another attempt does not cure."""
+"""Errors after which another attempt is of no use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,21 +25,23 @@ from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Packed, Sink
 
 LINE, LONG = tuple(2.0 ** (k / 2) for k in range(2, -20, -1)), 0.5
-"""Steps that one pass compares, and from which on one is long."""
+"""Steps that one pass compares, and the step from which it counts as long."""
 
 ROUNDED = 10.0
-"""Decrements, in units of the tolerance, up to which a descent that rounding stops is done."""
+"""Decrement, in units of the tolerance, below which a descent that rounding stops counts as
+finished."""
 
 SumOfRows = Callable[["LossStatistic"], "LossSums"]
 
 LEAST_TOL = 1e-3
-"""Tolerance from which float32 products say where to go: the loss is then exact to 10⁻⁷."""
+"""Tolerance from which float32 products are accurate enough for the direction: the loss is then
+exact to 10⁻⁷."""
 
 TWO_STEPS = (1.0, 2.0)
 """A shorter step was never the best one on letter and MNIST, and costs a quarter of a pass."""
 
 FEW_FEATURES = 256
-"""R up to which float64 costs nothing to speak of."""
+"""Largest R for which the extra cost of float64 is negligible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

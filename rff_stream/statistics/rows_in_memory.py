@@ -21,17 +21,17 @@ from rff_stream.statistics.protocol import Sink
 from rff_stream.systems.normal_equations import System, mirror_lower
 
 BLOCK_ROWS = 4096
-"""Rows of one product: the order of the sums, whatever the number of threads."""
+"""Rows of one product: they determine the order of the sums for any number of threads."""
 
 EVERY = 2**62
-"""Rows of a sample that keeps all."""
+"""Size of a sample that keeps all rows."""
 
 GUIDES = 2
-"""Rows for each feature, at least, of which G guides the steps."""
+"""Smallest number of rows per feature in the G that guides the steps."""
 
 LOOKS, FLAT, LONGEST = 4, 0.2, 8.0
-"""Lengths that are looked at along a line; the share of its first slope that ends the search; and
-times the last length that the next one is at most."""
+"""Number of lengths that are tried along a line; share of the initial slope at which the search
+ends; largest ratio of successive lengths."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class ResidualStatistic:
     predict: Callable[[Array], Float64]  # (m, d) -> (m, T), picklable
     origin: Float64  # (T,), y₀: sums about it do not cancel
     outside: Callable[[Array], Any] | None = None
-    """x (m, d) -> a value that adds: what else is counted of the inputs."""
+    """x (m, d) -> a value that can be added: other counts of the inputs."""
 
     def start(self) -> Sink:
         return _ResidualSink(self)
@@ -138,7 +138,7 @@ class _HistogramSink:
 
 
 BINS = 8192
-"""Of log-odds between −30 and 30, for AUROC: 0.007 wide."""
+"""Bins of log-odds between −30 and 30, for AUROC: 0.007 wide."""
 
 MOST_ODDS = 30.0
 CONFIDENCES = 20
@@ -155,7 +155,7 @@ class ClassScores:
     odds: Float64
     """(C, 2, B + 2), Σw by log-odds of each class, for rows of the other classes and of it."""
     confidence: Float64
-    """(3, 20), Σw, Σw p and Σw of right answers, by the probability of the answer given."""
+    """(3, 20), Σw, Σw p and Σw of correct predictions, by predicted probability."""
     unseen: Mapping[Any, float]
     """Σw of rows of classes that the model does not know."""
     n: int  # rows

@@ -68,7 +68,7 @@ class Entry:
     nonce: str  # tells two writers apart who commit the same
     previous: str | None  # sha256 of the entry before
     files: Manifest = field(default_factory=dict)
-    """Every file this commit vouches for: name -> [bytes, sha256] (dict)."""
+    """Every file of this commit: name -> [bytes, sha256] (dict)."""
     id: str | None = None
     """Of its batch, as in :class:`Batch`; ``id`` alone for forget; None without a batch."""
     groups: list[Label] | None = None
@@ -79,7 +79,8 @@ class Entry:
     replaces: list[str] = field(default_factory=list)  # list of str: ids whose sum the batch is
     answers: str | None = None  # folder under ``answers/``
     state: dict[str, Any] | None = None
-    """Every 128th entry: all that is live and gone before it, and sha256 of entry 0."""
+    """Every 128th entry: all batches before it, those that count and those that were removed,
+    and sha256 of entry 0."""
 
     def to_bytes(self) -> bytes:
         """``zarr.json`` of the group that is this commit."""
@@ -279,10 +280,10 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
 
 
 SNAPSHOT_EVERY = 128
-"""Every entry with such a number holds the full state: opening reads at most so many."""
+"""Every entry with such a number holds the full state, so that opening reads at most this many."""
 
 MAX_STATE = MAX_JSON // 2
-"""Bytes of the largest full state: some 100,000 batches."""
+"""Bytes of the largest full state: about 100,000 batches."""
 
 KEPT = 2 * SNAPSHOT_EVERY
 """Entries held in memory."""

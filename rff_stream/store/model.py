@@ -68,17 +68,18 @@ class StoredModel:
     header: Mapping[str, Any]  # plain values, as they were saved
     arrays: Mapping[str, Array]  # such as ``map/frequencies``; read-only
     answers: Mapping[str, Array]
-    """What was solved from the moments; {} where batches came or went since: solve again."""
+    """Answers that were solved from the moments; {} if batches were added or removed since:
+    solve again."""
     moments: dict[Label, Moments] | None
     """Per group, summed over all batches; None where the model was saved without."""
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Labels by id of every batch that was ever committed."""
     seen: int | None = None
-    """Rows that were looked at for the batches that count, where all of them say it."""
+    """Rows that were read for the batches that count, if all of them record it."""
     saved_at: ModelPlace | None = None
-    """Where it lives and which model it is; None where some of its batches were chosen."""
+    """Path and identity of the store; None if only some of its batches were chosen."""
     answer: str = ""
-    """Name of what is answered from the batches that count: other batches, another name."""
+    """Name of the answer from the batches that count; other batches give another name."""
 
 
 def save_model(

@@ -18,10 +18,10 @@ from rff_stream.store.files import CLAIMS, damage
 from rff_stream.text_formatting import cause_words, redact_url
 
 SECONDS = 60.0
-"""For one request, besides a second for each MB: an address that is dead ends here."""
+"""Limit of one request, plus a second for each MB, so that a dead address ends with an error."""
 
 PARALLEL = 16
-"""Files that are read at once, for each takes a round trip."""
+"""Files that are read at once, because each needs a round trip."""
 
 
 class RemoteFiles:

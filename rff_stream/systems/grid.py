@@ -36,14 +36,15 @@ from rff_stream.systems.normal_equations import CONSTANT
 Trend = Literal["none", "constant", "linear"]
 
 BLOCK = 2000
-"""Real columns of the block that is eliminated exactly: 0.1 CPU s to factor, and 32 MB."""
+"""Real columns of the block that is eliminated exactly: its factor takes 0.1 CPU s and 32 MB."""
 
 SMALL_COLUMNS, SMALL_ROWS = 3000, 30
-"""Columns of the small grid that steps are foreseen on, and most rows for each of them."""
+"""Columns of the small grid on which steps are estimated, and the largest number of rows for
+each."""
 
 MOST_STEPS = 1000
 TOLERANCE = 1e-8
-"""Of ‖r‖/‖rhs‖ where a solution is wanted."""
+"""Tolerance of ‖r‖/‖rhs‖ of a solution."""
 
 
 @dataclass(frozen=True, eq=False)
