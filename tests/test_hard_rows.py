@@ -116,7 +116,7 @@ def test_a_target_that_changes_faster_than_the_map_is_told() -> None:
     hours = np.arange(2000.0)[:, None]
     y = np.sin(2 * np.pi * hours[:, 0] / 24)
     model = rs.GaussianProcessRegressor(n_components=128, **QUIET)
-    with pytest.warns(NumericalWarning, match="y: on 2,000 sampled rows .* nearest rows is"):
+    with pytest.warns(NumericalWarning, match="y: on 2,000 sampled rows .* nearest neighbours is"):
         assert model.fit(hours, y).score(hours, y) < 0.1
     clear = rs.GaussianProcessRegressor(length_scale=4.0, n_components=128, **QUIET)
     assert clear.fit(hours[:240], y[:240]).score(hours[:240], y[:240]) > 0.99  # and nothing is said
