@@ -21,7 +21,7 @@ _ROOMS = {
     "features": "Candidates Cells FourierFeatures Grid GridFeatures HermiteFeatures LocalFeatures "
     "NystroemFeatures RandomBinningFeatures",
     "kernels": "Cauchy Gaussian Laplacian Matern RationalQuadratic",
-    "model.fit": "collect",
+    "model.collect": "collect",
     "moments": "Moments",
     "planning": "plan",
     "sources": "HoldOut open_source",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         RandomBinningFeatures,
     )
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern, RationalQuadratic
-    from rff_stream.model.fit import collect
+    from rff_stream.model.collect import collect
     from rff_stream.moments import Moments
     from rff_stream.planning import plan
     from rff_stream.sources import HoldOut, open_source

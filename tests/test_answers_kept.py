@@ -15,8 +15,8 @@ from rff_stream.cli import main
 from rff_stream.errors import ModelError
 from rff_stream.model import persistence as storing
 from rff_stream.model import update as updating
-from rff_stream.model.fit import Recipe
 from rff_stream.model.fitted import Fitted
+from rff_stream.model.recipe import Recipe
 from rff_stream.store import MomentStore
 
 QUIET: dict[str, Any] = {"random_state": 0, "progress": False}

@@ -12,7 +12,7 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.features import FourierFeatures
 from rff_stream.features.column_sweep import ColumnSweep, column_sums, linear_form, sweep_of
 from rff_stream.kernels import Gaussian
-from rff_stream.model.fit import collect
+from rff_stream.model.collect import collect
 from rff_stream.moments import N_PARTS
 from rff_stream.moments.accumulate import Accumulator, accumulate, plain_row, resolve_sums
 from rff_stream.predictors import LinearPredictor

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 import rff_stream as rs
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, open_source
-from rff_stream.sources.columns import MAX_LEVELS, Indicators
+from rff_stream.sources.levels import MAX_LEVELS, Indicators
 from rff_stream.sources.rows import NonNumbers
 
 pytestmark = pytest.mark.usefixtures("quiet")

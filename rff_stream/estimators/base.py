@@ -23,9 +23,10 @@ from rff_stream.execution import Reading
 from rff_stream.families.maps import FeatureChoice
 from rff_stream.features import FeatureMap
 from rff_stream.model.facts import model_card
-from rff_stream.model.fit import Recipe, fit_moments
+from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.persistence import keep_answer, parameters_in, read_unsolved, restore, save
+from rff_stream.model.recipe import Recipe
 from rff_stream.model.update import LaterRows, Update, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan

@@ -20,9 +20,9 @@ from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
-from rff_stream.model.fit import PassRequest, PassResult, Recipe
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened, open_labels, open_later
+from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.model.serialisation import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
@@ -253,7 +253,7 @@ class ClassRecipe(Recipe):
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
         plan = self.plan(reading, fitted.columns, fitted.features)
         drawn = DrawnMap(fitted.features, class_row(row, ()), fitted.scales)
-        written = known if opened.table is None else ()
+        written = known if opened.class_labels is None else ()
         request = PassRequest(opened, reading, plan)
         parts, _, seen = class_moments(self, request, drawn, written)
         new = {label for part in parts.values() for label in part.labels} - {*known}
@@ -543,20 +543,20 @@ def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | No
 
 def as_written(opened: Opened, label: Any) -> Any:
     """A label as the rows hold it; None where no row holds it."""
-    if opened.table is None:
+    if opened.class_labels is None:
         return label
-    found = np.flatnonzero(opened.table == label)
+    found = np.flatnonzero(opened.class_labels == label)
     return int(found[0]) if len(found) else None
 
 
 def as_label(opened: Opened, written: Any) -> Any:
     """The label that the rows hold in this form."""
-    return written if opened.table is None else opened.table.tolist()[int(written)]
+    return written if opened.class_labels is None else opened.class_labels.tolist()[int(written)]
 
 
 def under_labels(opened: Opened, part: ClassMoments) -> ClassMoments:
     """Class moments under the labels that were given."""
-    if opened.table is None:
+    if opened.class_labels is None:
         return part
     return part.renamed(tuple(as_label(opened, code) for code in part.labels))
 

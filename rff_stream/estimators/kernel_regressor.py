@@ -32,9 +32,9 @@ from rff_stream.losses.regression import (
     RegressionLoss,
     regression_loss,
 )
-from rff_stream.model.fit import PassResult
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.recipe import PassResult
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row

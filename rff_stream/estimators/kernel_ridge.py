@@ -18,8 +18,8 @@ from rff_stream.families.maps import LengthScale
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.families.whole_space import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
-from rff_stream.model.fit import PassResult
 from rff_stream.model.fitted import Fitted
+from rff_stream.model.recipe import PassResult
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.statistics.scores import NormalEquationStatistic, NormalEquationSums
 from rff_stream.systems.spectrum import alpha_of_targets

@@ -24,9 +24,9 @@ from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families.maps import check_choices, check_n_components
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
-from rff_stream.model.fit import PassResult
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
+from rff_stream.model.recipe import PassResult
 from rff_stream.pilot import Pilot
 from rff_stream.predictors import AnswerPredictor, LinearPredictor, RowFunction
 from rff_stream.sources import Columns

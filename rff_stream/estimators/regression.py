@@ -22,17 +22,13 @@ from rff_stream.families import DrawnMap, StoredAnswer, Totals, WholeFamily, fam
 from rff_stream.families.maps import chosen_map, seed_of
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import Candidates
-from rff_stream.model.fit import PassRequest, Recipe, solve
+from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside
 from rff_stream.model.fit import fit as fit_rows
+from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened, checked_rows, in_memory, open_values
-from rff_stream.model.predict import (
-    SeenInputs,
-    count_outside,
-    score_rows,
-    values_of_rows,
-    warn_where_outside,
-)
+from rff_stream.model.predict import score_rows, values_of_rows
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.pilot import Pilot

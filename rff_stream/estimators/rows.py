@@ -24,10 +24,10 @@ from rff_stream.families.maps import (
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of
-from rff_stream.model.fit import PassRequest, Recipe
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import Opened, open_inputs
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns
 

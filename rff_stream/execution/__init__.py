@@ -1,6 +1,6 @@
 """The one pass: leaves of many chunks -> fixed tree -> the value of a statistic.
 
-The only room that builds a Dask graph. One task reads a box, masks it, gives its rows to the
+The only subpackage that builds a Dask graph. One task reads a box, masks it, gives its rows to the
 statistic and adds up the results; nothing of size n is ever held.
 """
 

@@ -13,8 +13,8 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import FEW_FEATURES
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
+from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.execution.progress import Progress
-from rff_stream.execution.reading import pilot_boxes
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.protocol import MapParameters, SumRequest
 from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class

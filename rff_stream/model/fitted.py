@@ -20,8 +20,8 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
-from rff_stream.sources.columns import column_of_level
 from rff_stream.sources.container_types import is_names
+from rff_stream.sources.levels import column_of_level
 
 if TYPE_CHECKING:
     from rff_stream.store import ModelPlace

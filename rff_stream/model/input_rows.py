@@ -286,7 +286,7 @@ class Opened:
     columns: Columns  # under the names that they were given by
     flat: bool = True  # the target is (n,), not (n, 1)
     feature_names: tuple[str, ...] = ()  # of a DataFrame
-    table: Array | None = None  # (C,): labels of rows in memory, which carry their numbers
+    class_labels: Array | None = None  # (C,): labels of rows in memory, which carry their numbers
 
 
 def open_values(asked: Any, data: Data) -> Opened:

@@ -10,8 +10,9 @@ from typing import Any
 from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
-from rff_stream.model.fit import Recipe, solve
+from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Fitted, Ledger
+from rff_stream.model.recipe import Recipe
 from rff_stream.model.serialisation import (
     columns_from_plain,
     map_in,

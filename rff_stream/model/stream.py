@@ -12,8 +12,9 @@ from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, Tally
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, family_of
-from rff_stream.model.fit import PassRequest, Recipe, open_rows, solve
+from rff_stream.model.fit import open_rows, solve
 from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.statistics.groups import RUNS, ByFold, by_label

@@ -13,10 +13,11 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.families import DrawnMap
-from rff_stream.model.fit import PassRequest, Recipe, fit, solve
+from rff_stream.model.fit import fit, solve
 from rff_stream.model.fitted import Data, Fitted, Ledger
 from rff_stream.model.input_rows import Opened, in_memory
 from rff_stream.model.persistence import keep_answer
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
 from rff_stream.sources.container_types import is_sparse

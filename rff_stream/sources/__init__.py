@@ -1,4 +1,4 @@
-"""Any container -> aligned blocks of rows: the only room that knows chunks."""
+"""Any container -> aligned blocks of rows: the only subpackage that knows chunks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recognises any container and opens it as a source of rows.
 
-A new kind of container is a file of this room with ``open_container(X, y, request)`` and a line
-in ``OPENERS``.
+A new kind of container is a file of this subpackage with ``open_container(X, y, request)`` and a
+line in ``OPENERS``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ class Opener:
     """A kind of container, and the module that opens it."""
 
     module: str
-    """Where ``open_container(X, y, request) -> Source`` is; ".paths" is a file of this room."""
+    """Where ``open_container(X, y, request) -> Source`` is; ".paths" is a file beside this one."""
     kind: ContainerKind  # {"array", "table", "labelled", "lazy", "stored"}
     types: tuple[str, ...]
     """Modules that the type of X, or a base of it, comes from, or whole names of types."""
 
 
+PATHS = Opener(".paths", "stored", ("builtins.str", "pathlib", "zarr", "icechunk"))
+"""Also opens whatever is a path by ``os.PathLike``."""
+
 OPENERS = (
-    Opener(".paths", "stored", ("builtins.str", "pathlib", "zarr", "icechunk")),
+    PATHS,
     Opener(".labelled", "labelled", ("xarray",)),
     Opener(".tables", "lazy", ("dask.dataframe", "dask_expr")),
     Opener(".tables", "table", ("pandas", "modin")),
@@ -63,17 +66,17 @@ STREAM = Opener(".arrow_and_parquet", "lazy", ())
 
 def opener_of(X: Any) -> Opener | None:
     """The opener of X; None for a container that is not known."""
-    kind: Any = type(X)
-    return _opener_of(kind)
+    container: Any = type(X)
+    return _opener_of(container)
 
 
 @functools.lru_cache(maxsize=256)
-def _opener_of(kind: Any) -> Opener | None:
-    known = (each for each in OPENERS if any(type_is_from(kind, name) for name in each.types))
+def _opener_of(container: Any) -> Opener | None:
+    known = (each for each in OPENERS if any(type_is_from(container, name) for name in each.types))
     found = next(known, None)
-    if found is None and issubclass(kind, os.PathLike):
-        return OPENERS[0]
-    return STREAM if found is None and hasattr(kind, "__arrow_c_stream__") else found
+    if found is None and issubclass(container, os.PathLike):
+        return PATHS
+    return STREAM if found is None and hasattr(container, "__arrow_c_stream__") else found
 
 
 def kind_of(X: Any) -> ContainerKind | None:
@@ -85,8 +88,8 @@ def kind_of(X: Any) -> ContainerKind | None:
 def table_of(X: Any) -> Table:
     """The columns of a table in memory (``kind_of(X) == "table"``) by name."""
     opener = opener_of(X)
-    assert opener is not None
-    assert opener.kind == "table"
+    if opener is None or opener.kind != "table":
+        raise unknown_container("X", X)
     table: Table = import_module(opener.module, __package__).table_of(X)
     return table
 
@@ -160,10 +163,18 @@ def open_source(
     check_choice("missing_rows", missing_rows, ("error", "drop"))
     check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
     request = Request(
-        as_names(inputs), as_names(dim), tuple(where), missing_rows, missing_chunks, columns,
-        sample_weight, None if several else by, y_labels, tuple(by) if several else (),
-        storage_options,
-    )  # fmt: skip
+        inputs=as_names(inputs),
+        dim=as_names(dim),
+        where=tuple(where),
+        missing_rows=missing_rows,
+        missing_chunks=missing_chunks,
+        columns=columns,
+        sample_weight=sample_weight,
+        by=None if several else by,
+        y_labels=y_labels,
+        labels=tuple(by) if several else (),
+        storage_options=storage_options,
+    )
     opener = opener_of(X)
     if opener is None:
         raise unknown_container("X", X)

@@ -1,0 +1,239 @@
+"""What differs between the estimators: what each asks of a read, and how it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from rff_stream._array import Array
+from rff_stream.execution import Reading
+from rff_stream.execution.leaves import Tally
+from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
+from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
+from rff_stream.features import FeatureMap
+from rff_stream.leaf_layout import n_rows_of
+from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.input_rows import Opened, open_later
+from rff_stream.model.serialisation import draft_in, draft_of
+from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments.accumulate import SumsDtype
+from rff_stream.moments.tree_sum import add_into
+from rff_stream.planning import Plan
+from rff_stream.sources import Columns
+from rff_stream.statistics.groups import RUNS
+from rff_stream.statistics.protocol import Statistic
+from rff_stream.store import Checkpoint
+
+Groups = dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassRequest:
+    """One read of all rows, before it starts."""
+
+    opened: Opened
+    reading: Reading
+    plan: Plan
+    grouped: bool = False  # by the labels that rows carry
+    checkpoint: Checkpoint | None = None
+    """Where map and finished sums are kept, or were by an earlier run."""
+    before: Fitted | None = None  # the fit that a warm start goes on from
+
+    def sums(self, statistic: Statistic, words: str) -> Tally:
+        """Sum of another statistic over the same rows, by one more read; the bar says the words."""
+        return self.reading.sums(statistic, self.plan.layout, words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassResult:
+    """What one read of the rows gave."""
+
+    request: PassRequest
+    """With the precision that the pilot asked for; estimators may read the rows again."""
+    drawn: DrawnMap
+    groups: Groups  # label -> what a pass added up
+    seen: int  # rows that were looked at
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe(ABC):
+    """What an estimator's parameters mean: what it asks of a read, and how it answers from sums.
+
+    A subclass writes the abstract methods; the functions of this subpackage call them.
+    """
+
+    asked: Any  # estimator: only its public parameters are looked at
+    announced: tuple[Any, ...] | None = None  # labels that a classifier was told to expect
+    penalty: Any = None  # α as it was asked for; None where there is none
+    sums: SumsDtype = "auto"  # precision of the sums
+    order: Literal[1, 2] = 2  # of the moments that the answer needs
+
+    after_the_pass: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that the sums do not depend on, besides ``memory`` and ``progress``."""
+
+    # ------------------------------------------------------------------------------- rows
+
+    def check(self) -> None:
+        """Refuse parameters before anything is opened."""
+        check_n_components(self.asked.n_components, self.asked.features)
+        check_sample_rows(self.asked.sample_rows)
+
+    @abstractmethod
+    def open(self, data: Data) -> Opened:
+        """The rows of a fit."""
+
+    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+        """Rows that come later, by the columns and conditions of the fit."""
+        return open_later(self.asked, fitted, data)
+
+    @abstractmethod
+    def check_columns(self, columns: Columns) -> None:
+        """Refuse parameters that do not fit these inputs and targets, before a row is read."""
+
+    # -------------------------------------------------------------------------------- map
+
+    def choice(self, columns: Columns) -> Any:
+        """``features``, where columns that choose their own are one map of the inputs."""
+        return chosen_map(self.asked.features, columns.inputs)
+
+    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
+        """What the map is drawn by."""
+        asked = self.asked
+        return MapParameters(
+            self.choice(columns),
+            kernel=asked.kernel,
+            length_scale=getattr(asked, "length_scale", None),
+            n_components=int(asked.n_components),
+            dtype=asked.dtype,
+            sums=getattr(asked, "sums", "auto"),
+            penalty=self.penalty,
+            seed=seed,
+            progress=asked.progress,
+        )
+
+    @abstractmethod
+    def draw(self, request: PassRequest) -> DrawnMap:
+        """The map, drawn for the pilot, and what a row of the sums means."""
+
+    def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
+        """What a map that was given was drawn for."""
+        return {"length_scale": scale_of_map(features)}
+
+    # ------------------------------------------------------------------------------- sums
+
+    def n_folds(self, n_targets: int) -> int:
+        """Folds to keep apart in the pass, 0 for none."""
+        return 0
+
+    def plan(
+        self,
+        reading: Reading,
+        columns: Columns,
+        features: FeatureMap | None = None,
+        n_groups: int | None = None,
+    ) -> Plan:
+        """The plan of a pass: of the map to come, or of one that is drawn."""
+        asked, source = self.map_parameters(columns), reading.source
+        if features is not None:
+            asked = replace(asked, features=features)
+        family, folds = family_of(asked.features), self.n_folds(len(columns.targets))
+        request = replace(
+            family.request(asked.features, asked.n_components, source),
+            order=self.order,
+            sums=self.sums,
+            dtype=asked.dtype,
+            n_groups=max(folds, 1) if n_groups is None else n_groups,
+        )
+        request = family.foresee(request, asked, n_rows_of(source))
+        return reading.plan(request, memory=self.asked.memory)
+
+    def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+        """The plan with sums as precise as the answer needs, as far as the pilot told."""
+        return plan
+
+    def add_up(self, request: PassRequest, drawn: DrawnMap) -> tuple[Groups, int]:
+        """The sums of all rows by label or fold, and how many rows were looked at."""
+        reading, plan = request.reading, request.plan
+        sums = SumRequest(
+            drawn.features, drawn.row, plan, self.asked.sample_rows, reading.places(plan)
+        )
+        return reading.moments(
+            family_of(drawn.features).statistic(sums),
+            plan,
+            grouped=request.grouped,
+            folds=0 if request.grouped else self.n_folds(drawn.row.n_targets),
+            runs=RUNS,
+            checkpoint=request.checkpoint,
+        )
+
+    def read(self, request: PassRequest) -> PassResult:
+        """Draw the map, or take it from the checkpoint, and add up all rows."""
+        checkpoint = request.checkpoint
+        drawn = None if checkpoint is None else draft_in(checkpoint)
+        if drawn is None:
+            drawn = self.draw(request)
+        if checkpoint is not None:
+            checkpoint.begin(drawn.row, request.plan.order, *draft_of(drawn))
+        request = replace(request, plan=self.precise(request.plan, drawn.scales))
+        groups, seen = self.add_up(request, drawn)
+        return PassResult(request, drawn, groups, seen)
+
+    def read_more(
+        self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool
+    ) -> tuple[Groups, int]:
+        """The sums of later rows with the map of the fit, and how many were looked at."""
+        held = fitted.held_bytes
+        reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
+        plan = self.precise(self.plan(reading, fitted.columns, fitted.features), fitted.scales)
+        drawn = DrawnMap(fitted.features, row, fitted.scales)
+        groups, seen = self.add_up(PassRequest(opened, reading, plan, grouped), drawn)
+        zero = fitted.family.zero(fitted.features, row, self.order)
+        return groups or {None: zero}, seen
+
+    # -------------------------------------------------------------------- sums of batches
+
+    def check_grows(self) -> None:  # noqa: B027  # most answers need the sums alone
+        """Refuse more rows where the answer needs more than the sums."""
+
+    def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> Groups:
+        """Sums by group with those of one more batch, which may be written into."""
+        found = dict(groups)
+        for label, part in more.items():
+            found[label] = add_into(part, found[label]) if label in found else part
+        return found
+
+    def packed(self, groups: Mapping[Any, Any]) -> dict[Any, Moments]:
+        """Sums as a store keeps them."""
+        return dict(groups)
+
+    def unpacked(self, groups: Mapping[Any, Moments], plain: Mapping[str, Any]) -> Groups:
+        """Sums from what a store kept."""
+        return dict(groups)
+
+    # ------------------------------------------------------------------------------ answer
+
+    @abstractmethod
+    def answer(self, fitted: Fitted) -> Any:
+        """A frozen result of the sums alone."""
+
+    def answer_of_pass(self, fitted: Fitted, done: PassResult) -> Any:
+        """The result of a fit, which may read the rows again."""
+        return self.answer(fitted)
+
+    @abstractmethod
+    def attributes(self, fitted: Fitted) -> dict[str, Any]:
+        """The result as public attributes, by their names."""
+
+    @abstractmethod
+    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+        """The result as named arrays, for the store."""
+
+    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
+        """What else the result is, as plain JSON, for the store."""
+        return {}
+
+    @abstractmethod
+    def restore(self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]) -> Any:
+        """The result from what a store kept."""
