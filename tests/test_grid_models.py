@@ -220,7 +220,7 @@ def test_another_kernel_needs_no_second_read(xyw: Rows) -> None:
     np.testing.assert_allclose(found.predict(x), fitted.predict(x), atol=1e-9)
     assert found.kernel_ == other and model.kernel_ == KERNEL
     drawn = rs.KernelRidge(n_components=16, random_state=0, progress=False).fit(x, y)
-    with pytest.raises(ValueError, match=r"drawn for one kernel.*features='grid'"):
+    with pytest.raises(ValueError, match=r"for one kernel only.*features='grid'"):
         drawn.with_kernel(other)
 
 
