@@ -268,7 +268,7 @@ def good(model: Any, test: Assessment | None) -> Section:
         blocks.append(picture(draw, "Some of these rows, spread over the data."))
         blocks += _errors(model, test)
     elif len(sample_of(model)[0]):
-        caption = "Rows of the fit itself: give --data for rows that it did not see."
+        caption = "Rows of the fit itself. Give --data to show rows that were not in the fit."
         blocks.append(picture(partial(plot.observed, model), caption))
     else:
         blocks.append(
@@ -292,7 +292,7 @@ def sure(model: Any, test: Assessment | None) -> Section:
         )
         return Section("How sure it is", _beside_words(paragraph(enough, words), _path(model)))
     noise = f"Noise has a standard deviation of {numbers(np.sqrt(model.noise_variance_))}."
-    words = "Far from the data the standard deviation of f is too small: use predict_interval."
+    words = "Far from the data the standard deviation of f is too small, unless R is larger."
     covered = "" if test is None else _coverage(model, test)
     drawn = [] if test is None else _coverage_table(model, test)
     pictures = [*drawn, *_path(model)]
@@ -392,7 +392,7 @@ def _regresses(model: Any) -> bool:
 
 def _doubt(test: Assessment) -> str:
     """What a score is worth whose rows the fit may have read."""
-    words = "Rows that the fit read, too, make it look better than it is: fit and report with"
+    words = "If these rows were in the fit, its errors look too small: fit and report with"
     return "" if test.held_out else f"{words} --holdout, or report on other data."
 
 
@@ -405,9 +405,10 @@ def _classes(test: Assessment | None) -> Section:
     rows = [[str(k), f"{recall.get(k, np.nan):.4f}", f"{area[k]:.4f}"] for k in found.labels]
     words = f"{found.accuracy():.2%} right of {found.n:,} rows of {test.place}, read once."
     drawn = (
-        picture(partial(plot.confusion, found), "Answers for the rows of each class."),
+        picture(partial(plot.confusion, found), "Predicted classes for the rows of each class."),
         picture(
-            partial(plot.calibration, found), "Stated probabilities, and how often they are right."
+            partial(plot.calibration, found),
+            "Predicted probabilities, and the share of correct predictions.",
         ),
     )
     scores = table(["class", "recall", "AUROC"], rows) + paragraph(words, _doubt(test))
@@ -424,7 +425,7 @@ def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
         [str(k), f"{each.n_a:,}", f"{each.distance:.4f}", f"{each.p_value:.4f}"]
         for k, each in found.items()
     ]
-    drawn = picture(partial(plot.drift, found), "Each batch against all others.")
+    drawn = picture(partial(plot.drift, found), "Each batch compared with all others.")
     return drawn, table(["batch", "rows", "distance", "p"], rows)
 
 
@@ -446,7 +447,7 @@ def _errors(model: Any, test: Assessment) -> list[str]:
     if place is None and len(model.columns_.inputs) > 2:  # else the fit itself stands there
         predicted, words = mean_of(model, test.x)[:, 0], f"predicted {target_label(model)}"
         along = partial(plot.error_curve, predicted, errors, label=words, unit=label)
-        drawn.append(picture(along, "Errors along the predictions."))
+        drawn.append(picture(along, "Errors against predictions."))
     if place is not None:
         east, north = test.x[:, place[0]], test.x[:, place[1]]
         draw = partial(plot.error_map, east, north, errors, label=label, coasts=False)
@@ -506,7 +507,7 @@ def _cloud(model: Any) -> list[str]:
         return [picture(partial(plot.components, model), "Variance in feature space.")]
     if hasattr(model, "offset_") and d == 2:
         return [picture(partial(plot.novelty, model), "Scores, with rows of the fit.")]
-    return [paragraph(f"With {d} inputs there is no picture of it; see score_samples.")]
+    return [paragraph(f"With {d} inputs there is no plot of it; use score_samples.")]
 
 
 def _path(model: Any) -> list[str]:

@@ -129,7 +129,7 @@ def test_blocks_fill_their_rows_where_there_is_no_map(rng: np.random.Generator) 
         for title in blocks:
             alone = "What it costs" in title
             assert alone or (blocks[title] - wide[title]) % 2 == 0, title
-        assert "Errors along the predictions." in read(html).alts
+        assert "Errors against predictions." in read(html).alts
 
 
 def test_a_model_alone_says_what_is_not_known(process: Any, tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_times_are_dates_and_rows_that_the_fit_may_know_are_named(rng: Any) -> N
     model.fit(data, "y", inputs=["time"], where=[rs.HoldOut(0.3)])
     known = read(report(model, test=assess(model, data))).words
     assert "2020-01-" in known and "2020-02-" in known and "e+04" not in known.split("asked")[0]
-    assert "look better than it is" in known
+    assert "look too small" in known
     held = assess(model, data, where=[rs.HoldOut(0.3, part="test")])
-    assert "look better than it is" not in read(report(model, test=held)).words
+    assert "look too small" not in read(report(model, test=held)).words
 
 
 def test_densities_and_detectors_have_reports_too(rng: np.random.Generator, tmp_path: Path) -> None:
