@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -43,7 +44,8 @@ def execute(path: Path) -> float:
             if "image/png" in output.get("data", {}):
                 output.data["image/png"] = smaller(output.data["image/png"])
             if "text" in output:  # warnings begin with the path of a file on this machine
-                output.text = output.text.replace(f"{HERE.parent}{os.sep}", "")
+                text = output.text.replace(f"{HERE.parent}{os.sep}", "")
+                output.text = re.sub(r"/tmp/ipykernel_\d+/\d+\.py", "this cell", text)
     nbformat.write(notebook, path.with_suffix(".ipynb"))
     return time.monotonic() - started
 
