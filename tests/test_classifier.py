@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
-from rff_stream.answers import loss_selection
+from rff_stream.answers import held_out_penalty as loss_selection
 from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.class_leave_one_out import (
     almost_left_out,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers import loss_selection
+from rff_stream.answers import held_out_penalty as loss_selection
 from rff_stream.answers.dual import RowSpace, ridge_of_rows
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.principal_components import components

@@ -12,7 +12,7 @@ from sklearn.linear_model import HuberRegressor, PoissonRegressor, QuantileRegre
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.answers.loss_selection import choose_regression, regression_start, unit_of
+from rff_stream.answers.held_out_penalty import choose_regression, regression_start, unit_of
 from rff_stream.answers.ridge import ridge
 from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Hinge

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.loss_selection import choose_regression, regression_start, unit_of
+from rff_stream.answers.held_out_penalty import choose_regression, regression_start, unit_of
 from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator

@@ -22,8 +22,7 @@ from rff_stream.answers.class_leave_one_out import (
     sample_classes,
     squared_by_folds,
 )
-from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
-from rff_stream.answers.loss_selection import (
+from rff_stream.answers.held_out_penalty import (
     MOST_HELD_OUT,
     Coefficients,
     choose_alpha,
@@ -32,6 +31,7 @@ from rff_stream.answers.loss_selection import (
     held_out_scores,
     with_curvatures,
 )
+from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.posterior import Functions
 from rff_stream.answers.ridge import ridge
