@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
-from rff_stream.answers import held_out_penalty as loss_selection
+from rff_stream.answers import held_out_penalty
 from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.class_leave_one_out import (
     almost_left_out,
@@ -396,9 +396,9 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
 
     def choose(features, row, pilot, *choices):
         pilots.append(pilot)  # rows in the order in which they are held out
-        return loss_selection.choose_alpha(features, row, pilot, *choices)
+        return held_out_penalty.choose_alpha(features, row, pilot, *choices)
 
-    monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(held_out_penalty, "MOST_COMPONENTS", R // 2)
     monkeypatch.setattr(whole_space_classes, "choose_alpha", choose)
     model = rs.KernelClassifier("logistic", **QUIET).fit(*rings(rng, 2500, 3))
     found, (pilot,) = model.selection_, pilots
@@ -415,7 +415,7 @@ def test_the_path_of_penalties_is_scikit_learns_on_leading_features(rng, monkeyp
             exact.fit(z[~held], y[~held])
             # The training loss is within TOL²/2 of its least; scores move by about TOL.
             expected = log_loss(y[held], exact.predict_proba(z[held]))
-            assert score == pytest.approx(expected, abs=loss_selection.TOL)
+            assert score == pytest.approx(expected, abs=held_out_penalty.TOL)
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
@@ -475,28 +475,28 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
         return np.full(len(kept.w), float(abs(asked[-1] - best)))  # a rise is no chance
 
     def descend(kept, problem, start, **limits):
-        asked.append(int(np.flatnonzero(problem.alpha == loss_selection.ALPHAS)[0]))
+        asked.append(int(np.flatnonzero(problem.alpha == held_out_penalty.ALPHAS)[0]))
         theta, scores = np.zeros((problem.system.n_features + 1, 3)), np.zeros((len(kept.w), 3))
         point = rows_in_memory.ScoredPoint(theta, 0.0, theta, loss=0.0, cross=theta, scores=scores)
         yield Descent(point, 0.0, 0, True)
 
     monkeypatch.setattr(rows_in_memory.KeptFeatures, "losses", losses)
-    monkeypatch.setattr(loss_selection, "descents_of_kept", descend)
-    monkeypatch.setattr(loss_selection, "FEW_ROWS", 0)
-    monkeypatch.setattr(loss_selection, "FEW_OF_CLASS", 0)
+    monkeypatch.setattr(held_out_penalty, "descents_of_kept", descend)
+    monkeypatch.setattr(held_out_penalty, "FEW_ROWS", 0)
+    monkeypatch.setattr(held_out_penalty, "FEW_OF_CLASS", 0)
     X, y = rings(rng, 100, 3)
     model = rs.KernelClassifier("logistic", max_passes=1, tol=1e3, **QUIET).fit(X, y)
-    assert model.alpha_ == loss_selection.ALPHAS[best]
+    assert model.alpha_ == held_out_penalty.ALPHAS[best]
     assert len(asked) == len(set(asked)) <= 4 + abs(best - 4)
 
 
 def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
-    monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", R // 2)
+    monkeypatch.setattr(held_out_penalty, "MOST_COMPONENTS", R // 2)
     X, y = rings(rng, 2500, 2)
     both = [rs.FourierFeatures.sample(rs.Gaussian(), D, R, rng=seed) for seed in (0, 1)]
     capped = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
     assert both[0].nesting != "none" and capped.features_.nesting == "none"
-    monkeypatch.setattr(loss_selection, "MOST_COMPONENTS", 2 * R)
+    monkeypatch.setattr(held_out_penalty, "MOST_COMPONENTS", 2 * R)
     whole = rs.KernelClassifier("logistic", features=both[0] | both[1], **QUIET).fit(X, y)
     assert capped.selection_.sizes == whole.selection_.sizes == (2 * R,)
     np.testing.assert_allclose(capped.selection_.scores, whole.selection_.scores, rtol=1e-6)
@@ -753,9 +753,9 @@ def test_the_spread_of_a_posterior_holds_a_rare_class_out_in_four_turns(monkeypa
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2100, 1)), np.arange(2100) % 50 == 0
     x[y] += 2
-    turns, find = [], loss_selection._turns
+    turns, find = [], held_out_penalty._turns
     monkeypatch.setattr(
-        loss_selection, "_turns", lambda *rows: turns.append(find(*rows)) or turns[-1]
+        held_out_penalty, "_turns", lambda *rows: turns.append(find(*rows)) or turns[-1]
     )
     choices: dict[str, Any] = {"alpha": 0.1, "length_scale": 1.0, "laplace": "sample"}
     model = rs.KernelClassifier("logistic", n_components=16, **choices, random_state=0)
@@ -767,7 +767,7 @@ def test_rows_of_a_class_of_few_are_dealt_out():
     """Two rows of a class that are a multiple of four apart were held out together."""
     codes = np.zeros(100, int)
     codes[[8, 40]] = 1
-    turns = loss_selection._turns(np.arange(100), codes)
+    turns = held_out_penalty._turns(np.arange(100), codes)
     assert max(held[codes == 1].sum() for _, held in turns) == 1
 
 
@@ -779,5 +779,5 @@ def test_two_rows_beyond_their_margins_are_fitted():
 
 
 def test_class_numbers_that_no_row_has_do_not_make_rows_few(rng):
-    codes = 2 * rng.integers(0, 2, loss_selection.FEW_ROWS)
-    assert len(loss_selection._turns(np.arange(len(codes)), codes)) == 1
+    codes = 2 * rng.integers(0, 2, held_out_penalty.FEW_ROWS)
+    assert len(held_out_penalty._turns(np.arange(len(codes)), codes)) == 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers import held_out_penalty as loss_selection
+from rff_stream.answers import held_out_penalty
 from rff_stream.answers.dual import RowSpace, ridge_of_rows
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.principal_components import components
@@ -198,7 +198,7 @@ def test_a_penalty_for_few_rows_is_that_of_all_columns():
     """Columns of their own, as many as rows, hold the same functions at the same size."""
     x, y, w = rows_of(90, True)
     z = FEATURES(x)
-    own, basis = loss_selection._own_columns(z, FEATURES.prior())
+    own, basis = held_out_penalty._own_columns(z, FEATURES.prior())
     kernel = (z * FEATURES.prior()).astype(float) @ z.T
     np.testing.assert_allclose(own @ own.T, kernel, atol=1e-6)
     unit = np.random.default_rng(0).normal(size=(90, 2))
@@ -222,7 +222,7 @@ def test_rows_that_are_cut_off_are_rows_of_weight_0(n_classes, n_rows, n_turns, 
     z = rng.normal(size=(n_rows, 6)) + codes[:, None]
     place = rng.permutation(n_rows) % 4 // (2 if n_turns == 2 else 1)
     turns = [(place != turn, place == turn) for turn in range(n_turns)]
-    order, spans = loss_selection._spans(turns)
+    order, spans = held_out_penalty._spans(turns)
     for (train, held), (fitted, out) in zip(turns, spans, strict=True):
         assert set(order[fitted]) == set(np.flatnonzero(train))
         assert (order[out] == np.flatnonzero(held)).all()
@@ -233,9 +233,9 @@ def test_rows_that_are_cut_off_are_rows_of_weight_0(n_classes, n_rows, n_turns, 
     problem = whole.penalise(prior, loss, 0.1)
     assert problem.guided == (n_classes == 3)
     parts = [(rows.part(fitted), rows.part(out)) for fitted, out in spans]
-    cut = loss_selection._smooth_turns(rows.part(slice(n_rows)), prior, problem, parts)
+    cut = held_out_penalty._smooth_turns(rows.part(slice(n_rows)), prior, problem, parts)
     every = [whole.weigh(w * train) for train, _ in turns]
-    share = loss_selection._share(w, turns)
+    share = held_out_penalty._share(w, turns)
     first = share * problem.curvature_at_start()
     solve, curvature, fits, linears = problem.bound(first), first, [None] * n_turns, []
     for alpha in (0.1, 0.08):
@@ -245,8 +245,8 @@ def test_rows_that_are_cut_off_are_rows_of_weight_0(n_classes, n_rows, n_turns, 
             curvature = share * np.mean([e.mean_curvature(loss, e.scores(*f)) for e, f in bends])
         linears = [
             problem.linear(list(descents_of_kept(
-                each, loss_selection._over(at, each), start, tol=loss_selection.TOL,
-                max_passes=loss_selection.PASSES * (1 if problem.guided else 2),
+                each, held_out_penalty._over(at, each), start, tol=held_out_penalty.TOL,
+                max_passes=held_out_penalty.PASSES * (1 if problem.guided else 2),
                 metric=lambda g, size=first / curvature: size * solve(g),
             ))[-1].point.theta)
             for each, start in zip(every, linears or [None] * n_turns, strict=True)
