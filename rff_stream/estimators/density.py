@@ -196,7 +196,7 @@ class DensityRecipe(RowsRecipe):
         log_integral(kernel, d)
         check_n_components(asked.n_components, asked.features)
         own = getattr(kernel, "length_scale", None) is not None
-        check_choices(asked.kernel, "median", self.choice(columns), d)
+        check_choices(asked.kernel, "median", self.chosen_features(columns), d)
         if not (isinstance(asked.features, str) or own) and isinstance(asked.bandwidth, str):
             raise ValueError(
                 f"bandwidth={asked.bandwidth!r} but features is a map, which was made for one "

@@ -157,7 +157,7 @@ class ComponentsRecipe(RowsRecipe):
     def check_columns(self, columns: Columns) -> None:
         asked, d = self.asked, len(columns.inputs)
         check_n_components(asked.n_map_components, asked.features)
-        most = n_columns(self.choice(columns), asked.n_map_components)
+        most = n_columns(self.chosen_features(columns), asked.n_map_components)
         if asked.n_components > most:
             raise ValueError(
                 f"n_components={asked.n_components} but the map has {most} columns. Ask "

@@ -252,7 +252,7 @@ class LossRecipe(RegressionRecipe):
 
     def check_columns(self, columns: Columns) -> None:
         RegressionRecipe.check_columns(self, columns)
-        check_whole_space(self.choice(columns), type(self.asked).__name__)
+        check_whole_space(self.chosen_features(columns), type(self.asked).__name__)
 
     def check_grows(self) -> None:
         raise ModelError(

@@ -187,7 +187,7 @@ class NoveltyRecipe(RowsRecipe):
         asked, d = self.asked, len(columns.inputs)
         kernel_of(asked.kernel)
         check_n_components(asked.n_components, asked.features)
-        check_choices(asked.kernel, "median", self.choice(columns), d)
+        check_choices(asked.kernel, "median", self.chosen_features(columns), d)
         share: Any = asked.contamination
         ridge: Any = asked.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):

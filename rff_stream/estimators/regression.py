@@ -67,7 +67,7 @@ class RegressionRecipe(Recipe):
     def open(self, data: Data) -> Opened:
         return open_values(self.asked, data)
 
-    def choice(self, columns: Columns) -> Any:
+    def chosen_features(self, columns: Columns) -> Any:
         asked: Any = chosen_map(self.asked.features, columns.inputs)
         auto = self.chooses and isinstance(asked, str) and asked == "auto"
         return Candidates() if auto else asked
@@ -81,7 +81,7 @@ class RegressionRecipe(Recipe):
         asked = self.map_parameters(request.opened.columns, seed_of(self.asked.random_state))
         return family_of(asked.features).draw(request.reading, request.opened.columns, asked)
 
-    def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+    def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"
         return replace(plan, sums="float64") if wanted else plan
 

@@ -73,7 +73,7 @@ class RowsRecipe(Recipe):
         self, kernel: Kernel, pilot: Pilot, columns: Columns, seed: int
     ) -> tuple[FeatureMap, dict[str, Array]]:
         """The map asked for, drawn for a kernel with its length-scale."""
-        choice, dtype = self.choice(columns), self.asked.dtype
+        choice, dtype = self.chosen_features(columns), self.asked.dtype
         features = make_features(choice, kernel, self.n_components, pilot, seed=seed, dtype=dtype)
         return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 

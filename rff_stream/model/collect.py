@@ -100,7 +100,7 @@ def collect(
     """
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
-    _require_fit(source, features, row, plan, order, sums)
+    _check_map_row_and_plan(source, features, row, plan, order, sums)
     reading = Reading(source, progress=progress)
     family = family_of(features)
     request = replace(
@@ -122,7 +122,7 @@ def collect(
     return groups[None] if by is None and not folds else groups
 
 
-def _require_fit(
+def _check_map_row_and_plan(
     source: Source,
     features: FeatureMap,
     row: AugmentedRow | None,

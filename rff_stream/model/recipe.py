@@ -94,7 +94,7 @@ class Recipe(ABC):
 
     # -------------------------------------------------------------------------------- map
 
-    def choice(self, columns: Columns) -> Any:
+    def chosen_features(self, columns: Columns) -> Any:
         """``features``, where columns that choose their own are one map of the inputs."""
         return chosen_map(self.asked.features, columns.inputs)
 
@@ -102,7 +102,7 @@ class Recipe(ABC):
         """What the map is drawn by."""
         asked = self.asked
         return MapParameters(
-            self.choice(columns),
+            self.chosen_features(columns),
             kernel=asked.kernel,
             length_scale=getattr(asked, "length_scale", None),
             n_components=int(asked.n_components),
@@ -149,7 +149,7 @@ class Recipe(ABC):
         request = family.foresee(request, asked, n_rows_of(source))
         return reading.plan(request, memory=self.asked.memory)
 
-    def precise(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+    def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
         return plan
 
@@ -176,7 +176,7 @@ class Recipe(ABC):
             drawn = self.draw(request)
         if checkpoint is not None:
             checkpoint.begin(drawn.row, request.plan.order, *draft_of(drawn))
-        request = replace(request, plan=self.precise(request.plan, drawn.scales))
+        request = replace(request, plan=self.raise_precision(request.plan, drawn.scales))
         groups, seen = self.add_up(request, drawn)
         return PassResult(request, drawn, groups, seen)
 
@@ -186,7 +186,9 @@ class Recipe(ABC):
         """The sums of later rows with the map of the fit, and how many were looked at."""
         held = fitted.held_bytes
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
-        plan = self.precise(self.plan(reading, fitted.columns, fitted.features), fitted.scales)
+        plan = self.raise_precision(
+            self.plan(reading, fitted.columns, fitted.features), fitted.scales
+        )
         drawn = DrawnMap(fitted.features, row, fitted.scales)
         groups, seen = self.add_up(PassRequest(opened, reading, plan, grouped), drawn)
         zero = fitted.family.zero(fitted.features, row, self.order)

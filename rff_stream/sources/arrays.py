@@ -55,8 +55,8 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
     if have_unknown_rows(X, y, request.sample_weight, request.by):
         return open_blocks(X, y, request)
     inputs = number_columns("x", variable_of("X", ("rows", "columns"), X))
-    draft = align(Arrays(inputs, y, request.missing_chunks), y, request)
-    return draft.source(as_it_is, request, arrays=True)
+    builder = align(Arrays(inputs, y, request.missing_chunks), y, request)
+    return builder.source(as_it_is, request, arrays=True)
 
 
 class Arrays:
@@ -199,9 +199,9 @@ def open_blocks(X: Any, y: Any, request: Request) -> BlockSource:
                for name, array in arrays.items()]  # fmt: skip
     place = {name: (i, None) for i, name in enumerate(arrays)}
     target = stubs.get("y", y)
-    draft = align(Arrays(inputs, target, request.missing_chunks), target, request)
+    builder = align(Arrays(inputs, target, request.missing_chunks), target, request)
     return block_source(
-        draft, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
+        builder, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
     )
 
 

@@ -125,8 +125,8 @@ def columns_asked_for(schema: Any, y: Any, request: Request) -> list[str]:
     named = replace(
         request, sample_weight=name_or_none(request.sample_weight), by=name_or_none(request.by)
     )
-    draft = align(table, y if isinstance(y, str) or is_names(y) else None, named)
-    return [variable.name for variable in draft.variables]
+    builder = align(table, y if isinstance(y, str) or is_names(y) else None, named)
+    return [variable.name for variable in builder.variables]
 
 
 def name_or_none(values: Any) -> str | None:

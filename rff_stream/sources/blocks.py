@@ -222,7 +222,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
 
 
 def block_source(
-    draft: SourceBuilder,
+    builder: SourceBuilder,
     members: Sequence[Member],
     collections: Sequence[Any],
     place: Callable[[Variable], tuple[int, Any]],
@@ -231,12 +231,12 @@ def block_source(
     packed: bool = False,
 ) -> BlockSource:
     """The source of a draft whose variables stand for blocks."""
-    windows, rules = draft.windows(), draft.rules(request)
+    windows, rules = builder.windows(), builder.rules(request)
     block_columns = tuple(
         BlockColumn(variable.name, *place(variable), variable.dtype, window)
-        for variable, window in zip(draft.variables, windows, strict=True)
+        for variable, window in zip(builder.variables, windows, strict=True)
     )
-    filler, holdouts = draft.filler(windows), tuple(draft.holdouts)
+    filler, holdouts = builder.filler(windows), tuple(builder.holdouts)
     reader = BlockReader(tuple(members), packed, block_columns, filler, rules, holdouts)
     count = len(collections[0].__dask_keys__())
     return BlockSource(rules.columns, reader, count, collections, wrap, request.missing_chunks)

@@ -71,7 +71,7 @@ class NamedVariable:
         return units_of_time(self.variable.dtype, self.variable.calendar) or self.variable.units
 
     @property
-    def then(self) -> Convert:
+    def accessor(self) -> Convert:
         """The accessor, where there is one."""
         return Accessor(self.field) if self.field else Numbers()
 
@@ -83,7 +83,7 @@ class NamedVariable:
     def numbers(self) -> Convert:
         """The conversion to float64."""
         if self.field:
-            return self.then
+            return self.accessor
         if self.levels:
             return Indicators(self.levels)
         variable = self.variable
@@ -186,22 +186,22 @@ def align(container: Container, y: Any, request: Request) -> SourceBuilder:
         targets = [container.on_samples("y", y, sizes)]
     if request.columns is not None:
         check_units(request.columns, inputs, [] if request.y_labels else targets)
-    draft = SourceBuilder(sizes)
+    builder = SourceBuilder(sizes)
     for each in inputs:
-        draft.numbers("input", each)
+        builder.numbers("input", each)
     for each in targets:
         if request.y_labels:
-            draft.label(each)
+            builder.label(each)
         else:
-            draft.numbers("target", each)
+            builder.numbers("target", each)
     for role, values in given.items():
         each = others[role] or container.on_samples(role, values, sizes)
         if role == "by":
-            draft.label(each)
+            builder.label(each)
         else:
-            draft.weights(each)
-    draft.choose(request, container.find)
-    return draft
+            builder.weights(each)
+    builder.add_conditions_and_labels(request, container.find)
+    return builder
 
 
 def check_units(
@@ -255,13 +255,13 @@ class SourceBuilder:
 
     def label(self, found: NamedVariable) -> None:
         """Add the group label of each row."""
-        self.add("label", found, Labels(found.then))
+        self.add("label", found, Labels(found.accessor))
 
-    def choose(self, request: Request, find: Find) -> None:
+    def add_conditions_and_labels(self, request: Request, find: Find) -> None:
         """Add what was asked for by name: labels of several columns, conditions, hold-outs."""
         for name in request.labels:
             found = find(name)
-            self.add("named label", found, NamedLabels(name, found.then))
+            self.add("named label", found, NamedLabels(name, found.accessor))
         for condition in request.where:
             if not isinstance(condition, HoldOut):
                 self.compare(condition, find)
@@ -269,7 +269,7 @@ class SourceBuilder:
                 self.holdouts.append(condition)
             else:
                 found = find(condition.by)
-                self.add("condition", found, InHoldOut(condition, Labels(found.then)))
+                self.add("condition", found, InHoldOut(condition, Labels(found.accessor)))
 
     def compare(self, condition: Any, find: Find) -> None:
         """Add a comparison that rows must meet."""
@@ -280,7 +280,7 @@ class SourceBuilder:
             )
         name, op, value = condition
         found = find(name)
-        self.add("condition", found, comparison(name, op, value, found.then, found.dtype))
+        self.add("condition", found, comparison(name, op, value, found.accessor, found.dtype))
 
     def add(
         self, role: Role, found: NamedVariable, convert: Convert, at: slice | None = None

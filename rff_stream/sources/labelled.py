@@ -117,8 +117,8 @@ class Labelled:
 
     def source(self, y: Any, request: Request) -> VariablesSource:
         """The source of what was asked for."""
-        draft = align(self, y, request)
-        return draft.source(labelled_wrap(self.data, draft.dims), request)
+        builder = align(self, y, request)
+        return builder.source(labelled_wrap(self.data, builder.dims), request)
 
     def targets(self, y: Any) -> list[NamedVariable] | None:
         """Targets by name, or from a labelled array; None for a plain array."""

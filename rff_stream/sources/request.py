@@ -38,10 +38,10 @@ class Comparison:
     name: str  # column, for messages
     op: str  # {"<", "<=", ">", ">=", "==", "!="}
     value: Any  # str or number: times as ISO text
-    then: Convert  # applied first: the accessor of a virtual name
+    accessor: Convert  # applied first: the accessor of a virtual name
 
     def __call__(self, values: Array) -> Array:
-        values = self.then(values)
+        values = self.accessor(values)
         if values.dtype.kind == "M":
             value = np.datetime64(self.value)
             values = values.astype(f"datetime64[{np.datetime_data(value)[0]}]")
@@ -67,8 +67,10 @@ def iso(value: Any, precision: int) -> str:
     return str(value.isoformat())[:precision] if hasattr(value, "isoformat") else str(value)
 
 
-def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[Any]) -> Comparison:
-    """A comparison that is possible for values of this dtype (that which ``then`` gives).
+def comparison(
+    name: str, op: str, value: Any, accessor: Convert, dtype: np.dtype[Any]
+) -> Comparison:
+    """A comparison that is possible for values of this dtype (that which ``accessor`` gives).
 
     Raises DataError: the operator is not known, or the value is no number or no time.
     """
@@ -83,7 +85,7 @@ def comparison(name: str, op: str, value: Any, then: Convert, dtype: np.dtype[An
             f"where {name} {op} {value!r} cannot be compared: {name!r} has dtype {dtype}. Give "
             f'a number, or a time as ISO text such as "2015-06-01" ({cause}).'
         ) from cause
-    return Comparison(name, op, value, then)
+    return Comparison(name, op, value, accessor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +153,10 @@ class InHoldOut:
     """Truth of "this label belongs to the part", elementwise."""
 
     holdout: HoldOut
-    then: Convert = Labels()
+    accessor: Convert = Labels()
 
     def __call__(self, values: Array) -> Array:
-        return self.holdout.of_labels(self.then(values))
+        return self.holdout.of_labels(self.accessor(values))
 
 
 Where = tuple[str, str, Any] | HoldOut

@@ -138,10 +138,10 @@ class Accessor:
 class Labels:
     """Group labels: integers, strings and times as they are; objects as strings or None."""
 
-    then: Convert = Numbers()
+    accessor: Convert = Numbers()
 
     def __call__(self, values: Array) -> Array:
-        found = self.then(values)
+        found = self.accessor(values)
         if found.dtype.kind == "S":
             check_text(found)
         if found.dtype.kind not in "OT":
@@ -160,10 +160,10 @@ class NamedLabels:
     """Group labels as text with their name: "month=1"; "" where there is none."""
 
     name: str
-    then: Convert = Numbers()
+    accessor: Convert = Numbers()
 
     def __call__(self, values: Array) -> Array:
-        found = Labels(self.then)(values)
+        found = Labels(self.accessor)(values)
         flat = found.ravel().astype(object) if found.dtype.kind == "O" else found.ravel()
         distinct, inverse = np.unique(flat.astype(str), return_inverse=True)
         absent = ("nan", "NaT", "None")

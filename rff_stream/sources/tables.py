@@ -224,8 +224,8 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         return DaskFrame(frame).source(y, request)
     check_index(X, y=y, sample_weight=request.sample_weight, by=request.by)
     frame = frame_of(X)
-    draft = align(Frame(frame, request.missing_chunks), y, request)
-    return draft.source(partial(frame_wrap, frame.index), request)
+    builder = align(Frame(frame, request.missing_chunks), y, request)
+    return builder.source(partial(frame_wrap, frame.index), request)
 
 
 def table_of(X: Any) -> Table:
@@ -343,14 +343,14 @@ class DaskFrame(Table):
 
     def source(self, y: Any, request: Request) -> BlockSource:
         """The source of what was asked for."""
-        draft = align(self, y, request)
+        builder = align(self, y, request)
         check_counts({name: each.npartitions for name, each in self.members.items()})
-        needed = {self.places[id(v)] for v in draft.variables}
+        needed = {self.places[id(v)] for v in builder.variables}
         frame = in_tuples(list(self.members.values()), [c for member, c in needed if member == 0])
         members = [Member(name) for name in self.members]
         wrap = partial(dask_frame_wrap, self.frame.index)
         return block_source(
-            draft, members, [frame], lambda v: self.places[id(v)], wrap, request, packed=True
+            builder, members, [frame], lambda v: self.places[id(v)], wrap, request, packed=True
         )
 
 
