@@ -249,7 +249,7 @@ def test_what_is_no_bandwidth_is_refused_before_a_row_is_read(bandwidth: Any) ->
 
 
 def test_two_length_scales_are_refused(rows: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"bandwidth=2\.0 but the kernel.*brings its own"):
+    with pytest.raises(ValueError, match=r"bandwidth=2\.0 but the kernel.*has a length-scale"):
         model_of(bandwidth=2.0, kernel=rs.Gaussian(1.0)).fit(rows)
 
 
