@@ -211,6 +211,20 @@ def test_a_saved_model_is_the_same(xyw: Rows, tmp_path: Path) -> None:
         rs.load(tmp_path / "False.zarr").predict(few, return_std=True)
 
 
+@pytest.mark.parametrize("d", [1, 3])
+def test_a_grid_of_any_number_of_inputs_is_saved(tmp_path: Path, d: int) -> None:
+    """Names of nine parts, as a chunk of five dimensions has, were refused at the commit."""
+    x = np.random.default_rng(0).normal(size=(300, d))
+    model = rs.KernelRidge(features=rs.Grid(modes=(3,) * d), alpha=0.1, progress=False)
+    model.fit(x, np.c_[x[:, 0], x[:, -1] ** 2])
+    for moments in (False, True):
+        model.save(tmp_path / f"{moments}.zarr", moments=moments)
+        again = rs.load(tmp_path / f"{moments}.zarr")
+        assert (again.predict(x) == model.predict(x)).all()
+    again.partial_fit(x, np.c_[x[:, 0], x[:, -1] ** 2], batch="more")
+    assert again.n_rows_ == 600
+
+
 def test_another_kernel_needs_no_second_read(xyw: Rows) -> None:
     x, y, w = xyw
     model = gp(noise=0.02).fit(x, y, w)

@@ -28,7 +28,8 @@ FORMAT = 1
 
 OPS = ("create", "add", "forget", "compact", "checkpoint")
 PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
-NAME = re.compile(rf"(?:{PART}/){{0,7}}{PART}")
+NAME = re.compile(rf"(?:{PART}/){{0,15}}{PART}")
+"""A file of a store. The chunks of a grid of three inputs have nine parts in their names."""
 
 
 @dataclass(frozen=True, slots=True)
