@@ -321,6 +321,16 @@ def test_dual_keeps_a_constant_target_and_refuses_zero_alpha():
         dual(z, Y[:30], 0.0, prior)
 
 
+def test_dual_is_about_the_mean_of_its_targets():
+    """A target of mean 1e8 was taken for a constant, one with NaN for zeros."""
+    z, prior = reference.fourier(X[:50], 80), np.full(80, 0.02)
+    plain, moved = (dual(z, Y[:50] + origin, 0.01, prior) for origin in (0.0, 1e8))
+    np.testing.assert_allclose(moved.coef, plain.coef, rtol=1e-5, atol=1e-5 * abs(plain.coef).max())
+    missing = Y[:50].copy()
+    missing[3] = np.nan
+    assert np.isnan(dual(z, missing, 0.01, prior).coef).any()
+
+
 @pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 @pytest.mark.parametrize("rough", [False, True])
 def test_what_the_columns_cannot_follow_is_in_the_variance_of_f(rough):

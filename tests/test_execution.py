@@ -572,7 +572,7 @@ def test_a_plan_of_other_sums_is_refused(xyw: Rows, asked: dict[str, Any]) -> No
     """It decided in silence: moments of order 2 where order=1 was asked for."""
     x, y, _ = xyw
     plan = rs.plan(rs.open_source(x, y), n_features=R, sums="float32")
-    with pytest.raises(PlanError, match=r"order=2, sums='float32' and .*, but order="):
+    with pytest.raises(PlanError, match=r"order=2 and sums='float32', but order="):
         collect(x, y, plan=plan, **asked)
 
 

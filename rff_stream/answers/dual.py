@@ -169,7 +169,8 @@ def dual(
     Z, targets = np.array(Z, np.float64), np.asarray(y, np.float64).reshape(len(Z), -1)
     w = None if weights is None else np.asarray(weights, np.float64)
     names = tuple(f"y{i}" for i in range(targets.shape[1]))
-    origin, root_prior = np.zeros(len(names)), np.sqrt(np.asarray(prior, np.float64))
+    origin = float(fit_intercept) * np.average(targets, axis=0, weights=w)
+    root_prior = np.sqrt(np.asarray(prior, np.float64))
     system, rows, kernel = _of_rows(Z, targets, w, origin, root_prior, names, fit_intercept)
     return _ridge(system, rows, ridge_of(kernel, alpha, floor=floor))
 
@@ -222,11 +223,12 @@ def _of_rows(
     targets *= root
     scatter = (targets**2).sum(axis=0)
     varies = scatter > CONSTANT * (w[:, None] * (y - origin) ** 2).sum(axis=0)
+    varies |= ~np.isfinite(scatter)
     targets = np.where(varies, targets, 0.0)
     system = System(
         matrix=np.empty((0, 0)),
         rhs=np.empty((0, len(names))),
-        target_scatter=np.where(varies | ~np.isfinite(scatter), scatter, 0.0),
+        target_scatter=np.where(varies, scatter, 0.0),
         root_prior=root_prior,
         feature_mean=mean_z,
         target_mean=mean_y,

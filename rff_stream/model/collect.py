@@ -152,11 +152,10 @@ def _check_map_row_and_plan(
             )
     if plan is not None:
         wanted = plan.sums if sums == "auto" else sums
-        if (order, wanted, features.dtype) != (plan.order, plan.sums, plan.dtype):
+        if (order, wanted) != (plan.order, plan.sums):
             raise PlanError(
-                f"The plan is for order={plan.order}, sums={plan.sums!r} and columns of "
-                f"{plan.dtype}, but order={order}, sums={sums!r} and columns of {features.dtype} "
-                "were asked for. Make the plan with these values, or leave plan= out."
+                f"The plan is for order={plan.order} and sums={plan.sums!r}, but order={order} and "
+                f"sums={sums!r} were requested. Make the plan with these values, or omit plan=."
             )
         ends = tuple(edges[-1] for edges in plan.layout.edges)
         planned = (ends, plan.n_features, plan.n_inputs, plan.n_targets)
