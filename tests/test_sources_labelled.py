@@ -410,3 +410,13 @@ def test_an_ocean_has_missing_rows(shared_data):
         found = read(source, ((0, 1), (0, shape[1]), (0, shape[2])))
         values = data["basin"][0].values.ravel()
         np.testing.assert_array_equal(found.keep, ~np.isnan(values))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_coordinate_without_dimensions_is_an_input(lazy: bool) -> None:
+    """The same value in each row, as of one time that was selected for a map."""
+    data = xr.Dataset(
+        {"t": ("lat", np.arange(4.0))}, {"lat": np.arange(4.0), "level": ((), np.array(500.0))}
+    )
+    source = open_source(data.chunk() if lazy else data, "t", inputs=["lat", "level"])
+    assert read(source).x.tolist() == [[i, 500.0] for i in range(4)]

@@ -99,7 +99,7 @@ class Variable:
     def arguments(self, slices: Slices) -> tuple[Any, ...]:
         """What a worker needs to have this slice: a view, or a layout and graph keys."""
         if self.kind == "memory":
-            return (self.data[slices],)
+            return (self.data[slices or ...],)  # a scalar coordinate stays an array
         return self.blocks(slices) if self.kind == "graph" else ()
 
     def blocks(self, slices: Slices) -> tuple[Any, ...]:
@@ -188,7 +188,7 @@ class Part:
         ]
         inside = tuple(slice(start, start + size) for start, size, _ in layout)
         if len(blocks) == 1:
-            return blocks[0][inside]
+            return blocks[0][inside or ...]
         return join_blocks(blocks, sizes, self.dtype)[inside]
 
     def check_block(self, block: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> Array:
