@@ -610,6 +610,7 @@ def test_classes_that_change_faster_than_the_kernel_are_told(rng):
         rs.KernelClassifier("logistic", **QUIET).fit(t[:500, None], (t[:500] > 300).astype(int))
 
 
+@pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of an α that 40 rows cannot tell
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_a_rare_class_is_held_out_in_four_turns(loss):
     """Two of a hundred rows: ten held-out ones took penalties that ordered new rows badly."""
@@ -635,6 +636,27 @@ def test_a_squared_hinge_of_a_rare_class_takes_no_penalty_of_fits_that_stopped_s
     model = rs.KernelClassifier("squared_hinge", n_components=256, random_state=0, progress=False)
     scores = model.fit(x[:2000], y > line).decision_function(x[2000:])
     assert roc_auc_score(f[2000:] > line, scores) > 0.99
+
+
+@pytest.mark.parametrize(("n_rare", "least"), [(5, 0.78), (12, 0.8)])
+def test_few_rows_of_a_class_choose_no_penalty_by_chance(n_rare, least):
+    """The best of thirteen penalties by 5 or 12 rows: area under the curve .766 and .790."""
+
+    def data(rng, n, n_rare):
+        X, y = rng.normal(size=(n, 3)), np.arange(n) < n_rare
+        X[y] += [1.3, 0.8, 0.0]
+        order = rng.permutation(n)
+        return X[order], y[order]
+
+    areas = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, y = data(rng, 400, n_rare)
+        X_new, y_new = data(rng, 4000, 10 * n_rare)
+        model = rs.KernelClassifier("squared_hinge", n_components=64, random_state=seed)
+        scores = model.set_params(progress=False).fit(X, y).decision_function(X_new)
+        areas.append(roc_auc_score(y_new, scores))
+    assert np.mean(areas) > least
 
 
 def test_a_descent_that_starts_near_other_rows_ends_as_low_as_from_nothing(rng):

@@ -67,6 +67,9 @@ ABRUPT_PASSES = 20
 """The same for the squared hinge, whose fits are not finished after six passes: their held-out
 losses fell with α, while those of finished fits rose."""
 
+FEW_TO_CALIBRATE = 20
+"""Rows of a class below which their calibration tells more of these rows than of a penalty."""
+
 MOST_PASSES = 40
 """Passes for scores that are used for calibration."""
 
@@ -98,7 +101,9 @@ def choose_alpha(
 ) -> tuple[Selection, Coefficients | None, System | None]:
     """The α of least held-out loss on pilot rows: a quarter of them, or each quarter of few.
 
-    The loss is the log-loss of calibrated scores where these are no log-odds.
+    Scores that are no log-odds are judged by their log-loss once calibrated, where each class has
+    20 rows or more. For them, with few rows, α is the largest within one standard error of the
+    best: that of the mean difference of the losses of held-out rows.
 
     Also the raw coefficients of a fit of pilot rows near it, where a descent may start, and the
     system that guided its steps; None where none did, and for a loss with corners. The pilot's y
@@ -110,12 +115,17 @@ def choose_alpha(
     """
     x, codes, w = _classes_of(pilot, class_weight)
     size, turns, alphas = _size(features), _turns(_places(x), codes), ALPHAS * weight_unit(w)
+    counts = np.bincount(codes)
+    calibrated = (loss.abrupt or loss.cornered) and counts[counts > 0].min() >= FEW_TO_CALIBRATE
+    what = "log-loss of calibrated scores" if calibrated else "loss"
+    criterion = f"held-out {what} on pilot rows"
     if loss.cornered:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
         each = _leading_rows(features, size, x, codes, w)
-        scores, _ = _walk(_cornered_turns(row.leading(size), loss, each, turns), w, turns, alphas)
-        return _selection(_criterion(loss), alphas, scores, size), None, None
+        cornered = _cornered_turns(row.leading(size), loss, each, turns, calibrated=calibrated)
+        scores, errors, _ = _walk(cornered, w, turns, alphas)
+        return _selection(criterion, alphas, scores, size, errors), None, None
     order, spans = _spans(turns)
     z = _leading_features(features, size, x[order], "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
@@ -128,10 +138,10 @@ def choose_alpha(
     root = np.ones(z.shape[1]) if basis is not None else prior
     problem = every.penalise(root, loss, float(alphas[START]))
     parts = [(rows.part(train), rows.part(held)) for train, held in spans]
-    smooth = _smooth_turns(every, root, problem, parts)
+    smooth = _smooth_turns(every, root, problem, parts, calibrated=calibrated)
     several = loss.abrupt and len(turns) > 1  # early ends and few rows: more than one minimum
-    scores, fits = _walk(smooth, w, turns, alphas, every=several)
-    found = _selection(_criterion(loss), alphas, scores, size)
+    scores, errors, fits = _walk(smooth, w, turns, alphas, every=several)
+    found = _selection(criterion, alphas, scores, size, errors if loss.abrupt else None)
     coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1].linear
     if basis is not None:
         coef = basis @ coef
@@ -380,14 +390,11 @@ def _share(w: Float64, turns: Sequence[tuple[Array, Array]]) -> float:
     return float(np.mean([w[train].sum() for train, _ in turns]) / w.sum())
 
 
-def _criterion(loss: Loss) -> str:
-    """What is least: log-losses of scores about margins are of calibrated scores."""
-    margins = loss.abrupt or loss.cornered
-    return f"held-out {'log-loss of calibrated scores' if margins else 'loss'} on pilot rows"
-
-
-def _selection(criterion: str, alphas: Float64, scores: Float64, size: int) -> Selection:
-    """The held-out losses (turns, α) as a selection."""
+def _selection(
+    criterion: str, alphas: Float64, scores: Float64, size: int, errors: Float64 | None = None
+) -> Selection:
+    """The held-out losses (turns, α) as a selection; within ``errors`` (α,) of several turns."""
+    simplest = errors is not None and len(scores) > 1
     return Selection(
         criterion=criterion,
         targets=("loss",),
@@ -398,7 +405,8 @@ def _selection(criterion: str, alphas: Float64, scores: Float64, size: int) -> S
         scale=np.ones(1),
         df=np.full((1, len(alphas)), np.nan),
         eta=np.zeros(1),
-        rule="best",
+        rule="one_standard_error" if simplest else "best",
+        error_of_difference=None if errors is None else errors[None, ::-1],
     )
 
 
@@ -492,35 +500,43 @@ def _walk(
     alphas: Float64,
     *,
     every: bool = False,
-) -> tuple[Float64, dict[int, list[_Fit]]]:
+) -> tuple[Float64, Float64, dict[int, list[_Fit]]]:
     """Mean held-out losses (turns, α) from the middle α on, NaN where none was looked at.
 
     Smaller penalties first, larger ones only where no smaller one is better; each way ends where
     the mean over turns has risen twice, or once by more than chance; or ``every`` penalty. Beside
-    them the fits of the turns by the number of their α.
+    them the standard error (α,) of each mean's difference from the least, and the fits of the
+    turns by the number of their α.
     """
     means, fits = np.full((len(turns), len(alphas)), np.nan), dict[int, list[_Fit]]()
     shares = [w[held] / w[held].sum() / len(turns) for _, held in turns]
-    share = np.concatenate(shares)
+    share, losses = np.concatenate(shares), dict[int, Float64]()
 
-    def walk(numbers: range, start: Sequence[_Fit | None], before: Float64 | None) -> None:
+    def rise(i: int, j: int) -> tuple[float, float]:
+        """How much larger the mean loss is at α number i than at j, and its standard error."""
+        rises = losses[i] - losses[j]
+        mean = float(share @ rises)
+        return mean, float(np.sqrt(share**2 @ (rises - mean) ** 2))
+
+    def walk(numbers: range, start: Sequence[_Fit | None], before: int | None) -> None:
         rises = 0
         for i in numbers:
             start = fits[i] = of.fit(float(alphas[i]), start)
             parts = of.losses(fits[i])
             means[:, i] = [len(turns) * own @ part for own, part in zip(shares, parts, strict=True)]
-            losses = np.concatenate(parts)
-            rise = np.zeros(1) if before is None else losses - before
-            mean = float(share @ rise) if before is not None else -1.0
-            rises, before = rises + 1 if mean > 0 else 0, losses
-            chance = np.sqrt(share**2 @ (rise - mean) ** 2) if mean > 0 else 0.0
+            losses[i] = np.concatenate(parts)
+            mean, chance = (-1.0, 0.0) if before is None else rise(i, before)
+            rises, before = rises + 1 if mean > 0 else 0, i
             if not every and (rises == 2 or (rises and mean > CLEAR * chance)):
                 break
 
     walk(range(START, len(alphas)), [None] * len(turns), None)
     if every or np.nanargmin(means.mean(axis=0)) == START:
-        walk(range(START - 1, -1, -1), fits[START], np.concatenate(of.losses(fits[START])))
-    return means, fits
+        walk(range(START - 1, -1, -1), fits[START], START)
+    best, errors = int(np.nanargmin(means.mean(axis=0))), np.full(len(alphas), np.nan)
+    for i in losses:
+        errors[i] = rise(i, best)[1]
+    return means, errors, fits
 
 
 def _cornered_fits(
@@ -558,7 +574,12 @@ def _calibrated_losses(
 
 
 def _cornered_turns(
-    row: AugmentedRow, loss: Loss, rows: Rows, turns: Sequence[tuple[Array, Array]]
+    row: AugmentedRow,
+    loss: Loss,
+    rows: Rows,
+    turns: Sequence[tuple[Array, Array]],
+    *,
+    calibrated: bool,
 ) -> _Turns:
     """A loss with corners on rows that are features: a Hessian for each step."""
     mapped, codes, w = _IdentityMap(row.n_features), rows.label, rows.w
@@ -572,11 +593,11 @@ def _cornered_turns(
 
     def losses(fits: Sequence[_Fit]) -> list[Float64]:
         pairs = zip(fits, turns, strict=True)
-        return _calibrated_losses(
-            [_predict(mapped, fit.linear, rows.x[held]) for fit, (_, held) in pairs],
-            [codes[held] for _, held in turns],
-            [w[held] for _, held in turns],
-        )
+        scores = [_predict(mapped, fit.linear, rows.x[held]) for fit, (_, held) in pairs]
+        numbers = [codes[held] for _, held in turns]
+        if calibrated:
+            return _calibrated_losses(scores, numbers, [w[held] for _, held in turns])
+        return [loss.value(F, own) for F, own in zip(scores, numbers, strict=True)]
 
     return _Turns(fit, losses)
 
@@ -586,6 +607,8 @@ def _smooth_turns(
     prior: Array,
     problem: PenalisedClasses,
     turns: Sequence[tuple[KeptFeatures, KeptFeatures]],
+    *,
+    calibrated: bool = False,
 ) -> _Turns:
     """A smooth loss on features of fitted and held-out rows: each fit is near the least loss.
 
@@ -628,7 +651,7 @@ def _smooth_turns(
 
     def losses(fits: Sequence[_Fit]) -> list[Float64]:
         pairs = zip(fits, turns, strict=True)
-        if not loss.abrupt:  # its scores are log-odds
+        if not calibrated:
             return [held.losses(loss, fit.linear) for fit, (_, held) in pairs]
         return _calibrated_losses(
             [np.asarray(held.scores(*fit.linear), np.float64) for fit, (_, held) in pairs],

@@ -429,6 +429,8 @@ class Selection:
     df: Float64
     eta: Float64
     rule: Rule
+    error_of_difference: Float64 | None = None
+    """(K, A), standard errors of the differences from the least score; absent, folds tell them."""
 
     def __post_init__(self) -> None:
         if self.rule not in ("best", "one_standard_error"):
@@ -528,9 +530,13 @@ class Selection:
     def _best_place(self) -> tuple[int, int]:
         masked, error = self._masked_scores(), self.relative_error
         k, a = np.unravel_index(int(np.argmin(masked)), masked.shape)
+        if self.error_of_difference is not None:
+            error = self.error_of_difference
+        elif error is not None:
+            error = error[k, a]
         if self.rule == "best" or error is None:
             return int(k), int(a)
-        near = masked <= masked[k, a] + error[k, a]
+        near = masked <= masked[k, a] + error
         k = np.flatnonzero(near.any(axis=1))[0]
         return int(k), int(np.flatnonzero(near[k])[-1])
 

@@ -61,9 +61,11 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         cells.
     alpha : float, "sample" or "cv", default="sample"
         "sample" minimises the leave-one-out Brier score on the row sample; for the other
-        losses, the held-out loss on pilot rows. "cv" (squared loss only) minimises the Brier
-        score on held-out runs of rows, 16 runs per fold: use it if neighbouring rows are
-        correlated.
+        losses, the held-out loss on pilot rows. For "squared_hinge" and "hinge" that is the
+        log-loss of calibrated scores (their own loss if a class has fewer than 20 rows); if there
+        are fewer than 2,000 rows, or 100 of a class, the largest alpha within one standard error
+        of the best is used. "cv" (squared loss only) minimises the Brier score on held-out runs of
+        rows, 16 runs per fold: use it if neighbouring rows are correlated.
     class_weight : mapping of label to float, "balanced" or None
         Factors of row weights. "balanced" is Σw/(C Σw of the class). It needs no further read,
         but sums for every class: C times the memory.
