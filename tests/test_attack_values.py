@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "None among objects": (
         lambda: ridge().fit(np.array([[1, None], [2, 3]], object), [1, 2]), ValueError, "NaN",
     ),
-    "a generator": (lambda: ridge().fit((row for row in X), Y), TypeError, "no container"),
+    "a generator": (lambda: ridge().fit((row for row in X), Y), TypeError, "not a known type"),
     "R = 10^12": (lambda: ridge(n_components=10**12).fit(X, Y), PlanError, "Nothing was read"),
     "inputs that name nothing": (lambda: on(cube(), inputs=[]), DataError, "inputs names nothing"),
     "dim that names nothing": (lambda: on(cube(), dim=[]), DataError, "dim names nothing"),

@@ -115,7 +115,7 @@ def report(result: Result) -> dict[str, Any]:
 
 def test_help_names_commands_and_exit_codes(cli: Cli) -> None:
     text = " ".join(cli("--help").stdout.split())
-    for word in ("demo", "plan", "fit", "predict", "score", "inspect", "143", "3 data"):
+    for word in ("demo", "plan", "fit", "predict", "score", "inspect", "143", "3 a problem"):
         assert word in text
     assert cli("--version").stdout == f"rff-stream, version {rs.__version__}\n"
 

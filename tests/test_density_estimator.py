@@ -288,7 +288,7 @@ def test_a_hopeless_bandwidth_warns_without_a_number(rows: np.ndarray) -> None:
 
 
 def test_one_row_has_no_spread_but_a_density() -> None:
-    with pytest.raises(ValueError, match=r"input 0 is 1\.5 in all n_samples=1 rows"):
+    with pytest.raises(ValueError, match=r"input 0 is 1\.5 in all n_samples=1 pilot rows"):
         model_of().fit([[1.5, 2.0]])
     model = model_of(bandwidth=1.0).fit([[1.5, 2.0]])
     found = model.density([[1.5, 2.0], [2.5, 2.0]])
@@ -308,7 +308,7 @@ def test_equal_rows_have_no_spread_but_a_density() -> None:
 
 def test_a_constant_input_is_named(rows: np.ndarray) -> None:
     x = np.column_stack([rows, np.full(len(rows), 7.0)])
-    with pytest.raises(ValueError, match=r"input 2 is 7\.0 in all n_samples=3000 rows.*Leave"):
+    with pytest.raises(ValueError, match=r"input 2 is 7\.0 in all n_samples=3000 pilot rows"):
         model_of().fit(x)
 
 

@@ -171,7 +171,7 @@ def test_columns_are_those_of_a_dense_cholesky_factor(rng, kernel):
     expected = reference.columns(kernel, U, X[:50], 1e-6 * kernel.variance)
     assert abs(Z - expected).max() < 1e-8
     single = LocalFeatures(
-        features.random_trees, features.pool, features.landmarks, kernel, 1e-6, "float32"
+        features.partition, features.pool, features.landmarks, kernel, 1e-6, "float32"
     )
     assert abs(single.columns(1, 2, X[:50]) - expected).max() < 2e-3  # eps32 / √nugget, R terms
 
@@ -229,7 +229,7 @@ def test_the_map_says_what_it_cannot_take(rng):
         local_map(rng, X, nugget=0.0)
     with pytest.raises(ValueError, match="Give places in the pool"):
         LocalFeatures(
-            features.random_trees, X[:3], features.landmarks, features.kernel, 1e-6, "float64"
+            features.partition, X[:3], features.landmarks, features.kernel, 1e-6, "float64"
         )
     assert "2 trees of 4 cells with 12 columns each, float64" in repr(features)
 

@@ -16,6 +16,7 @@ import pytest
 
 import recording
 import rff_stream as rs
+from extent_statistic import ExtentStatistic
 from processes import Processes, connected
 from recording import table
 from rff_stream.costs import WholeCost
@@ -40,7 +41,6 @@ from rff_stream.statistics.scores import (
     ResidualStatistic,
 )
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
-from toy_statistic import ExtentStatistic
 
 INPUTS = ["a", "b", "c"]
 
@@ -172,7 +172,7 @@ def test_a_statistic_from_outside_on_two_processes(path, wrap, tmp_path):
     try:
         processes.have(2)
         with connected(processes, 2) as client:
-            client.upload_file(str(Path(__file__).parent / "toy_statistic.py"))
+            client.upload_file(str(Path(__file__).parent / "extent_statistic.py"))
             found = summed(reading_of(path), wrap)
     finally:
         processes.stop()
