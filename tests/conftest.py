@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import hypothesis
@@ -17,7 +18,10 @@ import pytest
 import threadpoolctl
 
 from faulttable import pytest_addoption, pytest_configure
+from growing import Leaves, Stopped
+from recording import innermost
 from rff_stream.errors import NumericalWarning
+from rff_stream.execution import leaves as leaf_module
 from rff_stream.kernels.base import KERNELS
 
 __all__ = ["pytest_addoption", "pytest_configure"]
@@ -95,3 +99,24 @@ def segments_kept() -> Iterator[None]:
     """Every finished segment is written to the checkpoint."""
     with dask.config.set({"rff-stream.checkpoint-seconds": 0, "num_workers": 1}):
         yield
+
+
+@pytest.fixture
+def leaves(monkeypatch: pytest.MonkeyPatch) -> Leaves:
+    """Counts the leaves that add up one kind of statistic; stops a pass at the n-th."""
+    original = leaf_module.Job.run
+
+    def stop_at(kind: type, n: int) -> list[int]:
+        run: list[int] = []
+
+        def counted(self: Any, leaf: Any, *values: Any) -> Any:
+            if isinstance(innermost(self.statistic), kind):
+                run.append(leaf.start)
+                if len(run) == n:
+                    raise Stopped
+            return original(self, leaf, *values)
+
+        monkeypatch.setattr(leaf_module.Job, "run", counted)
+        return run
+
+    return stop_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ import rff_stream as rs
 from rff_stream.sources.zarr_chunks import METADATA, CheckedStore
 
 DIMS = ("time", "lat")
+
+
+Leaves = Callable[[type, int], list[int]]
+"""Of the fixture ``leaves``: a statistic and n to the starts of the leaves that it was run on."""
+
+
+class Stopped(KeyboardInterrupt):
+    """What Ctrl-C does."""
 
 
 def days(start: int, stop: int, lat: int = 8) -> xr.Dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import zarr
 from click.testing import CliRunner
 
 import rff_stream as rs
-from recording import innermost
+from growing import Leaves, Stopped
 from rff_stream import leaf_layout as layout
 from rff_stream.cli import main
 from rff_stream.errors import ModelError, NumericalWarning
-from rff_stream.execution import leaves as leaf_module
 from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.store import MomentStore, OtherPass
@@ -163,30 +161,11 @@ def test_what_moments_do_not_answer_is_refused(tmp_path, choices):
 # ------------------------------------------------------------------------------- stopped fits
 
 
-class Stopped(KeyboardInterrupt):
-    """What Ctrl-C does."""
-
-
 @pytest.fixture
-def leaves(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, int], list[int]]:
-    """Counts leaves of one statistic; stops at the n-th. Losses read, as for large data."""
-    original = leaf_module.Job.run
+def leaves(leaves: Leaves, monkeypatch: pytest.MonkeyPatch) -> Leaves:
+    """The same, where losses are read, as for large data."""
     monkeypatch.setattr("rff_stream.estimators.class_recipe.KEPT_BYTES", 0)
-
-    def stop_at(kind: type, n: int) -> list[int]:
-        run: list[int] = []
-
-        def counted(self: Any, leaf: Any, *values: Any) -> Any:
-            if isinstance(innermost(self.statistic), kind):
-                run.append(leaf.start)
-                if len(run) == n:
-                    raise Stopped
-            return original(self, leaf, *values)
-
-        monkeypatch.setattr(leaf_module.Job, "run", counted)
-        return run
-
-    return stop_at
+    return leaves
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import zarr
 from click.testing import CliRunner
 
 import rff_stream as rs
-from growing import fitted, grown, ridge
+from growing import Stopped, fitted, grown, ridge
 from recording import innermost
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
@@ -32,31 +31,6 @@ from test_store_cases import a_row, same_moments, whole_moments
 from test_store_faults import fail_everywhere, quick_path  # noqa: F401
 
 HERE = Path(__file__).parent
-
-
-class Stopped(KeyboardInterrupt):
-    """What Ctrl-C does."""
-
-
-@pytest.fixture
-def leaves(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
-    """Counts leaves of moments; stops at the n-th."""
-    original = leaf_module.Job.run
-
-    def stop_at(n: int) -> list[int]:
-        run: list[int] = []
-
-        def counted(self: Any, leaf: Any, *values: Any) -> Any:
-            if isinstance(innermost(self.statistic), MomentStatistic):
-                run.append(leaf.start)
-                if len(run) == n:
-                    raise Stopped
-            return original(self, leaf, *values)
-
-        monkeypatch.setattr(leaf_module.Job, "run", counted)
-        return run
-
-    return stop_at
 
 
 def rows(n: int = 600_000) -> tuple[np.ndarray, np.ndarray]:
@@ -92,18 +66,18 @@ def test_a_stopped_collect_goes_on_with_the_same_bits(
     whole = rs.collect(features(), stored, "y", **arguments)
     path = tmp_path / "c"
     for stop in (4, 3):
-        leaves(stop)
+        leaves(MomentStatistic, stop)
         with pytest.raises(Stopped):
             rs.collect(features(), stored, "y", checkpoint=path, **arguments)
         MomentStore.open(path).verify()
-    run = leaves(0)
+    run = leaves(MomentStatistic, 0)
     found = rs.collect(features(), stored, "y", checkpoint=path, **arguments)
     assert 1 <= len(run) <= 10 - 3 - 2, "only what is missing is read"
     pairs = (
         [(found, whole)] if isinstance(whole, Moments) else [(found[k], whole[k]) for k in whole]
     )
     assert pairs and all(same(a, b) for a, b in pairs)
-    run = leaves(0)
+    run = leaves(MomentStatistic, 0)
     rs.collect(features(), stored, "y", checkpoint=path, **arguments)
     assert not run, "nothing is left to read"
 
@@ -155,10 +129,10 @@ def test_a_stopped_fit_goes_on_with_its_own_map(stored, segments_kept, leaves, t
         return rs.KernelDensity(0.5, n_components=256, progress=False)
 
     inputs: Any = {"inputs": ["a", "b"], "y": "y" if kind == "KernelRidge" else None}
-    leaves(5)
+    leaves(MomentStatistic, 5)
     with pytest.raises(Stopped):
         made().fit(stored, checkpoint=tmp_path / "c", **inputs)
-    run = leaves(0)
+    run = leaves(MomentStatistic, 0)
     model = made().fit(stored, checkpoint=tmp_path / "c", **inputs)
     assert 1 <= len(run) <= 6
     assert model.n_rows_ == 600_000
@@ -198,17 +172,17 @@ def test_the_command_goes_on_after_an_interrupt(stored, segments_kept, leaves, t
         words = ["fit", stored, "--target", "y", "--n-components", "16", "--model", path, *more]
         return CliRunner().invoke(main, [str(word) for word in words])
 
-    leaves(5)
+    leaves(MomentStatistic, 5)
     stopped = fit()
     assert stopped.exit_code == 130 and not model.exists()
     assert (tmp_path / "M.zarr.checkpoint").exists()
     other = fit("--sums", "float64")
     assert other.exit_code == 4 and 'sums was "float32" and is "float64"' in other.stderr
-    run = leaves(0)
+    run = leaves(MomentStatistic, 0)
     again = fit()
     assert again.exit_code == 0 and "resuming from a checkpoint of" in again.stderr
     assert len(run) < 10 and not (tmp_path / "M.zarr.checkpoint").exists()
-    leaves(0)
+    leaves(MomentStatistic, 0)
     assert fit(path=tmp_path / "N.zarr").exit_code == 0
     a, b = rs.load(model), rs.load(tmp_path / "N.zarr")
     assert np.array_equal(a.moments_.sums, b.moments_.sums) and np.array_equal(a.coef_, b.coef_)
