@@ -142,7 +142,7 @@ def warn_of_residuals(
 
 
 def _far_targets(residual: Array, values: Array) -> str:
-    """What is told where a few rows make the squared error: least squares follows them."""
+    """The warning that a few rows make most of the squared error: least squares follows them."""
     low, middle, high = np.quantile(residual, (0.25, 0.5, 0.75))
     spread, squares = (high - low) / 1.349, np.sort((residual - middle) ** 2)
     most = squares[-max(len(squares) // 100, 1) :].sum() / max(squares.sum(), 1e-300)
@@ -157,7 +157,7 @@ def _far_targets(residual: Array, values: Array) -> str:
 
 
 def _underfit(inputs: Sequence[str], x: Array, residual: Array, values: Array) -> str:
-    """What is told where one input tells the residuals: what a fit calls noise is none."""
+    """The warning that one input predicts the residuals, which a fit takes for noise."""
     share, chance = shares_of_inputs(x, residual), (2 * BINS) ** 0.5 / len(x)
     if share.max() <= LEAST_SHARE + 5 * chance or residual.std() <= SMALL * values.std():
         return ""
