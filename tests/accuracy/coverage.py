@@ -370,6 +370,10 @@ CLAIMS = {
     "probability": [
         Claim("probability .85, squared", 0.85, probability("squared"), "both"),
         Claim("probability .85, logistic", 0.85, probability("logistic"), "both"),
+        Claim("probability .85, hinge", 0.85, probability("hinge"), "both", every=2),
+        Claim(
+            "probability .85, squared hinge", 0.85, probability("squared_hinge"), "both", every=2
+        ),
         Claim(
             "probability .85, Laplace's average",
             0.85,
