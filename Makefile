@@ -34,6 +34,8 @@ all-tests: $(VENV)/.all-stamp
 	$(PYTEST) -m "" $(PYTEST_ARGS)
 
 accuracy: $(VENV)/.test-stamp
+	$(BIN)/python tests/accuracy/bare.py
+	$(BIN)/python tests/accuracy/bare.py --unseen
 	$(BIN)/python tests/accuracy/regression.py --rivals
 	$(BIN)/python tests/accuracy/maps.py
 	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem

@@ -57,15 +57,26 @@ def folder() -> Path:
     return Path(os.environ.get("RFF_STREAM_DATA", default))
 
 
-def load(name: str, split: int = 0) -> Split:
-    """Train X, y and test X, y, z-scored by the train part."""
+def raw(name: str, split: int = 0) -> Split:
+    """Train X, y and test X, y as they are stored."""
     data = np.load(folder() / f"{name}.npz")
     X, y = data["X"].astype(float), data["y"].astype(float).ravel()
-    test = data["fold"] == split
-    scale = X[~test].std(axis=0)
-    X = (X - X[~test].mean(axis=0)) / np.where(scale > 0, scale, 1.0)
-    y = (y - y[~test].mean()) / y[~test].std()
+    test = data["fold"] == split if "fold" in data else data["test_mask"][:, split]
     return X[~test], y[~test], X[test], y[test]
+
+
+def load(name: str, split: int = 0) -> Split:
+    """Train X, y and test X, y, z-scored by the train part."""
+    X, y, X_test, y_test = raw(name, split)
+    scale = X.std(axis=0)
+    scale, centre = np.where(scale > 0, scale, 1.0), X.mean(axis=0)
+    level, unit = y.mean(), y.std()
+    return (
+        (X - centre) / scale,
+        (y - level) / unit,
+        (X_test - centre) / scale,
+        (y_test - level) / unit,
+    )
 
 
 def rmse(predicted: np.ndarray, y: np.ndarray) -> float:
