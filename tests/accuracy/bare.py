@@ -429,10 +429,13 @@ def exact_process(table: Table) -> Fit:
 
 def between_times(table: Table) -> Fit:
     """The mean of the nearest times before and after at which the same cell is not hidden."""
-    values = table.X["air"]
-    before, after = values.ffill("time"), values.bfill("time")
+    import pandas as pd
+
+    values = table.X["air"].values
+    cells = pd.DataFrame(values.reshape(len(values), -1))  # a column for each cell
+    before, after = cells.ffill(), cells.bfill()
     mean = (before.fillna(after) + after.fillna(before)) / 2
-    found = mean.values[np.isnan(values.values)]
+    found = mean.to_numpy().reshape(values.shape)[np.isnan(values)]
     return Fit(lambda: (found, None))
 
 
