@@ -168,7 +168,7 @@ def test_levels_are_kept_with_a_model_and_across_folds(tmp_path: Path) -> None:
     model.save(tmp_path / "m.zarr", moments=True)
     again = rs.load(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.predict(text()), model.predict(text()))
-    assert again.update(categories(), "y").n_rows_ == 2 * N
+    assert again.update(categories(), "y", batch="again").n_rows_ == 2 * N
     search = GridSearchCV(ridge(), {"alpha": [0.1, 1.0]}, cv=3)
     assert search.fit(categories()[["a", "sky"]], text().y).best_score_ > 0.9
 

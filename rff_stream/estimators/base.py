@@ -90,7 +90,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Add the rows that are new since the last fit or update, exactly once, and solve again.
 
         From growing data (a Zarr store, or xarray opened without chunks) only the new rows are
-        read. The rows that were counted before must not have changed. Rows whose chunks are not
+        read. The rows that were counted before must not have changed, nor what gives them their
+        meaning: attributes such as scale_factor, coordinates, labels. Rows whose chunks are not
         written yet are left for the next update. A model that was loaded from a store commits
         to it, once, and includes what others committed. Any other model changes only in memory.
 
@@ -100,11 +101,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             By default the names of the fit. Inputs, conditions and dimensions are those of the fit.
         batch : str, optional
             Count all rows of X under this name. If the same rows come again, they are not
-            counted; other rows under a known name are refused. The default for rows in memory is
-            a hash of the rows.
+            counted; other rows under a known name are refused. Rows in memory need no name: those
+            that a fit, ``update`` or ``partial_fit`` got all together are known by a hash of what
+            counts of them, in any order and container.
         by : str, optional
             Label of each row: every label is a batch, and batches that are known are not
-            counted again. Reads X twice.
+            counted again. 1 and 1.0 are one label. Reads X twice.
 
             The growing data of the fit need neither ``batch`` nor ``by``: their rows are known
             by their position, and only new rows are counted.

@@ -13,15 +13,14 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import description_of
 from rff_stream.execution.threads import few_features_blas
 from rff_stream.features import FeatureMap
-from rff_stream.model.fitted import Data, Fitted, Ledger
+from rff_stream.model.counted_rows import ledger_of
+from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns, Source
-from rff_stream.sources.growth import record_of
-from rff_stream.sources.variables import can_grow
+from rff_stream.sources import Columns
 from rff_stream.store import Checkpoint
 
 Place = str | PathLike[str]
@@ -40,7 +39,9 @@ def fit(
     """
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
-    counted = ledger_of(opened.source)  # before the read: rows that come meanwhile are not in it
+    counted = ledger_of(
+        recipe, opened, data
+    )  # before the read: rows that come meanwhile are not in it
     plan = recipe.plan(reading, opened.columns)
     kept = None
     if checkpoint is not None:
@@ -123,11 +124,3 @@ def fit_moments(
         flat=flat and row.n_targets <= 1,
     )
     return solve(recipe, fitted.with_groups(recipe.unpacked(groups, {})))
-
-
-def ledger_of(source: Source) -> Ledger:
-    """What a fit of a source counts."""
-    if not can_grow(source):
-        return Ledger()
-    size = source.shape[0]
-    return Ledger((record_of(source, source.dims[0], 0, size),)) if size else Ledger()

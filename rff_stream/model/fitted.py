@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -80,13 +80,27 @@ class Ledger:
             found["records"] = [dict(record) for record in self.records]
         return found | ({"batches": dict(self.batches)} if self.batches else {})
 
-    def knows(self, batch: str, content: str, before: str = "") -> bool:
+    def under(self, batch: str | None) -> Self:
+        """The one batch under another name, if one is given."""
+        if batch is None:
+            return self
+        (content,) = self.batches.values()
+        return replace(self, batches={batch: content})
+
+    def holds(self, content: str) -> bool:
+        """Whether rows of this content were counted, under any name."""
+        return content in self.batches.values()
+
+    def knows(
+        self, batch: str, content: str, before: Callable[[], Collection[str]], *names: str
+    ) -> bool:
         """Whether this batch was counted; refuses other content under its name.
 
-        ``before`` is what an older rff_stream would have called the same content.
+        ``before`` gives what an older rff_stream would have called the same content, and ``names``
+        are what it may have called the batch.
         """
-        known = self.batches.get(batch)
-        if known is not None and known not in (content, before):
+        known = next((self.batches[n] for n in (batch, *names) if n in self.batches), None)
+        if known is not None and known != content and known not in before():
             raise ModelError(
                 f"The batch {batch!r} was counted before with other rows ({known[:12]}…, now "
                 f"{content[:12]}…). A name stands for one content: give another, and forget this "

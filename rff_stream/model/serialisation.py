@@ -20,6 +20,8 @@ from rff_stream.store import Checkpoint
 
 MAP = "map/"
 SCALES = "fitted/"
+ONE_FORM = "labels in one form"
+"""Stands behind the values of a hold-out; absent from those of older models."""
 
 
 def named_arrays(
@@ -83,7 +85,8 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, ExactKernel) or is_scikit_learn(value):
         return {"kernel": as_kernel(value).spec()}
     if isinstance(value, HoldOut):
-        return {"holdout": [value.fraction, value.seed, value.part, value.by]}
+        found = [value.fraction, value.seed, value.part, value.by]
+        return {"holdout": found if value.as_before else [*found, ONE_FORM]}
     if isinstance(value, RegressionLoss):
         return {"loss": value.spec()}
     if isinstance(value, Cells):
@@ -152,7 +155,7 @@ def value_of(plain: Any, features: Any) -> Any:
         "candidates": lambda: Candidates(value_of(content, features)),
         "grid": lambda: Grid(**{k: value_of(v, features) for k, v in content.items()}),
         "map": lambda: features,
-        "holdout": lambda: HoldOut(*content),
+        "holdout": lambda: HoldOut(*content[:4], as_before=content[4:] != [ONE_FORM]),
         "array": lambda: np.array(content),
         "sequence": lambda: [value_of(item, features) for item in content],
         "mapping": lambda: {value_of(k, features): value_of(v, features) for k, v in content},

@@ -5,14 +5,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
-from rff_stream._array import Array, digest
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.families import DrawnMap
+from rff_stream.label_forms import former_texts, text_of
+from rff_stream.model.counted_rows import (
+    content_of_rows,
+    content_of_source,
+    former_content,
+    former_content_of_source,
+    ledger_of_rows,
+)
 from rff_stream.model.fit import fit, solve
 from rff_stream.model.fitted import Data, Fitted, Ledger
 from rff_stream.model.input_rows import Opened, in_memory
@@ -20,14 +26,7 @@ from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
-from rff_stream.sources.container_types import is_sparse
-from rff_stream.sources.growth import (
-    PartSource,
-    check_unchanged,
-    growth_of,
-    record_of,
-    whole_content,
-)
+from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
 from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByGroup
@@ -89,37 +88,34 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
 def partial_fit(recipe: Recipe, fitted: Fitted | None, data: Data, batch: str | None) -> Fitted:
     """One more batch of rows; the first one makes the map, unless one was given."""
     batch = None if batch is None else checked_id(batch)
-    content = "" if batch is None else content_of_arrays(*rows_of_batch(data))
-    mine = Ledger() if batch is None else Ledger(batches={batch: content})
+    if batch is not None and not in_memory(data.X):
+        raise ModelError(
+            f"A batch by name needs rows in memory, but X is a {type(data.X).__name__}. Use "
+            "update()."
+        )
     if fitted is None:
         first = fit(recipe, data)
-        return first if batch is None else replace(first, ledger=mine)
+        return replace(first, ledger=first.ledger.under(batch))
     recipe.check_grows()
-    if fitted.saved_at is not None:
-        return _to_store(recipe, fitted, data, batch, content)
-    if batch and fitted.ledger.knows(batch, content):
-        return fitted
-    opened = recipe.open_more(fitted, data)
-    groups, seen = recipe.read_more(fitted, opened, fitted.row, grouped=False)
+    store = None if fitted.saved_at is None else fitted.saved_at.open()
+    ledger = fitted.ledger if store is None else Ledger.of(store.ever().values())
+    opened, mine = recipe.open_more(fitted, data), Ledger()
+    if in_memory(data.X):
+        content = content_of_rows(opened)
+        mine = ledger_of_rows(content, batch)
+        # its own id, or within that of the fit
+        known = batch and ledger.knows(batch, content, partial(former_content, ledger, data))
+        if known:
+            return fitted if store is None else as_stored(recipe, fitted, store)[0]
+    row = fitted.row if store is None else store.row
+    groups, seen = recipe.read_more(fitted, opened, row, grouped=False)
+    if store is not None:
+        labels = {**mine.labels(), "seen": seen}
+        store.append(batch or f"batch {uuid.uuid4().hex}", recipe.packed(groups), labels)
+        return as_stored(recipe, fitted, store)[0]
     if not any(part.n for part in groups.values()) and not in_memory(data.X):
         raise no_rows(opened.source)
     return add_batches(recipe, fitted, (Added(batch or "", groups, seen, mine),))
-
-
-def _to_store(
-    recipe: Recipe, fitted: Fitted, data: Data, batch: str | None, content: str
-) -> Fitted:
-    """A batch of rows in memory, committed to the store of the model."""
-    assert fitted.saved_at is not None
-    store = fitted.saved_at.open()
-    ledger = Ledger.of(store.ever().values())
-    if not (batch and ledger.knows(batch, content)):  # its own id, or within that of the fit
-        opened = recipe.open_more(fitted, data)
-        groups, seen = recipe.read_more(fitted, opened, store.row, grouped=False)
-        mine = Ledger(batches={batch: content}) if batch else Ledger()
-        labels = {**mine.labels(), "seen": seen}
-        store.append(batch or f"batch {uuid.uuid4().hex}", recipe.packed(groups), labels)
-    return as_stored(recipe, fitted, store)[0]
 
 
 def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows) -> Update:
@@ -273,40 +269,52 @@ class NewRows:
                 "Open the data without chunks (a Zarr path, chunks=None), or name the rows: "
                 "batch=…."
             )
-        whole = (source.dims[0], 0, source.shape[0]) if can_grow(source) else None
-        content = whole_content(source) if whole is None else digest(record_of(source, *whole))
-        before = source.generation() if whole is None else ""  # as batches were known by once
-        if not self.ledger.knows(name, content, before):
+        content = content_of_source(source)
+        if not self.ledger.knows(name, content, partial(former_content_of_source, source)):
             groups, seen = self.read_sums(opened)
             yield Added(name, groups, seen, Ledger(batches={name: content}))
 
     def read_arrays(self) -> Iterator[Added]:
         """Rows in memory, under their name or their hash."""
-        content = content_of_arrays(*rows_of_batch(self.later.data))
-        batch = self.later.batch or f"rows {content[:32]}"
-        if not self.ledger.knows(batch, content):
-            opened = self.recipe.open_more(self.fitted, self.later.data)
+        data, batch = self.later.data, self.later.batch
+        opened = self.recipe.open_more(self.fitted, data)
+        content = content_of_rows(opened)
+        before = partial(former_content, self.ledger, data)
+        if batch is None:
+            known = any(self.ledger.holds(each) for each in (content, *before()))
+        else:
+            known = self.ledger.knows(batch, content, before)
+        if not known:
             groups, seen = self.recipe.read_more(self.fitted, opened, self.row, grouped=False)
-            yield Added(batch, groups, seen, Ledger(batches={batch: content}))
+            yield Added(batch or content, groups, seen, ledger_of_rows(content, batch))
 
     def read_labels(self, opened: Opened, by: str) -> Iterator[Added]:
         """Every label that is not known as a batch of its own."""
         recipe, fitted = self.recipe, self.fitted
         reading = Reading(opened.source, progress=recipe.asked.progress)
         plan = recipe.plan(reading, fitted.columns, fitted.features)
-        asked = ByGroup(ContentStatistic())
-        contents = reading.sums(asked, plan.layout, "looking for what is new").value.by_label
-        texts = {label: str(content) for label, content in contents.items()}
-        names = {label: f"{by}={label}" for label in texts}
-        new = [each for each in sorted(texts) if not self.ledger.knows(names[each], texts[each])]
+        request = PassRequest(opened, reading, plan, grouped=True)
+        new = self.new_labels(request, by)
         if not new:
             return
-        drawn = DrawnMap(fitted.features, self.row, fitted.scales)
-        groups, _ = recipe.add_up(PassRequest(opened, reading, plan, grouped=True), drawn)
-        for label in new:
+        groups, _ = recipe.add_up(request, DrawnMap(fitted.features, self.row, fitted.scales))
+        for label, (name, content) in new.items():
             kept = {label if fitted.labels_by is not None else None: groups[label]}
-            mine = Ledger(batches={names[label]: texts[label]})
-            yield Added(names[label], kept, groups[label].n, mine)
+            yield Added(name, kept, groups[label].n, Ledger(batches={name: content}))
+
+    def new_labels(self, request: PassRequest, by: str) -> dict[Any, tuple[str, str]]:
+        """Labels that are not known as batches, with the name and the content of each."""
+        every = cache(partial(contents_by_label, request, as_before=True))
+
+        def former(label: Any) -> tuple[str, ...]:
+            return (every()[label],)
+
+        new = {}
+        for label, content in sorted(contents_by_label(request).items()):
+            name, *older = (f"{by}={text}" for text in (text_of(label), *former_texts(label)))
+            if not self.ledger.knows(name, content, partial(former, label), *older):
+                new[label] = name, content
+        return new
 
     def read_sums(self, opened: Opened) -> tuple[Groups, int]:
         """Sums of all rows by the labels of the fit, and how many were looked at."""
@@ -314,30 +322,8 @@ class NewRows:
         return self.recipe.read_more(self.fitted, opened, self.row, grouped=grouped)
 
 
-def rows_of_batch(data: Data) -> tuple[Array | None, ...]:
-    """Rows in memory as arrays, for their hash."""
-    if not in_memory(data.X):
-        raise ModelError(
-            f"A batch by name needs rows in memory, but X is a {type(data.X).__name__}. Use "
-            "update()."
-        )
-    given = data.X, data.y, data.sample_weight
-    return tuple(part for each in given for part in hashable(each))
-
-
-def content_of_arrays(*arrays: Array | None) -> str:
-    """sha256 of rows in memory."""
-    return digest(
-        [a is None for a in arrays], {str(i): a for i, a in enumerate(arrays) if a is not None}
-    )
-
-
-def hashable(values: Any) -> tuple[Array | None, ...]:
-    """Values as arrays whose bytes are their content: objects as text, sparse ones in parts."""
-    if values is None:
-        return (None,)
-    if is_sparse(values):
-        rows = values.tocsr().sorted_indices()
-        return np.array(rows.shape), rows.data, rows.indices, rows.indptr
-    plain = np.asarray(values)
-    return (plain.astype(str) if plain.dtype.kind == "O" else plain,)
+def contents_by_label(request: PassRequest, *, as_before: bool = False) -> dict[Any, str]:
+    """Hash of the rows of every label."""
+    statistic = ByGroup(ContentStatistic(request.opened.class_labels, as_before))
+    found = request.sums(statistic, "looking for what is new").value
+    return {label: str(content) for label, content in found.by_label.items()}

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from rff_stream.errors import DataError
+from rff_stream.label_forms import text_of
 from rff_stream.sources.container_types import KindError
 from rff_stream.sources.levels import (
     Indicators,
@@ -136,7 +137,7 @@ def column_names(found: NamedVariable, dims: Sequence[str]) -> tuple[str, ...]:
 def labels_of(variable: Variable, dim: str) -> Sequence[str]:
     """Texts of the places along a dimension: coordinate values, or their numbers."""
     values = variable.labels.get(dim)
-    return texts_of(range(variable.size(dim)) if values is None else values)
+    return [text_of(value) for value in (range(variable.size(dim)) if values is None else values)]
 
 
 class Container(Protocol):
@@ -269,7 +270,7 @@ class SourceBuilder:
                 self.holdouts.append(condition)
             else:
                 found = find(condition.by)
-                self.add("condition", found, InHoldOut(condition, Labels(found.accessor)))
+                self.add("condition", found, InHoldOut(condition, found.accessor))
 
     def compare(self, condition: Any, find: Find) -> None:
         """Add a comparison that rows must meet."""
@@ -375,20 +376,6 @@ def base_of(name: str) -> tuple[str, dict[str, str]]:
 def plain_names(names: Sequence[str]) -> bool:
     """Whether these are the names of an unnamed array: x0, x1, …."""
     return list(names) == [f"x{i}" for i in range(len(names))]
-
-
-def texts_of(values: Iterable[Any]) -> list[str]:
-    """Coordinate values as they stand in column names: 500, 0.25, 2000-01-01."""
-    return [text_of(value) for value in values]
-
-
-def text_of(value: Any) -> str:
-    """One coordinate value: whole numbers without a point, times as short as they can be."""
-    if isinstance(value, np.datetime64):
-        return str(np.datetime_as_string(value, unit="auto"))
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def virtual_column(

@@ -1,16 +1,18 @@
 """Which rows of growing data were counted, and whether they are still the same.
 
-A record describes rows start:stop along one dimension: size and time of the files of every row
-of chunks, and a hash of the values in the last chunks, which later rows may share. It is plain
-JSON and is stored beside the moments of these rows.
+A record describes rows start:stop along one dimension. Of each variable it holds what makes values
+of its bytes (dimensions, dtype, attributes), size and time of the files of every row of chunks, and
+a hash of the values in the last chunks, which later rows may share; of each dimension its labels.
+It is plain JSON and is stored beside the moments of these rows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from rff_stream._array import Array, digest
 from rff_stream.errors import DataError
-from rff_stream.sources.columns import text_of
+from rff_stream.label_forms import text_of
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.rows import as_text
 from rff_stream.sources.variables import Variable, VariablesSource, generation_of
@@ -28,11 +30,27 @@ MOST_STAMPS = 1024
 """Largest number of hashes in a record; for longer arrays one hash covers several rows of
 chunks."""
 
-TAIL_BYTES = 64 << 20
-"""Largest size of the last, partly filled chunks whose values are hashed; of larger ones only
-their files are."""
+SMALL_BYTES = 64 << 20
+"""Largest variable without rows along the dimension whose values are hashed: where its files are
+written again with the same values, it has not changed. Also how much of a file is read at once."""
+
+DECODING = (
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "_Encoding",
+    "dtype",
+    "units",
+    "calendar",
+)
+"""Attributes of a stored array that change its values or what they mean."""
 
 Record = Mapping[str, Any]
+
+Hashes = Callable[[Variable, tuple[slice, ...]], str]
+"""Hash of a part of a variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +74,24 @@ def whole_content(source: Source) -> str:
 
 
 def record_of(
-    source: Source, dim: str, start: int, stop: int, *, read: bool = True
+    source: Source, dim: str, start: int, stop: int, *, read: bool = True, as_before: bool = False
 ) -> dict[str, Any]:
     """What is there of rows start:stop along a dimension, as plain JSON.
 
-    Cost: a listing of the files, and at most 64 MB read of the last chunks of each variable
-    where they are not full, unless told not to ``read``: then they are known by their files.
+    Cost: a listing of the files, and a read of the last chunks of each variable where they are not
+    full, unless told not to ``read``: then they are known by their files. ``as_before`` gives the
+    record of earlier versions.
     """
     assert isinstance(source, VariablesSource)
     sizes = dict(zip(source.dims, source.shape, strict=True))
-    found = {v.name: _describe(v, dim, start, stop, read) for v in source.variables}
-    names = next((v.labels[dim] for v in source.variables if dim in v.labels), None)
+    hashes = partial(_values, as_before=as_before) if read else None
+    found = {v: _describe(each, dim, start, stop, hashes) for v, each in _named(source).items()}
+    labels = _labels(source)
+    names, more = labels.get(dim), {}
+    if not as_before:
+        more = {"labels": _label_hashes(labels, dim, start, stop)}
+        for name, each in _named(source).items():
+            found[name]["decoding"] = _decoding(each)
     ends = {} if names is None else {"first": names[start], "last": names[stop - 1]}
     return {
         "dim": dim,
@@ -74,6 +99,7 @@ def record_of(
         "stop": stop,
         "others": {name: size for name, size in sizes.items() if name != dim},
         "variables": found,
+        **more,
         **{name: text_of(np.asarray(value)[()]) for name, value in ends.items()},
     }
 
@@ -85,7 +111,7 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
     """
     assert isinstance(source, VariablesSource)
     sizes = dict(zip(source.dims, source.shape, strict=True))
-    known = {variable.name: variable for variable in source.variables}
+    known = _named(source)
     for i, record in enumerate(records):
         dim, stop = record["dim"], record["stop"]
         others = {name: size for name, size in sizes.items() if name != dim}
@@ -104,6 +130,7 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
         for name, variable in known.items():
             last = i == len(records) - 1
             _check(variable, record, record["variables"][name], last)
+        _check_labels(source, record)
 
 
 def growth_of(source: Source, records: Sequence[Record], missing_chunks: str) -> Growth:
@@ -112,21 +139,26 @@ def growth_of(source: Source, records: Sequence[Record], missing_chunks: str) ->
     last = records[-1]
     dim, start = str(last["dim"]), int(last["stop"])
     stop, waiting = dict(zip(source.dims, source.shape, strict=True))[dim], ""
-    for variable in source.variables:
+    for name, variable in _named(source).items():
         if dim not in variable.dims or not variable.is_stored or stop == start:
             continue
-        end, chunk = _find_written(variable, dim, start, stop, last, missing_chunks)
+        before = last["variables"][name]
+        end, chunk = _find_written(variable, dim, start, stop, before, missing_chunks)
         if end < stop:
             stop, waiting = max(end, start), f"{variable.name!r} lacks {chunk}"
     return Growth(dim, start, stop, waiting)
 
 
-def _describe(variable: Variable, dim: str, start: int, stop: int, read: bool) -> dict[str, Any]:
-    """One variable's part of a record."""
+def _describe(
+    variable: Variable, dim: str, start: int, stop: int, hashes: Hashes | None
+) -> dict[str, Any]:
+    """One variable's part of a record; values in files are not hashed where there are none."""
     if dim not in variable.dims:
-        return {"whole": [_stamp_of(variable), _values(variable) if read else ""]}
+        small = variable.nbytes <= SMALL_BYTES or not variable.is_stored
+        values = hashes(variable, _part(variable)) if hashes and small else ""
+        return {"whole": [_stamp_of(variable), values]}
     if not variable.is_stored:
-        return {"values": _values(variable, dim, start, stop)}
+        return {"values": (hashes or _values)(variable, _part(variable, dim, start, stop))}
     rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
     first, full = start // chunk, stop // chunk
     step = -(-max(full - first, 1) // MOST_STAMPS)
@@ -140,7 +172,8 @@ def _describe(variable: Variable, dim: str, start: int, stop: int, read: bool) -
         ],
     }
     if stop > full * chunk:
-        values = _values(variable, dim, full * chunk, stop) if read else ""
+        tail = _part(variable, dim, full * chunk, stop)
+        values = hashes(variable, tail) if hashes else ""
         found["tail"] = [_digest(rows, full, full + 1), values]
     return found
 
@@ -148,13 +181,15 @@ def _describe(variable: Variable, dim: str, start: int, stop: int, read: bool) -
 def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: bool) -> None:
     """One variable is as its part of a record says."""
     dim, start, stop = record["dim"], record["start"], record["stop"]
+    _check_decoding(variable, f"{dim} {start}:{stop}", found)
     if "whole" in found:
         stamp, values = found["whole"]
-        if _stamp_of(variable) != stamp and values != _values(variable):
+        same = variable.is_stored and _stamp_of(variable) == stamp
+        if not (same or _agrees(values, variable)):
             raise _change_error(variable, "all of it", f"it has no {dim}, so none of it can be new")
         return
     if "values" in found:
-        if found["values"] != _values(variable, dim, start, stop):
+        if not _agrees(found["values"], variable, dim, start, stop):
             raise _change_error(variable, f"{dim} {start}:{stop}", "its values are others")
         return
     rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
@@ -165,30 +200,50 @@ def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: b
     first, step, full = found["from"], found["step"], stop // chunk
     for i, stamp in enumerate(found["stamps"]):
         lo, hi = first + i * step, min(first + (i + 1) * step, full)
-        if _digest(rows, lo, hi) != stamp:
+        if stamp not in (_digest(rows, lo, hi), _digest(rows, lo, hi, as_before=True)):
             words = f"{dim} {max(lo * chunk, start)}:{hi * chunk}"
             raise _change_error(variable, words, "its files were written again")
     if last and "tail" in found:
         stamp, values = found["tail"]
         same = _digest(rows, full, full + 1) == stamp
-        if not same and values and values != _values(variable, dim, full * chunk, stop):
+        if not same and values and not _agrees(values, variable, dim, full * chunk, stop):
             raise _change_error(variable, f"{dim} {full * chunk}:{stop}", "its values are others")
 
 
-def _change_error(variable: Variable, words: str, why: str) -> DataError:
+def _check_decoding(variable: Variable, words: str, found: Mapping[str, Any]) -> None:
+    """What makes values of its bytes is as it was; records of earlier versions do not tell."""
+    was, now = found.get("decoding"), _decoding(variable)
+    if was is None or was == now:
+        return
+    name = next(each for each in {**was, **now} if was.get(each) != now.get(each))
+    why = f"its {name} is {now.get(name)!r}, and was {was.get(name)!r}"
+    raise _change_error(variable, words, why)
+
+
+def _check_labels(source: VariablesSource, record: Record) -> None:
+    """Labels of all dimensions are as they were; records of earlier versions do not tell."""
+    dim, start, stop = record["dim"], record["start"], record["stop"]
+    known = record.get("labels", {})
+    for name, now in _label_hashes(_labels(source), dim, start, stop).items():
+        if known.get(name, now) != now:
+            words = f"{dim} {start}:{stop}" if name == dim else "all of it"
+            raise _change_error(f"labels of {name}", words, "its values are others")
+
+
+def _change_error(changed: Variable | str, words: str, why: str) -> DataError:
+    name = changed if isinstance(changed, str) else changed.name
     return DataError(
-        f"{variable.name!r} changed in {words}, which was counted before: {why}. The model "
+        f"{name!r} changed in {words}, which was counted before: {why}. The model "
         "still counts the old values. Put the old data back, or forget their batch and give "
         "the new data under another name (batch=…), or fit a new model."
     )
 
 
 def _find_written(
-    variable: Variable, dim: str, start: int, stop: int, last: Record, missing_chunks: str
+    variable: Variable, dim: str, start: int, stop: int, before: Record, missing_chunks: str
 ) -> tuple[int, str]:
     """Rows up to which every chunk is there that was there before, and the one awaited."""
     rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
-    before = last["variables"][variable.name]
     if start % chunk and "tail" in before:
         place = start // chunk
         if _digest(rows, place, place + 1) == before["tail"][0] and rows.get(place):
@@ -203,11 +258,17 @@ def _find_written(
     return stop, ""
 
 
-def _digest(rows: Mapping[int, Mapping[str, str]], lo: int, hi: int) -> str:
-    """16 hexadecimal digits of the stamps of some rows of chunks."""
+def _digest(
+    rows: Mapping[int, Mapping[str, str]], lo: int, hi: int, *, as_before: bool = False
+) -> str:
+    """16 hexadecimal digits of the stamps of some rows of chunks.
+
+    ``as_before`` gives that of earlier versions for Zarr in memory and in zip files: that of names.
+    """
     found = hashlib.sha256()
     for i in range(lo, hi):
         for place, stamp in sorted(rows.get(i, {}).items()):
+            stamp = "" if as_before else stamp
             found.update(f"{i} {place} {stamp}\n".encode())
     return found.hexdigest()[:16]
 
@@ -220,6 +281,40 @@ def _metadata(variable: Variable) -> str:
     return digest([str(sorted(plain.items())), variable.units, str(variable.dtype)])[:16]
 
 
+def _decoding(variable: Variable) -> dict[str, Any]:
+    """What makes values of its bytes, by name."""
+    stored = variable.data.array.metadata.to_dict() if variable.is_stored else {}
+    attributes = stored.get("attributes") or {}
+    own = {name: attributes[name] for name in DECODING if name in attributes}
+    kind = {"i": "number", "u": "number", "f": "number"}.get(variable.dtype.kind)
+    return {
+        "dimensions": list(variable.dims),
+        "kind": kind or variable.dtype.kind,
+        **({"units": variable.units} if variable.units else {}),
+        **({"calendar": variable.calendar} if variable.calendar else {}),
+        **own,
+    }
+
+
+def _named(source: VariablesSource) -> dict[str, Variable]:
+    """Variables by name; those of one name also by their place."""
+    found: dict[str, Variable] = {}
+    for i, each in enumerate(source.variables):
+        found[f"{each.name} ({i})" if each.name in found else each.name] = each
+    return found
+
+
+def _labels(source: VariablesSource) -> dict[str, Array]:
+    """The labels of every dimension that has some."""
+    return {dim: np.asarray(own) for each in source.variables for dim, own in each.labels.items()}
+
+
+def _label_hashes(labels: Mapping[str, Array], dim: str, start: int, stop: int) -> dict[str, str]:
+    """Hashes of labels: along a dimension those of rows start:stop, else all."""
+    own = {name: each[start:stop] if name == dim else each for name, each in labels.items()}
+    return {name: _hash(each) for name, each in own.items()}
+
+
 def _stamp_of(variable: Variable) -> str:
     """Hash of the files of a variable that has no rows along the dimension."""
     if not variable.is_stored:
@@ -228,24 +323,57 @@ def _stamp_of(variable: Variable) -> str:
     return _digest(rows, 0, max(rows, default=-1) + 1)
 
 
-def _values(variable: Variable, dim: str = "", lo: int = 0, hi: int = 0) -> str:
-    """Hash of the values (of rows lo:hi); "" where they are too many to be read twice."""
-    part = [slice(0, size) for size in variable.shape]
-    if dim:
-        part[variable.dims.index(dim)] = slice(lo, hi)
-    count = prod(one.stop - one.start for one in part)
-    if variable.kind == "lazy" and count * variable.dtype.itemsize > TAIL_BYTES:
+def _agrees(known: str, variable: Variable, dim: str = "", lo: int = 0, hi: int = 0) -> bool:
+    """Whether the values (of rows lo:hi) have this hash, or that of an earlier version."""
+    if not known:  # not hashed, as they were many
+        return False
+    part = _part(variable, dim, lo, hi)
+    return known in (_values(variable, part), _values(variable, part, as_before=True))
+
+
+def _part(variable: Variable, dim: str = "", lo: int = 0, hi: int = 0) -> tuple[slice, ...]:
+    """All of a variable, or rows lo:hi."""
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    return tuple(slice(lo, hi) if name == dim else slice(0, size) for name, size in sizes)
+
+
+def _values(variable: Variable, part: tuple[slice, ...], *, as_before: bool = False) -> str:
+    """Hash of the values of a part, those of files read slab by slab.
+
+    Numbers and times are in one form, but not ``as_before``: in the hash of earlier versions, which
+    is empty for more than 64 MiB.
+    """
+    shape = [each.stop - each.start for each in part]
+    nbytes = prod(shape) * variable.dtype.itemsize
+    if variable.kind != "lazy" or nbytes <= SMALL_BYTES:
+        return _hash(np.asarray(variable.data[part]), as_before)
+    if as_before:
         return ""
-    values: Array = variable.data[tuple(part)]
-    return _hash(np.asarray(values))
+    step, (whole, *others) = max(SMALL_BYTES * shape[0] // nbytes, 1), part
+    starts = range(whole.start, whole.stop, step)
+    slabs = [(slice(lo, min(lo + step, whole.stop)), *others) for lo in starts]
+    return digest([_hash(np.asarray(variable.data[slab]), as_before) for slab in slabs])[:32]
 
 
-def _hash(values: Array) -> str:
-    kind = [str(values.dtype), list(values.shape)]
-    if values.dtype.kind in "biufcmM":
-        numbers = values.view("i8") if values.dtype.kind in "mM" else values
-        return digest(kind, {"values": numbers})[:32]
-    return digest([kind, as_text(values).tolist()])[:32]
+def _hash(values: Array, as_before: bool = False) -> str:
+    values = values if as_before else _one_form(values)
+    text = values.dtype.kind not in "biufcmM"
+    kind = ["text" if text and not as_before else str(values.dtype), list(values.shape)]
+    if text:
+        return digest([kind, as_text(values).tolist()])[:32]
+    numbers = values.view("i8") if values.dtype.kind in "mM" else values
+    return digest(kind, {"values": numbers})[:32]
+
+
+def _one_form(values: Array) -> Array:
+    """Numbers as float64 and times in nanoseconds, where these hold all of them exactly."""
+    kind = values.dtype.kind
+    if kind not in "iufmM":
+        return values
+    with np.errstate(all="ignore"):
+        found = values.astype("f8" if kind in "iuf" else f"{kind}8[ns]")
+        same = np.array_equal(found.astype(values.dtype), values, equal_nan=kind in "fmM")
+    return found if same else values
 
 
 def _format_sizes(sizes: Mapping[str, int]) -> str:

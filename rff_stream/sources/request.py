@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.label_forms import number_of, text_of
 from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import Convert, Days, Labels, Numbers
@@ -104,7 +104,7 @@ class HoldOut:
     part : {"train", "test"}
         Which part is read.
     by : str, optional
-        Hold out whole labels: "time.year" keeps every year on one side.
+        Hold out whole labels: "time.year" keeps every year on one side. 1 and 1.0 are one label.
 
     Examples
     --------
@@ -120,6 +120,8 @@ class HoldOut:
     seed: int = 0
     part: Literal["train", "test"] = "train"
     by: str | None = None
+    as_before: bool = field(default=False, repr=False, kw_only=True)
+    """Whether a model of an earlier version holds labels out by it: to that, 1 and 1.0 were two."""
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
@@ -139,13 +141,9 @@ class HoldOut:
     def of_labels(self, labels: Array) -> Array:
         """Which rows belong to the part, by their labels; equal labels stay together."""
         distinct, inverse = np.unique(labels.ravel(), return_inverse=True)
-        found = self.of_places(np.array([place_of(label) for label in distinct], np.uint64))
+        texts = [str(label) if self.as_before else text_of(label) for label in distinct]
+        found = self.of_places(np.array([number_of(text) for text in texts], np.uint64))
         return found[inverse].reshape(labels.shape)
-
-
-def place_of(label: Any) -> int:
-    """A 64-bit integer of a label: that of its text, so 2015 and int32 2015 agree."""
-    return int.from_bytes(hashlib.sha256(str(label).encode()).digest()[:8], "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +151,13 @@ class InHoldOut:
     """Truth of "this label belongs to the part", elementwise."""
 
     holdout: HoldOut
-    accessor: Convert = Labels()
+    accessor: Convert = Numbers()
 
     def __call__(self, values: Array) -> Array:
-        return self.holdout.of_labels(self.accessor(values))
+        values = self.accessor(values)
+        if not (self.holdout.as_before and values.dtype.kind in "MmS"):
+            values = Labels()(values)
+        return self.holdout.of_labels(values)
 
 
 Where = tuple[str, str, Any] | HoldOut

@@ -18,6 +18,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
+from rff_stream.label_forms import texts_of
 from rff_stream.sources.container_types import KindError
 from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
 
@@ -136,7 +137,10 @@ class Accessor:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Group labels: integers, strings and times as they are; objects as strings or None."""
+    """Group labels in their one form: numbers as they are, times and objects as text.
+
+    Spans of time are in days. Text that is missing is None.
+    """
 
     accessor: Convert = Numbers()
 
@@ -144,10 +148,15 @@ class Labels:
         found = self.accessor(values)
         if found.dtype.kind == "S":
             check_text(found)
-        if found.dtype.kind not in "OT":
+        if found.dtype.kind == "m":
+            return Days()(found)
+        if found.dtype.kind not in "MOST":
             return found
-        missing = np.array([v is None or v != v for v in found.ravel()], bool).reshape(found.shape)
-        texts = found.astype(str)
+        missing = np.isnat(found) if found.dtype.kind == "M" else np.zeros(found.shape, bool)
+        if found.dtype.kind in "OT":
+            absent = [v is None or v != v for v in found.ravel()]
+            missing = np.array(absent, bool).reshape(found.shape)
+        texts = texts_of(found)
         if not missing.any():
             return texts
         named: Array = texts.astype(object)
@@ -164,9 +173,8 @@ class NamedLabels:
 
     def __call__(self, values: Array) -> Array:
         found = Labels(self.accessor)(values)
-        flat = found.ravel().astype(object) if found.dtype.kind == "O" else found.ravel()
-        distinct, inverse = np.unique(flat.astype(str), return_inverse=True)
-        absent = ("nan", "NaT", "None")
+        distinct, inverse = np.unique(texts_of(found), return_inverse=True)
+        absent = ("nan", "None")
         texts = ["" if v in absent else f"{self.name}={v}" for v in distinct.tolist()]
         return np.array(texts)[inverse].reshape(found.shape)
 

@@ -28,7 +28,7 @@ import numpy as np
 import zarr
 from zarr.abc.store import Store
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore, LocalStore, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
@@ -554,7 +554,8 @@ def stamps_of(store: Any, path: str) -> dict[str, str]:
     """What tells one state of every file of an array from another, without reading it.
 
     Names are relative to the array. On a local disk size and time; on an object store what
-    its listing says (etag, or size and time); elsewhere the size alone, or not even that.
+    its listing says (etag, or size and time); in a zip file size and CRC; in memory a hash;
+    elsewhere the size alone, or not even that.
     """
     root = local_root(store)
     if root is not None:
@@ -617,7 +618,7 @@ async def remote_stamps(store: Any, path: str) -> dict[str, str]:
 
 
 async def sizes_of(store: Any, path: str) -> dict[str, str]:
-    """Bytes of every value of an array; names alone where a store would read to tell."""
+    """What tells states of every value of an array apart; names alone where nothing cheap does."""
     prefix, cheap = f"{path}/" if path else "", type(store).getsize is not Store.getsize
     try:
         names = [name async for name in store.list_prefix(prefix)]
@@ -626,6 +627,11 @@ async def sizes_of(store: Any, path: str) -> dict[str, str]:
             f"A {type(store).__name__} does not list its chunks, so a change of the data could not "
             f"be seen. Write its references to a file or to icechunk, and give that path."
         ) from cause
-    return {
-        name.removeprefix(prefix): str(await store.getsize(name)) if cheap else "" for name in names
-    }
+    if isinstance(store, MemoryStore):
+        stamps = [hashlib.sha256(store._store_dict[name].to_bytes()).hexdigest() for name in names]
+    elif isinstance(store, ZipStore):
+        found = (store._zf.getinfo(name) for name in names)
+        stamps = [f"{each.file_size} {each.CRC:08x}" for each in found]
+    else:
+        stamps = [str(await store.getsize(name)) if cheap else "" for name in names]
+    return {name.removeprefix(prefix): stamp for name, stamp in zip(names, stamps, strict=True)}

@@ -12,6 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.label_forms import canonical
 from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import (
@@ -161,11 +162,13 @@ def select(rows: Rows, chosen: Any) -> Rows:
 
 
 def _groups(rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, Array]]:
+    """By labels in their one form: a leaf may hold as integers what another holds as floats."""
     if rows.label is None:
         raise DataError("Rows carry no labels. Open the source with by=….")
     pairs = rows.label.dtype.names is not None
     own, classes = (rows.label["f1"], rows.label["f0"]) if pairs else (rows.label, None)
-    return _by(own, replace(rows, label=classes), places)
+    for label, part, at in _by(own, replace(rows, label=classes), places):
+        yield canonical(label), part, at
 
 
 def _classes(rows: Rows, places: Array) -> Iterator[tuple[Any, Rows, Array]]:

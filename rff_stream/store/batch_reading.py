@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from rff_stream._array import Array, Float64, digest
 from rff_stream.errors import ModelError
+from rff_stream.label_forms import canonical, text_of
 from rff_stream.moments import Moments
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.batch_writing import Root, checked_id
@@ -62,8 +63,8 @@ def group_chooser(groups: ChosenGroups | None) -> Callable[[Label], bool]:
     if isinstance(groups, Mapping):
         wanted = {name: _texts(value) for name, value in groups.items()}
         return lambda label: _agrees(wanted, named_parts(label))
-    chosen = {(type(label), label) for label in _several("groups", groups)}
-    return lambda label: (type(label), label) in chosen
+    chosen = {_one_form(label) for label in _several("groups", groups)}
+    return lambda label: _one_form(label) in chosen
 
 
 def weigher(weights: Weights | None) -> Callable[[Batch], float]:
@@ -114,7 +115,13 @@ def _texts(wanted: Any) -> Any:
             "List the values."
         )
     several = isinstance(wanted, list | tuple | set | frozenset | range)
-    return {str(value) for value in wanted} if several else str(wanted)
+    return {text_of(value) for value in wanted} if several else text_of(wanted)
+
+
+def _one_form(label: Any) -> tuple[type, Any]:
+    """A label in its one form, apart from those that Python takes for equal: 1 and True."""
+    label = canonical(label)
+    return type(label), label
 
 
 def _several(name: str, values: Any) -> Collection[Any]:

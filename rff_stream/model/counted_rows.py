@@ -1,0 +1,111 @@
+"""What rows that were counted are known by: by their place in growing data, else by a hash."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, digest
+from rff_stream.errors import ModelError
+from rff_stream.execution import Reading
+from rff_stream.execution.leaves import Leaf
+from rff_stream.model.fitted import Data, Ledger
+from rff_stream.model.input_rows import Opened, in_memory
+from rff_stream.model.recipe import Recipe
+from rff_stream.sources import Source
+from rff_stream.sources.container_types import is_sparse
+from rff_stream.sources.growth import record_of, whole_content
+from rff_stream.sources.variables import can_grow
+from rff_stream.statistics.content_hash import Content, ContentStatistic
+
+FORMER = re.compile("[0-9a-f]{64}")
+"""Hash of rows in memory as earlier versions took it."""
+
+
+def ledger_of(recipe: Recipe, opened: Opened, data: Data) -> Ledger:
+    """What a fit counts; nothing where the answer needs every row again, so that none is added."""
+    source = opened.source
+    if can_grow(source):
+        size = source.shape[0]
+        return Ledger((record_of(source, source.dims[0], 0, size),)) if size else Ledger()
+    return (
+        ledger_of_rows(content_of_rows(opened)) if grows(recipe) and in_memory(data.X) else Ledger()
+    )
+
+
+def ledger_of_rows(content: str, batch: str | None = None) -> Ledger:
+    """Rows in memory under their name or their hash."""
+    return Ledger(batches={batch or content: content})
+
+
+def grows(recipe: Recipe) -> bool:
+    """Whether rows can be added to the sums."""
+    try:
+        recipe.check_grows()
+    except ModelError:
+        return False
+    return True
+
+
+def content_of_rows(opened: Opened) -> str:
+    """Hash of rows as they are counted: inputs, targets, classes and weights that are used."""
+    statistic, source = ContentStatistic(opened.class_labels), opened.source
+    box = tuple((0, size) for size in source.shape)
+    if source.is_lazy:
+        found: Content = Reading(source, progress=False).add_up(statistic, [Leaf(box, 0)], "").value
+        return str(found)
+    sink = statistic.start()
+    for rows in source.reader.read(box, *source.arguments(box)):
+        sink.add(rows, np.empty(0))
+    return str(sink.result())
+
+
+def content_of_source(source: Source) -> str:
+    """Hash of all that a source holds and of what it is read as: of stored data by their files."""
+    columns = source.columns
+    names = [columns.inputs, columns.targets, columns.units, columns.weight]
+    if can_grow(source):
+        return digest([names, record_of(source, source.dims[0], 0, source.shape[0])])
+    return digest([names, whole_content(source)])
+
+
+def former_content_of_source(source: Source) -> tuple[str, ...]:
+    """What earlier versions called the same content."""
+    if not can_grow(source):
+        return (whole_content(source),)
+    whole = source.dims[0], 0, source.shape[0]
+    return digest(record_of(source, *whole, as_before=True)), source.generation()
+
+
+def former_content(ledger: Ledger, data: Data) -> tuple[str, ...]:
+    """The hash that earlier versions took of rows in memory; none where this model knows none.
+
+    Raises ModelError: rows of these bytes were counted, but that hash does not tell what a mask
+    hides.
+    """
+    if not any(FORMER.fullmatch(content) for content in ledger.batches.values()):
+        return ()
+    given = data.X, data.y, data.sample_weight
+    arrays = [part for each in given for part in _hashable(each)]
+    absent = [each is None for each in arrays]
+    found = digest(absent, {str(i): a for i, a in enumerate(arrays) if a is not None})
+    if ledger.holds(found) and any(isinstance(each, np.ma.MaskedArray) for each in given):
+        raise ModelError(
+            "Rows of the same values were counted by an earlier version of rff_stream, whose "
+            "record does not tell which of them were masked. Rows count once, and it cannot be "
+            "said whether these are new. If they are, name them: batch=…."
+        )
+    return (found,)
+
+
+def _hashable(values: Any) -> tuple[Array | None, ...]:
+    """Values as arrays whose bytes are their content: objects as text, sparse ones in parts."""
+    if values is None:
+        return (None,)
+    if is_sparse(values):
+        rows = values.tocsr().sorted_indices()
+        return np.array(rows.shape), rows.data, rows.indices, rows.indptr
+    plain = np.asarray(values)
+    return (plain.astype(str) if plain.dtype.kind == "O" else plain,)
