@@ -12,7 +12,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.errors import ModelError, NumericalWarning
+from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.losses.regression import EpsilonInsensitive, Huber, Quantile
 
 QUIET: dict[str, Any] = {
@@ -118,6 +118,28 @@ def test_the_hinge_is_the_support_vector_machine(n_classes, tmp_path):
         return
     chosen = rs.KernelClassifier("hinge", **QUIET).fit(X, y)
     assert chosen.score(X, y) > 0.92 and chosen.selection_.best.alpha == chosen.alpha_
+
+
+@pytest.mark.parametrize("some", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_of_weight_2_is_as_two_copies(name, some, data, rng):
+    """Folds, scale and penalty depend on values and weights alone: it differed by up to .4."""
+    X, y, counts, _ = data
+    target = counts if name in ("poisson", "negative_binomial") else y
+    w = np.where(rng.random(len(X)) < 0.5, 2.0, 1.0) if some else np.full(len(X), 2.0)
+    heavy = rs.KernelRegressor(name, **QUIET).fit(X, target, w)
+    order = rng.permutation(np.repeat(np.arange(len(X)), w.astype(int)))
+    copies = rs.KernelRegressor(name, **QUIET).fit(X[order], target[order])
+    np.testing.assert_allclose(heavy.alpha_, copies.alpha_, rtol=1e-5)
+    np.testing.assert_allclose(heavy.predict(X), copies.predict(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_rows_that_do_not_differ_choose_no_penalty(n):
+    X, y = np.ones((n, 2)), np.ones(n)
+    with pytest.raises(DataError, match=rf"Found {n} sample\(s\) of which 1 differ.* Give alpha"):
+        rs.KernelRegressor(**QUIET).fit(X, y)
+    assert rs.KernelRegressor(alpha=1.0, **QUIET).fit(X, y).predict(X)[0] == pytest.approx(1.0)
 
 
 def test_no_penalty_is_looked_at_in_one_turn_alone():

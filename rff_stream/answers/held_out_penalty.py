@@ -16,6 +16,7 @@ from rff_stream.answers.duplicate_rows import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import ridge
+from rff_stream.errors import DataError
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
 from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for
@@ -25,6 +26,7 @@ from rff_stream.losses.regression import RegressionLoss
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
+from rff_stream.moments.row_sample import hash_rows
 from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
@@ -253,26 +255,37 @@ def choose_regression(
 ) -> tuple[RegressionLoss, float, Selection | None]:
     """The loss with its scale, and the α of least held-out loss, on a sample of rows in memory.
 
-    Rows are in random order, and ``row`` is without targets. What the loss leaves open (``scale``,
-    ``dispersion``) is found on held-out rows, twice: first beside the misses of the best constant,
-    then beside those of the fit. Where α is given, there is no selection.
+    ``row`` is without targets. What the loss leaves open (``scale``, ``dispersion``) is found on
+    held-out rows, twice: first beside the misses of the best constant, then beside those of the
+    fit. Where α is given, there is no selection. A row of weight 2 is as two copies of it.
     """
-    size, turns = _size(features), _turns(_places(rows.x), np.zeros(len(rows.x), int))
+    place = _hashed_places(rows.x, rows.y)
+    size, turns = _size(features), _turns(place, np.zeros(len(rows.x), int))
+    if alpha is None and not turns:
+        raise DataError(
+            f"Found {len(rows.x)} sample(s) of which {place.max() + 1} differ, but a penalty is "
+            "chosen on held-out rows, so there must be two that differ. Give alpha, or more rows."
+        )
     if features.nesting != "none":
         size = min(size, FEW_COMPONENTS)
-    z = _leading_features(features, size, rows.x)
-    rows, features, row = replace(rows, x=z), _IdentityMap(size), row.leading(size)
+    row, z = row.leading(size), _leading_features(features, size, rows.x)
+    _, first, number = np.unique(rows.x, axis=0, return_index=True, return_inverse=True)
+    if len(first) < size:
+        size, z = len(first), _own_columns(z[first], row.prior)[0][number.reshape(-1)]
+        row = replace(row, prior=np.ones(size), feature_origin=np.zeros(size), nesting="none")
+    rows, features = replace(rows, x=z), _IdentityMap(size)
     assert rows.w is not None
+    heavy = weight_unit(np.bincount(place, rows.w).astype(np.float64))
     constant = loss.constant(rows.y, rows.w)
     free = loss
     loss = free.of_residuals(np.tile(constant, (len(rows.y), 1)), rows.y, rows.w)
+    if alpha is not None and not turns:
+        return loss, alpha, None
     found: Selection | None = None
     for _ in range(1 if loss is free else 2):
         unit = unit_of(loss, rows)
-        spread = 1.0 if loss.log_link else max(float(rows.y.var()), np.finfo(float).tiny)
-        grid = (
-            ALPHAS * (unit / spread * weight_unit(rows.w)) if alpha is None else np.array([alpha])
-        )
+        spread = 1.0 if loss.log_link else _variance(rows.y, rows.w)
+        grid = ALPHAS * (unit / spread * heavy) if alpha is None else np.array([alpha])
         scores = np.full((len(turns), len(grid)), np.nan)
         fits = np.full((len(grid), *rows.y.shape), np.nan)
         paths = (
@@ -370,6 +383,22 @@ def _places(x: Array) -> Array:
     """Places (n,) of rows in random order: their numbers, of copies that of the first of them."""
     number = group_copies(x)
     return np.arange(len(x)) if number is None else np.unique(number, return_inverse=True)[1]
+
+
+def _hashed_places(x: Array, y: Array) -> Array:
+    """Places (n,) of rows in an order that depends on their values alone: copies share a place."""
+    none = np.zeros(len(x), np.uint64)
+    alike, whole = (
+        np.unique(hash_rows(none, *of), return_inverse=True)[1] for of in ((x,), (x, y))
+    )
+    levels = group_copies(x) is None and alike.max() < whole.max()
+    return np.asarray(whole if levels else alike)
+
+
+def _variance(y: Float64, w: Float64) -> float:
+    """Of all targets about one mean; no less than the smallest number."""
+    mean = float(w @ y.mean(axis=1) / w.sum())
+    return max(float(w @ ((y - mean) ** 2).mean(axis=1) / w.sum()), float(np.finfo(float).tiny))
 
 
 def _sorted_places(x: Array, w: Array, *, copies: bool) -> Array:
