@@ -1,12 +1,13 @@
 """A Gaussian process on a grid of frequencies: its mean, its uncertainty, its error on other sums.
 
-Of uncertainty as functions of rows: a few rows are solved for, maps are made from draws.
+Its variance is solved for in the block of the largest modes; what others add is of draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from rff_stream.systems.grid import (
     conjugate_gradients,
     inner_product,
     inverse_root,
+    inverse_root_of_rest,
     toeplitz_product,
     toeplitz_spectrum,
 )
@@ -29,13 +31,16 @@ FEWEST_ROWS = 64
 """Smallest number of rows for which a product of axes is searched for."""
 
 SOLVED_ROWS = 16
-"""Rows whose variances are solved for at once; for more rows, draws are cheaper."""
+"""Rows that are solved for at once."""
 
 MOST_STEPS = 80
 """Largest number of Lanczos steps; they stop when the draw changes by less than 1e-4."""
 
 ROWS_AT_ONCE = 1 << 15
 """Rows at which all draws are evaluated at once."""
+
+ROWS_OF_BLOCK = 1024
+"""Rows whose products with the block are in memory at once: 32 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -326,16 +331,62 @@ def of_finite(function: Callable[[Array], Float64], x: Array, width: int) -> Flo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridStd:
-    """x ↦ standard deviation of f (or of y, with noise).
+class PosteriorVariance:
+    """x ↦ variance of f, for one α and σₙ² = 1: solved in the block, of draws for the rest of A⁻¹.
 
-    Up to 16 rows at a time are solved for; for more it is the spread of S draws, with a relative
-    standard error of 1/√(2S).
+    A grid of at most ``BLOCK`` columns has no rest. Else the relative standard error of a deviation
+    is 1/√(2S) of S draws, times the share of the rest in the variance. No row depends on others.
     """
 
-    system: GridSystem
+    elimination: Elimination
+    rest: Deviations | None
+
+    @classmethod
+    def of(cls, system: GridSystem, alpha: float, *, draws: int, seed: int) -> Self:
+        """The factor of the block and the draws."""
+        elimination, rng = Elimination(system, alpha, BLOCK), np.random.default_rng(seed)
+        if elimination.is_whole:
+            return cls(elimination, None)
+        several = (system.noise((1,), rng) for _ in range(draws))
+        u = np.concatenate([inverse_root_of_rest(elimination, e, MOST_STEPS) for e in several])
+        trend = np.zeros((0, draws))
+        if system.n_trend:
+            trend = -system.project(system.along_trend(u))
+        rest = Deviations(system.features, (system.weights * u)[None], trend[None])
+        return cls(elimination, rest)
+
+    def __call__(self, x: Array) -> Float64:
+        """Variances (n,) of finite rows (n, d)."""
+        system = self.elimination.system
+        found = np.full(len(x), system.unresolved * system.kernel.variance / self.elimination.alpha)
+        for lo in range(0, len(x), ROWS_OF_BLOCK):
+            found[lo : lo + ROWS_OF_BLOCK] += self._solved(x[lo : lo + ROWS_OF_BLOCK])
+        for lo in range(0, len(x) if self.rest else 0, ROWS_AT_ONCE):
+            assert self.rest is not None
+            values = self.rest(x[lo : lo + ROWS_AT_ONCE])[0]
+            found[lo : lo + ROWS_AT_ONCE] += (values**2).mean(axis=0)
+        return found
+
+    def _solved(self, x: Array) -> Float64:
+        """The part of the block and of the trend."""
+        system, places = self.elimination.system, self.elimination.places
+        angles = system.features.angles(x)
+        trend = np.vstack([np.ones(len(x)), angles / (2 * np.pi)])[: system.n_trend]
+        phi = system.weights[places] * np.exp(-1j * (angles.T @ self.elimination.chosen.T))
+        if system.n_trend:
+            theta = system.project(trend)
+            phi = phi - theta.T @ system.coupling[(slice(None), *places)]
+            own = np.asarray((trend * theta).sum(axis=0))
+            return self.elimination.variance_inside(phi) + own
+        return self.elimination.variance_inside(phi)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridStd:
+    """x ↦ standard deviation of f (or of y, with noise) by :class:`PosteriorVariance`."""
+
     posterior: GridPosterior
-    deviations: Deviations
+    by_alpha: Mapping[float, PosteriorVariance]
     noise: bool
 
     @property
@@ -345,26 +396,15 @@ class GridStd:
 
     def __call__(self, x: Array) -> Float64:
         """Standard deviations (n, T) of rows (n, d)."""
-        variance = of_finite(
-            self._variance_by_solves if len(x) <= SOLVED_ROWS else self._variance_by_draws,
-            x,
-            self.width,
-        )
+        variance = of_finite(self._variance, x, self.width)
         if self.noise:
             variance = variance + self.posterior.noise_variance
         return np.sqrt(variance)
 
-    def _variance_by_solves(self, x: Array) -> Float64:
-        pairs = zip(self.posterior.alpha, self.posterior.noise_variance, strict=True)
-        found = [posterior_variance(self.system, float(a), float(s), x) for a, s in pairs]
-        return np.stack(found, axis=1)
-
-    def _variance_by_draws(self, x: Array) -> Float64:
-        found = np.empty((len(x), self.width))
-        for lo in range(0, len(x), ROWS_AT_ONCE):
-            part = slice(lo, lo + ROWS_AT_ONCE)
-            found[part] = (self.deviations(x[part]) ** 2).mean(axis=1).T
-        return found + self.posterior.unresolved * self.posterior.signal_variance
+    def _variance(self, x: Array) -> Float64:
+        each = {alpha: variance(x) for alpha, variance in self.by_alpha.items()}
+        columns = [each[alpha] for alpha in self.posterior.alpha.tolist()]
+        return np.asarray(np.stack(columns, axis=1) * self.posterior.noise_variance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

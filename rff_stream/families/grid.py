@@ -15,10 +15,10 @@ from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.answers.grid import (
-    Deviations,
     GridDraws,
     GridPosterior,
     GridStd,
+    PosteriorVariance,
     draw_deviations,
     grid_leaf_errors,
     of_finite,
@@ -65,7 +65,7 @@ from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import GridStatistic
 from rff_stream.statistics.protocol import Statistic
-from rff_stream.systems.grid import GridSystem, expected_steps
+from rff_stream.systems.grid import GridSystem, expected_steps, is_small
 
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are reported."""
@@ -77,8 +77,8 @@ LEVERAGE_DRAWS = 16
 """Functions from which leverages of sampled rows are computed."""
 
 DRAWS = 64
-"""Functions from which a map of standard deviations is computed: its relative error is
-1/√(2·64)."""
+"""Functions from which the part of variances outside the block is computed: the relative error of
+a standard deviation is at most 1/√(2·64)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +159,13 @@ class GridProcess(GridAnswer):
         return GridSystem(self.moments, self.kernel, self.trend)
 
     @cached_property
-    def deviations(self) -> Deviations:
-        """Functions drawn from the posterior, less their mean: for maps of the deviation."""
-        return draw_deviations(self.system, self.posterior, draws=DRAWS, seed=0)
+    def variances(self) -> dict[float, PosteriorVariance]:
+        """The variance of f for every α."""
+        alphas = np.unique(self.posterior.alpha).tolist()
+        return {a: PosteriorVariance.of(self.system, a, draws=DRAWS, seed=0) for a in alphas}
 
     def std(self, noise: bool) -> RowFunction:
-        return GridStd(self.system, self.posterior, self.deviations, noise)
+        return GridStd(self.posterior, self.variances, noise)
 
     @property
     def misfit_variance(self) -> Float64 | float:
@@ -208,7 +209,7 @@ class GridProcess(GridAnswer):
             "noise_variance_": number_or_array(posterior.noise_variance, flat),
             "signal_variance_": number_or_array(posterior.signal_variance, flat),
             "log_marginal_likelihood_": number_or_array(self.log_evidence, flat),
-            "std_error_": 1 / np.sqrt(2 * DRAWS),
+            "std_error_": 0.0 if is_small(self.posterior.features) else 1 / np.sqrt(2 * DRAWS),
         }
 
 

@@ -344,8 +344,22 @@ class Elimination:
         block = 2 * np.log(np.diag(self.factor)).sum() - zero
         return float(rest.sum() - inside + block)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all modes are in the block."""
+        return is_small(self.system.features, self.size)
+
+    def variance_inside(self, picked: Array) -> Float64:
+        """φᴴE⁻¹φ (n,) of values (n, k) of φ at the chosen modes."""
+        block = self._coordinates(picked).T
+        root = linalg.solve_triangular(self.factor, block, lower=True, check_finite=False)
+        return np.asarray((root**2).sum(axis=0))
+
     def _block(self, u: Array) -> Float64:
-        picked = u[(slice(None), *self.places)]
+        return self._coordinates(u[(slice(None), *self.places)])
+
+    @staticmethod
+    def _coordinates(picked: Array) -> Float64:
         found = np.sqrt(2) * np.concatenate([picked.real, picked.imag], axis=1)
         found[:, 0] /= np.sqrt(2)
         return np.asarray(found)
@@ -370,6 +384,11 @@ class Elimination:
         index = tuple(turned[..., a] % sides[a] for a in range(differences.shape[-1]))
         values = density[index]
         return np.asarray(np.where(flip, values.conj(), values))
+
+
+def is_small(grid: GridFeatures, size: int = BLOCK) -> bool:
+    """Whether all modes of a grid fit in a block of so many real columns, beside the zero mode."""
+    return grid.n_components <= 2 * (size // 2) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -471,14 +490,21 @@ def expected_steps(
 def inverse_root(elimination: Elimination, noise: Array, most: int) -> Array:
     """Coefficients (1, half shape) of covariance A⁻¹, from standard normal ones.
 
-    E^{−½} ε inside the block, and S^{−½} ε by at most so many steps of Lanczos with full
-    reorthogonalisation outside, extended so that the block follows it; they stop where the result
-    changes by less than 1e-4.
+    E^{−½} ε inside the block, and :func:`inverse_root_of_rest`, which does not depend on it.
     """
-    inside, start = elimination.draw_inside(noise), elimination.rest(noise.copy())
+    return elimination.draw_inside(noise) + inverse_root_of_rest(elimination, noise, most)
+
+
+def inverse_root_of_rest(elimination: Elimination, noise: Array, most: int) -> Array:
+    """Coefficients (1, half shape) whose covariance is A⁻¹ less E⁻¹.
+
+    S^{−½} ε outside the block by at most so many steps of Lanczos with full reorthogonalisation,
+    extended so that the block follows it; they stop where the result changes by less than 1e-4.
+    """
+    start = elimination.rest(noise.copy())
     size = float(np.sqrt(elimination.system.dot(start, start)[0]))
     if not size:
-        return inside
+        return start
     dot, root = elimination.system.dot, np.sqrt(elimination.diagonal)
     basis = [start / size]
     diagonal: list[float] = []
@@ -499,4 +525,4 @@ def inverse_root(elimination: Elimination, noise: Array, most: int) -> Array:
         off.append(norm)
         basis.append(w / norm)
     total = sum(a * b for a, b in zip(weights, basis, strict=True)) * size
-    return inside + elimination.extend(np.asarray(total) / root)
+    return elimination.extend(np.asarray(total) / root)
