@@ -377,7 +377,7 @@ class PosteriorVariance:
             theta = system.project(trend)
             phi = phi - theta.T @ system.coupling[(slice(None), *places)]
             own = np.asarray((trend * theta).sum(axis=0))
-            return self.elimination.variance_inside(phi) + own
+            return np.asarray(self.elimination.variance_inside(phi) + own)
         return self.elimination.variance_inside(phi)
 
 
