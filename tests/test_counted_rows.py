@@ -171,6 +171,27 @@ def test_changes_are_seen_in_memory_and_in_a_zip_file(tmp_path):
         model.update(in_zip(tmp_path, other))
 
 
+@pytest.mark.parametrize("fill", [0.0, np.nan])
+def test_a_shard_that_is_half_written_waits(tmp_path, fill):
+    """Its other rows were counted as zeros, or left out for ever."""
+    x, path = np.random.default_rng(0).normal(size=(40, 2)), tmp_path / "s.zarr"
+    group = zarr.open_group(path, mode="w")
+    for name in "uy":
+        array = group.create_array(
+            name, shape=(30, 2), dtype="f8", chunks=(5, 2), shards=(10, 2), fill_value=fill,
+            dimension_names=["time", "x"],
+        )  # fmt: skip
+        array[:] = x[:30]
+    model = ridge(missing_rows="drop").fit(path, "y", inputs=["u"])
+    for name in "uy":
+        group[name].resize((40, 2))
+        group[name][30:35] = x[30:35]
+    assert model.update(path).n_rows_ == 35 * 2
+    for name in "uy":
+        group[name][35:] = x[35:]
+    assert model.update(path).n_rows_ == model.update(path).n_rows_ == 40 * 2
+
+
 def test_times_of_another_resolution_are_the_same(tmp_path):
     path = grown(tmp_path / "c.zarr", 0, 10)
     data = xr.open_zarr(path, chunks=None, consolidated=False)

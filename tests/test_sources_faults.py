@@ -97,6 +97,30 @@ def test_a_chunk_without_permission_is_named(stored):
         read(open_source(path, dim="row"))
 
 
+def sharded(path: Any, values: Any, fill: float) -> Any:
+    """An array in shards of two chunks."""
+    group = zarr.open_group(path, mode="w")
+    array = group.create_array(
+        "X", shape=values.shape, dtype="f8", chunks=(5, 2), shards=(10, 2), fill_value=fill
+    )
+    array[:] = values
+    return array
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(15, 20), slice(18, 30)])
+def test_a_chunk_that_a_shard_lacks_is_named(tmp_path, rows):
+    """It was read as fill values: a shard may be there and not written to its end."""
+    values = np.random.default_rng(0).normal(size=(30, 2))
+    values[15:20] = 0.0  # zarr leaves such chunks out
+    array = sharded(tmp_path / "x.zarr", values, 0.0)
+    with pytest.raises(DataError, match=r"chunk c/1/0 of array 'X' lacks 1 of its chunks .* 0\.0"):
+        open_source(array).variables[0].data[rows, :]
+    assert open_source(array).variables[0].data[:15].shape == (15, 2)
+    assert len(read(open_source(array, missing_chunks="fill")).x) == 30
+    gaps = sharded(tmp_path / "y.zarr", np.where(values == 0, np.nan, values), np.nan)
+    assert len(read(open_source(gaps, missing_rows="drop")).x) == 25
+
+
 def test_an_empty_or_cut_shard_is_named(tmp_path):
     group = zarr.open_group(tmp_path / "d.zarr", mode="w")
     values = np.arange(80.0).reshape(40, 2)

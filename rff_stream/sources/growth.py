@@ -250,11 +250,13 @@ def _find_written(
             return start, f"new values in chunk {place} along {dim}"
     if missing_chunks == "fill":
         return stop, ""
-    known = rows.get((start - 1) // chunk, {}) if start else {}
+    there, chunk = variable.data.chunks_along(variable.dims.index(dim), start, stop)
+    known = there.get((start - 1) // chunk, set()) if start else set()
     for place in range(start // chunk, -(-stop // chunk)):
-        absent = sorted(known.keys() - rows.get(place, {}).keys())
+        absent = sorted(known - there.get(place, set()))
         if absent:
-            return place * chunk, f"chunk {place} along {dim} at {absent[0] or 'its place'}"
+            at = ".".join(map(str, absent[0])) or "its place"
+            return place * chunk, f"chunk {place} along {dim} at {at}"
     return stop, ""
 
 

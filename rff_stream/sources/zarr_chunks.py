@@ -21,12 +21,14 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import zarr
-from zarr.abc.store import Store
+from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
@@ -438,6 +440,61 @@ def same(fill: Any, value: Any) -> bool:
     return fill is not None and bool(np.any(np.asarray(fill) == np.asarray(value)))
 
 
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Which chunks are in the shards of an array: each shard has an index of those that it holds.
+
+    Zarr reads a chunk that a shard lacks as fill values, silently: also those of a shard that is
+    not written to its end.
+    """
+
+    array: Any  # zarr.Array on a checked store
+    each: tuple[int, ...]  # number of chunks in a shard along each dimension
+    request: Any  # for the bytes of the index
+
+    @classmethod
+    def of(cls, array: Any) -> Self | None:
+        """Those of an array; None where it has none, or indexes in another encoding."""
+        if array.shards is None:
+            return None
+        each = tuple(n // size for n, size in zip(array.shards, array.chunks, strict=True))
+        plain = next(codec.to_dict() for codec in array.metadata.codecs)["configuration"]
+        names = [codec["name"] for codec in plain["index_codecs"]]
+        if names not in (["bytes"], ["bytes", "crc32c"]):
+            return None
+        size = 16 * int(np.prod(each)) + 4 * ("crc32c" in names)
+        at_start = str(plain.get("index_location", "end")) == "start"
+        return cls(array, each, RangeByteRequest(0, size) if at_start else SuffixByteRequest(size))
+
+    def name(self, place: tuple[int, ...]) -> str:
+        """The key of a shard in its store."""
+        path = f"{self.array.path}/" if self.array.path else ""
+        return f"{path}{self.array.metadata.encode_chunk_key(place)}"
+
+    def holds(self, place: tuple[int, ...]) -> Array:
+        """Which of its chunks a shard holds; none where it is absent."""
+        store, prototype = self.array.store_path.store, default_buffer_prototype()
+        found = sync(store.get(self.name(place), prototype, self.request))
+        if found is None:
+            return np.zeros(self.each, bool)
+        index = np.frombuffer(found.to_bytes(), "<u8", count=2 * int(np.prod(self.each)))
+        return np.asarray(index.reshape(*self.each, 2)[..., 0] != 2**64 - 1)
+
+    def overlapping(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+        """Places of the shards that part of the array lies in."""
+        pairs = zip(ranges, self.array.shards, strict=True)
+        yield from product(*(range(lo // n, -(-hi // n)) for (lo, hi), n in pairs))
+
+    def inside(
+        self, place: tuple[int, ...], ranges: Sequence[tuple[int, int]]
+    ) -> tuple[slice, ...]:
+        """Which chunks of a shard such a part overlaps."""
+        found = []
+        for i, (lo, hi), n, size in zip(place, ranges, self.each, self.array.chunks, strict=True):
+            found.append(slice(max(lo // size - i * n, 0), min(-(-hi // size) - i * n, n)))
+        return tuple(found)
+
+
 class Traced:
     """Slices of a zarr.Array on the checked store, or of xarray's layers around it (``data``).
 
@@ -447,17 +504,46 @@ class Traced:
     def __init__(self, data: Any, array: Any) -> None:
         self.data = data
         self.array = array
+        self._shards = Shards.of(array)
+        self._whole: set[tuple[int, ...]] = set()  # shards that hold all of their chunks
         self.shape = tuple(data.shape)
         self.dtype = np.dtype(data.dtype)
         self.ndim = len(self.shape)
 
     def __getitem__(self, key: Any) -> Array:
         try:
+            self.check_shards(key)
             return np.asarray(self.data[key])
         except DataError:
             raise
         except Exception as cause:
             raise DataError(self.message(key, cause)) from cause
+
+    def check_shards(self, key: Any) -> None:
+        """Shards hold the chunks of this slice, unless chunks of the array may be absent."""
+        shards, store = self._shards, self.array.store_path.store
+        rule = store.rule_of(f"{self.array.path}/c")
+        if shards is None or rule.absent or self.shape != self.array.shape:
+            return
+        keys = key if isinstance(key, tuple) else (key,)
+        keys = () if any(each is Ellipsis for each in keys) else keys
+        sliced = [each if isinstance(each, slice) else slice(None) for each in keys]
+        whole = [slice(None)] * (self.ndim - len(sliced))
+        pairs = zip((*sliced, *whole), self.shape, strict=True)
+        ranges = [part.indices(size)[:2] for part, size in pairs]
+        for place in shards.overlapping(ranges):
+            if place in self._whole:
+                continue
+            there = shards.holds(place)
+            if there.all():
+                self._whole.add(place)
+            absent = np.argwhere(~there[shards.inside(place, ranges)])
+            if len(absent):
+                why = (
+                    f"lacks {len(absent)} of its chunks that are asked for, and they would read as "
+                    f"{rule.fill}, silently"
+                )
+                raise ChunkError(store.message(shards.name(place), why, ABSENT))
 
     def bounds(self) -> Bounds:
         """Where the stored chunks begin and end along each dimension."""
@@ -534,6 +620,32 @@ class Traced:
                 others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
                 rows.setdefault(place[axis], {})[others] = stamp
         return rows, int((self.array.shards or self.array.chunks)[axis])
+
+    def chunks_along(
+        self, axis: int, start: int, stop: int
+    ) -> tuple[dict[int, set[tuple[int, ...]]], int]:
+        """By row of chunks the other places of those that are there, and the length of a row.
+
+        From the row before ``start``. Cost: one listing of the array, and of shards in these rows
+        their index.
+        """
+        names = names_of_chunks(self.array.store_path.store._store, self.array.path)
+        places = [place_of(name, self.array.ndim) for name in names]
+        rows: dict[int, set[tuple[int, ...]]] = {}
+        size = int((self.array.shards or self.array.chunks)[axis])
+        first, last = max(start - 1, 0) // size, -(-stop // size)
+        for place in places:
+            if len(place) != self.array.ndim or not first <= place[axis] < last:
+                continue
+            inner = [place]
+            if self._shards is not None:
+                origin = np.multiply(place, self._shards.each)
+                inner = [
+                    tuple(at) for at in (np.argwhere(self._shards.holds(place)) + origin).tolist()
+                ]
+            for each in inner:
+                rows.setdefault(each[axis], set()).add((*each[:axis], *each[axis + 1 :]))
+        return rows, size if self._shards is None else int(self.array.chunks[axis])
 
     def region(self, place: Sequence[int]) -> tuple[slice, ...]:
         """The part of the array that a chunk (or shard) holds."""
