@@ -11,6 +11,10 @@ USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 """What stands before the @ of a URL. A secret may hold a slash, a path an @."""
 
 
+PASSWORD = r"[^\s/@'\"<(,:]+:(?!//)[^\s@'\"]+@"
+"""User and password of a URL that a file system cut its protocol off."""
+
+
 def format_bytes(count: float) -> str:
     """Bytes in binary units: "1.5 GiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -48,6 +52,7 @@ def cause_words(error: BaseException) -> str:
     Services answer with codes such as ``ExpiredToken``, which file systems put into a cause.
     """
     text = redact_url(str(getattr(error, "strerror", None) or error))
+    text = re.sub(PASSWORD, "…@", text)
     words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": ")
     seen: BaseException | None = error
     while seen is not None:

@@ -6,6 +6,8 @@ import pytest
 
 from rff_stream import text_formatting
 from rff_stream.cli import output
+from rff_stream.errors import DataError
+from rff_stream.sources import open_source
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,12 @@ def test_a_hidden_password_is_hidden_wherever_it_stands() -> None:
     output.hide_url("s3://key:pass/word@bucket/x")
     assert output.redact_text("not allowed: pass/word") == "not allowed: …"
     output.forget()
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://user:SECRET@host/none.zarr", "memory://none.zarr?token=SECRET"]
+)
+def test_what_zarr_says_of_a_store_is_shown_without_its_secrets(url: str) -> None:
+    with pytest.raises(DataError, match="cannot be opened as Zarr: GroupNotFoundError") as caught:
+        open_source(url, "y")
+    assert "SECRET" not in str(caught.value)

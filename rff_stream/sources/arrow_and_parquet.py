@@ -31,6 +31,7 @@ from rff_stream.sources.request import Request
 from rff_stream.sources.rows import NonNumbers, Numbers
 from rff_stream.sources.tables import Table
 from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
+from rff_stream.text_formatting import cause_words
 
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""
@@ -290,7 +291,7 @@ class RowGroupsColumn:
             raise
         except Exception as cause:
             raise DataError(
-                f"Column {self.name!r} could not be read: {type(cause).__name__}: {cause}. Every "
+                f"Column {self.name!r} could not be read: {cause_words(cause)}. Every "
                 f"file must be whole and where it was when the run began; if it is a temporary "
                 f"file of a query, all workers must see the folder for temporary files."
             ) from cause

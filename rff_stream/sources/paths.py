@@ -145,7 +145,7 @@ def netcdf(path: str) -> Any:
         )
     except (OSError, ValueError, ImportError) as cause:
         raise DataError(
-            f"{path} cannot be opened as netCDF: {type(cause).__name__}: {cause}. It must be "
+            f"{redact_url(path)} cannot be opened as netCDF: {cause_words(cause)}. It must be "
             f"whole, and a package that reads it installed: pip install 'rff_stream[netcdf]'."
         ) from cause
 
@@ -242,7 +242,7 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
         return ds.dataset(places, format=kind, filesystem=system, partitioning="hive")
     except (OSError, ValueError) as cause:
         raise DataError(
-            f"{redact_url(path)} cannot be opened as {kind}: {type(cause).__name__}: {cause}. "
+            f"{redact_url(path)} cannot be opened as {kind}: {cause_words(cause)}. "
             f"Every file must be whole and have the same columns."
         ) from cause
 
@@ -350,7 +350,7 @@ def open_node(store: CheckedStore, place: Place) -> Any:
     except Exception as cause:
         first = causes[0] if causes else cause
         raise DataError(
-            f"{place.name} cannot be opened as Zarr: {type(first).__name__}: {first}. A path "
+            f"{place.name} cannot be opened as Zarr: {cause_words(first)}. A path "
             f"leads to a group or array with whole metadata. Look at its zarr.json (or .zgroup)."
         ) from cause
 
@@ -363,9 +363,9 @@ def arrays_of(group: zarr.Group, place: Place) -> dict[str, Any]:
         raise
     except Exception as cause:
         if "pickle" in str(cause):
-            raise DataError(f"{place.name}: {PICKLED} ({cause})") from cause
+            raise DataError(f"{place.name}: {PICKLED} ({cause_words(cause)})") from cause
         raise DataError(
-            f"{place.name} has metadata that cannot be read: {type(cause).__name__}: {cause}. "
+            f"{place.name} has metadata that cannot be read: {cause_words(cause)}. "
             f"Every array needs a whole zarr.json (or .zarray). Write it again."
         ) from cause
     arrays = {name: each for name, each in members.items() if isinstance(each, zarr.Array)}
@@ -407,7 +407,7 @@ def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Da
         raise
     except Exception as cause:
         raise DataError(
-            f"{place.name} cannot be opened by xarray: {type(cause).__name__}: {cause}. "
+            f"{place.name} cannot be opened by xarray: {cause_words(cause)}. "
             f"Names of dimensions and CF attributes must fit together; correct them."
         ) from cause
     # By name: the order of a directory is another one in a copy on another disk.

@@ -36,6 +36,7 @@ from rff_stream.sources.protocol import (
 )
 from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, NonNumbers, Numbers, Rules, Slab, VariableUse, as_text
+from rff_stream.text_formatting import cause_words
 
 if TYPE_CHECKING:
     import pandas
@@ -325,7 +326,7 @@ class VariablesReader:
             raise DataError(f"{part.name!r} in {words}: {cause}") from cause
         except Exception as cause:
             raise DataError(
-                f"{part.name!r} could not be read in {words}: {type(cause).__name__}: {cause}. "
+                f"{part.name!r} could not be read in {words}: {cause_words(cause)}. "
                 f"Every value must be readable; look at the file or the code it comes from."
             ) from cause
         if not isinstance(values, np.ndarray):  # rows and columns, in this order
@@ -348,7 +349,7 @@ class VariablesReader:
         except Exception as cause:
             raise DataError(
                 f"A value in {in_words(self.dims, box)} cannot become a number or label: "
-                f"{type(cause).__name__}: {cause}. All values of a column must be of one kind; "
+                f"{cause_words(cause)}. All values of a column must be of one kind; "
                 f"correct them."
             ) from cause
 

@@ -557,9 +557,10 @@ class Traced:
             now = zarr.open_array(store, path=path, mode="r", zarr_format=version)
         except (FileNotFoundError, ValueError) as cause:
             raise DataError(
-                f"{store.name}: array {path!r} is no longer there, or cannot be opened: {cause}. "
-                f"Data that exist when a run begins must exist until its end. Check what is "
-                f"mounted there, and whether a process deletes files; then run again."
+                f"{store.name}: array {path!r} is no longer there, or cannot be opened: "
+                f"{cause_words(cause)}. Data that exist when a run begins must exist until its "
+                f"end. Check what is mounted there, and whether a process deletes files; then run "
+                f"again."
             ) from cause
         found = hashlib.sha256()
         for name, stamp in sorted(stamps_of(store._store, path).items()):
@@ -571,7 +572,7 @@ class Traced:
         found, cause = self.broken(key) or ("a chunk", cause)
         return (
             f"{self.array.store_path.store.name}: {found} of array {self.array.path!r} could not "
-            f"be decoded: {type(cause).__name__}: {cause}. Every chunk must be readable and "
+            f"be decoded: {cause_words(cause)}. Every chunk must be readable and "
             f"whole. Write it again from its source."
         )
 
