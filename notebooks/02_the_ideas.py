@@ -529,7 +529,7 @@ mean = cross @ np.linalg.solve(K, y)
 variance = signal * np.einsum("ir,r,ir->i", G, s, G) - np.einsum(
     "ij,ji->i", cross, np.linalg.solve(K, cross.T)
 )
-found, std = process.predict(grid, return_std=True)
+found, std = process.predict(grid, return_std=True, noise=False)
 panels = figure(1, 2, 4.2, 3)
 rs.plot.curve(process, panels[0], at=grid[:, 0])
 panels[0].set(title="weight space: R × R, streamed", ylim=(-1.6, 3.4))

@@ -65,7 +65,8 @@ model = rs.GaussianProcessRegressor(
     progress=False,
 )
 model.fit(place / "air.zarr", "air", inputs=["lat", "lon", "time"], where=[rs.HoldOut(0.1, seed=0)])
-mean, std = model.predict(xr.open_zarr(place / "air.zarr", consolidated=False), return_std=True)
+whole = xr.open_zarr(place / "air.zarr", consolidated=False)
+mean, std = model.predict(whole, return_std=True, noise=False)  # of the field
 filled = xr.Dataset({"air": mean, "std": std})
 filled.to_zarr(place / "filled.zarr", zarr_format=3, consolidated=False)
 model

@@ -61,7 +61,7 @@ models = {
 filled = {}
 for name, model in models.items():
     model.fit(place / "air.zarr", "air", inputs=inputs)
-    mean, std = model.predict(cube, return_std=True, noise=True)
+    mean, std = model.predict(cube, return_std=True)
     filled[name] = xr.Dataset({"air": mean, "std": std}).load()
     print(f"{name}: length-scales {np.round(model.length_scale_, 1)} degrees, degrees, days")
 

@@ -96,7 +96,7 @@ for ax, (name, chosen) in zip(
 ):
     scale = {"length_scale": 3.0} if chosen == "whole" else {}
     model = rs.GaussianProcessRegressor(n_components=128, features=chosen, **scale, **QUIET)
-    mean, std = model.fit(hour[:, None], warmth).predict(day, return_std=True)
+    mean, std = model.fit(hour[:, None], warmth).predict(day, return_std=True, noise=False)
     off[name] = float(np.sqrt(np.mean((mean - rhythm(day[:, 0]))[night] ** 2)))
     jump[name] = abs(float(mean[-1] - mean[0]))
     ax.plot(hour, warmth, ".", color="#A0A0A0", ms=3, label="rows")

@@ -101,7 +101,7 @@ gap = {
 left_out = dict(zip(model.choice_.names, model.choice_.errors[:, 0], strict=True))
 for name in gap:
     print(f"{name:>6}: {left_out[name]:.2f} K at left-out rows, {gap[name]:.2f} K on hidden days")
-mean, std = model.predict(X[hidden], return_std=True, noise=True)
+mean, std = model.predict(X[hidden], return_std=True)
 covered = np.mean(abs(y[hidden] - mean) < 1.96 * std)
 print(f"{covered:.1%} of the hidden days are inside the 95 % interval")
 

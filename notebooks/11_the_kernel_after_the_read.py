@@ -75,7 +75,7 @@ scale = X.std(axis=0)
 errors: dict[str, dict[str, float]] = {}
 covered = {}
 for where, hidden, model in (("random", random, sea), ("squares", gaps, inside)):
-    mean, std = model.predict(table(hidden), return_std=True, noise=True)
+    mean, std = model.predict(table(hidden), return_std=True)
     wrong = np.asarray(mean) - y[hidden]
     covered[where] = float(np.mean(np.abs(wrong) < 1.96 * np.asarray(std)))
     near = KNeighborsRegressor(5, weights="distance").fit(X[~hidden] / scale, y[~hidden])
@@ -117,7 +117,7 @@ cells = xr.Dataset(
     coords={"lat": np.linspace(-65, 65, 131), "lon": np.linspace(20, 379, 360), "day": 45.0}
 )
 cells["any"] = (("lat", "lon"), np.zeros((131, 360)))
-temp, spread = (field.load() for field in sea.predict(cells, return_std=True))
+temp, spread = (field.load() for field in sea.predict(cells, return_std=True, noise=False))
 known = spread < 3 * np.sqrt(sea.noise_variance_)
 axes = [plt.subplots(figsize=(9, 4), dpi=80, layout="constrained")[1] for _ in range(3)]
 part = ~random & (np.abs(X[:, 2] - 45) < 10)

@@ -152,6 +152,25 @@ class DirectPredictor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BandEdge:
+    """x ↦ f(x) + r·s(x) (T): one edge of a band about a function; s = 1 where it is None."""
+
+    centre: RowFunction
+    reach: Float64  # (T,), r
+    spread: RowFunction | None
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.reach)
+
+    def __call__(self, x: Array) -> Float64:
+        """Edges (n, T) of rows (n, d)."""
+        middle = self.centre(x)
+        return middle + self.reach * (1.0 if self.spread is None else self.spread(x))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StackedMean:
     """x ↦ Σ v_k f_k(x) (T) of K functions."""
 

@@ -164,7 +164,7 @@ def test_several_targets_choose_for_themselves(rng: Any) -> None:
     y = np.stack([y, X[:, 0]], axis=1)
     fit = model(rs.GaussianProcessRegressor, length_scale=0.3).fit(X, y)
     assert fit.choice_.weights.shape == (2, 2)
-    mean, std = fit.predict(X, return_std=True, noise=True)
+    mean, std = fit.predict(X, return_std=True)
     assert mean.shape == std.shape == (3000, 2)
     assert (np.mean(abs(y - mean) < 1.96 * std, axis=0) > 0.9).all()
 
@@ -175,7 +175,7 @@ def test_intervals_of_a_mean_of_several_cover(rng: Any) -> None:
     y = f + 0.3 * rng.normal(size=4000)
     fit = model(rs.GaussianProcessRegressor, length_scale=0.7, n_components=128)
     fit.fit(X[:3000], y[:3000])
-    mean, std = fit.predict(X[3000:], return_std=True, noise=True)
+    mean, std = fit.predict(X[3000:], return_std=True)
     inside = np.mean(abs(y[3000:] - mean) < 1.96 * std)
     assert 0.92 < inside < 0.98, (inside, str(fit.choice_))
     low, high = fit.predict_interval(X[3000:])

@@ -44,6 +44,33 @@ def test_a_gaussian_process_and_its_standard_deviation_from_the_shell(data, tmp_
     xr.testing.assert_allclose(found["t"], mean.compute())
     xr.testing.assert_allclose(found["t_std"], error.compute())
     assert found["t_std"].attrs["units"] == "K" and float(found["t_std"].min()) > 0
+    assert float(found["t_std"].min()) > rs.load(model).noise_variance_ ** 0.5
+
+
+def test_an_interval_of_what_is_observed_or_of_the_function_from_the_shell(data, tmp_path):
+    model, out = tmp_path / "gp.zarr", tmp_path / "out.zarr"
+    fitted = run("fit", data, *SMALL, "--estimator", "gp", "--model", model, "--moments")
+    assert fitted.exit_code == 0, fitted.output
+    loaded, cube = rs.load(model), xr.open_zarr(data, consolidated=False)
+    for noise in (True, False):
+        more = ["--interval", "0.9", "--overwrite", *([] if noise else ["--no-noise"])]
+        done = run("predict", model, data, "--output", out, "--std", *more)
+        assert done.exit_code == 0, done.output
+        found = xr.open_zarr(out, consolidated=False)
+        assert set(found.data_vars) == {"t", "t_std", "t_lower", "t_upper"}
+        _, std = loaded.predict(cube, return_std=True, noise=noise)
+        xr.testing.assert_allclose(found["t_std"], std.compute())
+        edges = loaded.predict_interval(cube, 0.9, noise=noise)
+        for name, edge in zip(("t_lower", "t_upper"), edges, strict=True):
+            xr.testing.assert_allclose(found[name], edge.compute())
+            assert found[name].attrs["units"] == "K"
+    for more, words in (
+        (["--interval", "1.5"], "between 0 and 1"),
+        (["--no-noise"], "Give --std or --interval"),
+        (["--interval", "0.9", "--probabilities"], "Give one of them"),
+    ):
+        done = run("predict", model, data, "--output", tmp_path / "no.zarr", *more)
+        assert done.exit_code == 2 and words in done.output
 
 
 def test_a_model_without_a_standard_deviation_says_so(data, tmp_path):

@@ -39,7 +39,7 @@ def test_it_is_that_of_scikit_learn(rows: Any, name: str) -> None:
     covariance = exact.predict(new, return_cov=True)[1]
     grid = rs.Grid(modes=(48,), box={"x0": (-2, 2)}, padding=2.5)
     model = process(features=grid if name == "grid" else name, fit_intercept=False).fit(X, y)
-    mean, found = model.predict(new, return_cov=True)
+    mean, found = model.predict(new, return_cov=True, noise=False)
     assert found.shape == (20, 20)
     # Its level is estimated here, 1 there; random columns have an error of 1/√R.
     near = 2 / np.sqrt(512) if name == "fourier" else 1e-4
@@ -59,7 +59,7 @@ def test_its_diagonal_is_the_deviation_in_every_container(rows: Any) -> None:
         da.from_array(new, chunks=(7, 1)),
         xr.Dataset({"x": (("i", "j"), new.reshape(4, 5))}),
     ]
-    first = model.predict(new, return_cov=True)[1]
+    first = model.predict(new, return_cov=True, noise=False)[1]
     for noise in (False, True):
         _, std = model.predict(frame, return_std=True, noise=noise)
         for each in containers:
@@ -72,7 +72,7 @@ def test_draws_have_it(rows: Any) -> None:
     """20,000 draws: an entry has a standard error of at most √(2/20,000) of the deviations."""
     X, y, new = rows
     model = process(features="nystroem").fit(X, y)
-    mean, found = model.predict(new, return_cov=True)
+    mean, found = model.predict(new, return_cov=True, noise=False)
     drawn = model.sample_y(new, 20_000) - mean[:, None]
     std = np.sqrt(np.diag(found))
     error = np.abs(drawn @ drawn.T / 20_000 - found) / np.outer(std, std)
@@ -90,7 +90,7 @@ def test_draws_have_what_the_columns_cannot_follow() -> None:
     ).fit(x, y)
     assert model.misfit_variance_ > 0.02
     new = rng.uniform(-2, 2, (30, 1))
-    mean, std = model.predict(new, return_std=True)
+    mean, std = model.predict(new, return_std=True, noise=False)
     drawn = model.sample_y(new, 5000)
     np.testing.assert_allclose(drawn.std(axis=1), std, rtol=5 / np.sqrt(2 * 5000))
     assert (np.abs(drawn.mean(axis=1) - mean) < 5 * std / np.sqrt(5000)).all()
@@ -113,7 +113,7 @@ def test_a_missing_row_has_none(rows: Any, features: str) -> None:
     model = process(features=features, missing_rows="drop").fit(X, y)
     new = new.copy()
     new[3] = np.nan
-    mean, found = model.predict(new, return_cov=True)
+    mean, found = model.predict(new, return_cov=True, noise=False)
     there = np.isfinite(new[:, 0])
     assert np.isnan(mean[3])
     assert np.isnan(found[3]).all()
@@ -128,7 +128,62 @@ def test_what_cannot_be_had_is_refused(rows: Any) -> None:
         model.predict(new, return_std=True, return_cov=True)
     model.set_params(memory=4096)
     with pytest.raises(rs.errors.PlanError, match=r"20 rows needs .*KiB.*sample_y"):
-        model.predict(new, return_cov=True)
+        model.predict(new, return_cov=True, noise=False)
     cells = process(features=rs.Cells(16, 2, 2)).fit(X, y)
     with pytest.raises(ValueError, match="mean of several trees"):
         cells.predict(new, return_cov=True)
+
+
+# ---------------------------------------------------------- what is observed, or the function
+
+
+@pytest.mark.parametrize("features", ["whole", "local", "grid"])
+def test_intervals_of_95_percent_cover_new_observations_unless_the_function_is_asked_for(
+    features: str,
+) -> None:
+    """Of 4,000 new rows 95 % are inside up to 5 binomial errors and what 1,000 rows leave unknown.
+
+    The noise is estimated to 1/√2,000 = 2.2 %, and a width that is 3 times that off changes the
+    cover by 1.6 %. Intervals of f alone contain less than half of the observations.
+    """
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-2, 2, (5000, 2))
+    f = np.sin(2 * x[:, 0]) + np.cos(x[:, 1])
+    y = f + 0.3 * rng.standard_normal(5000)
+    model = process(features=rs.Grid(modes=(8, 8)) if features == "grid" else features)
+    if features == "local":
+        model.set_params(features=rs.Cells(32, 2, 4))
+    model.fit(x[:1000], y[:1000])
+    error = 5 * np.sqrt(0.05 * 0.95 / 4000) + 0.016
+    mean, std = model.predict(x[1000:], return_std=True)
+    low, high = model.predict_interval(x[1000:])
+    for inside in (abs(y[1000:] - mean) < 1.96 * std, (low < y[1000:]) & (y[1000:] < high)):
+        assert inside.mean() == pytest.approx(0.95, abs=error)
+    _, own = model.predict(x[1000:], return_std=True, noise=False)
+    low, high = model.predict_interval(x[1000:], noise=False)
+    np.testing.assert_allclose((high - low) / 2, 1.959964 * own, rtol=1e-6)
+    assert np.mean((low < y[1000:]) & (y[1000:] < high)) < 0.5
+    assert np.mean((low < f[1000:]) & (f[1000:] < high)) > 0.8
+    np.testing.assert_array_equal(model.predict(x[1000:], return_std=True, noise=True)[1], std)
+
+
+def test_an_observation_is_one_of_weight_1(rows: Any) -> None:
+    """Rows of weight 4 have a quarter of the noise; what is stated is that of weight 1."""
+    X, _, new = rows
+    noise = np.random.default_rng(1).standard_normal(len(X))
+    w = np.where(np.arange(len(X)) % 2, 4.0, 1.0)
+    model = process().fit(X, np.sin(X[:, 0]) + 0.3 * noise / np.sqrt(w), w)
+    _, std = model.predict(new, return_std=True)
+    _, own = model.predict(new, return_std=True, noise=False)
+    left = model.noise_variance_ - model.misfit_variance_
+    np.testing.assert_allclose(std**2 - own**2, left, rtol=1e-6)
+    # a variance of n rows has a relative standard error of √(2/n)
+    assert model.noise_variance_ == pytest.approx(0.09, rel=5 * np.sqrt(2 / len(X)))
+
+
+def test_a_coverage_that_is_none_is_refused(rows: Any) -> None:
+    X, y, new = rows
+    model = process().fit(X, y)
+    for noise in (False, True):
+        with pytest.raises(ValueError, match=r"coverage=1\.5 but a probability"):
+            model.predict_interval(new, 1.5, noise=noise)

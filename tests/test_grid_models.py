@@ -60,7 +60,7 @@ def test_a_model_equals_dense_kriging(xyw: Rows, trend: Any) -> None:
     at = np.random.default_rng(1).uniform(0.1, 2.9, (10, 2))
     shifted = model.features_.angles(at).T / (2 * np.pi)
     k, h = KERNEL(at, x), np.column_stack([np.ones(10), shifted])[:, :p]
-    mean, std = model.predict(at, return_std=True)
+    mean, std = model.predict(at, return_std=True, noise=False)
     np.testing.assert_allclose(mean, dense.mean(k, h), atol=1e-6)
     np.testing.assert_allclose(std**2, dense.variance(np.ones(10), k, h), rtol=1e-4, atol=1e-8)
     assert model.noise_variance_ == pytest.approx(float(dense.noise_variance), rel=1e-6)
@@ -82,11 +82,11 @@ def test_a_model_equals_the_dense_process_to_a_millionth(
     dense = Kriging(kernel(x, x), np.ones((n, 1)), y, np.ones(n), noise)
     at = rng.uniform(0.1, 2.9, (16, d))
     k, h = kernel(at, x), np.ones((16, 1))
-    mean, std = model.predict(at, return_std=True)
+    mean, std = model.predict(at, return_std=True, noise=False)
     np.testing.assert_allclose(mean, dense.mean(k, h), atol=1e-6)
     wanted = np.sqrt(dense.variance(np.ones(16), k, h))
     exact = model.features_.n_components <= 2000
-    solved = np.sqrt(np.diag(model.predict(at, return_cov=True)[1]))
+    solved = np.sqrt(np.diag(model.predict(at, return_cov=True, noise=False)[1]))
     np.testing.assert_allclose(solved, wanted, atol=1e-6)
     np.testing.assert_allclose(std, wanted, atol=1e-6, rtol=0 if exact else model.std_error_ / 10)
     assert model.noise_variance_ == pytest.approx(dense.noise_variance, rel=1e-6)
@@ -263,13 +263,15 @@ def test_a_deviation_does_not_depend_on_how_many_are_asked_for(
     monkeypatch.setattr(grid_answers, "BLOCK", size)
     model = gp(noise=0.02).fit(x, y, w)
     at = np.random.default_rng(0).uniform(0.1, 2.9, (60, 2))
-    std = model.predict(at, return_std=True)[1]
-    alone = np.concatenate([model.predict(row[None], return_std=True)[1] for row in at])
+    std = model.predict(at, return_std=True, noise=False)[1]
+    alone = np.concatenate(
+        [model.predict(row[None], return_std=True, noise=False)[1] for row in at]
+    )
     np.testing.assert_allclose(alone, std, rtol=1e-9)
-    solved = np.sqrt(np.diag(model.predict(at, return_cov=True)[1]))
+    solved = np.sqrt(np.diag(model.predict(at, return_cov=True, noise=False)[1]))
     small = model.features_.n_components <= size + 1
     assert (abs(std / solved - 1) < (1e-6 if small else 5 / np.sqrt(128))).all()
-    noisy = model.predict(at[:5], return_std=True, noise=True)[1]
+    noisy = model.predict(at[:5], return_std=True)[1]
     np.testing.assert_allclose(noisy**2 - std[:5] ** 2, model.noise_variance_, rtol=1e-9)
     assert model.sample_y(at, 3).shape == (60, 3)
     low, high = model.predict_interval(at)

@@ -56,7 +56,7 @@ def test_a_local_model_fits_predicts_and_says_how_sure_it_is(rng):
     assert isinstance(fit.features_, LocalFeatures)
     assert isinstance(fit.moments_, CellMoments)
     assert fit.moments_.n == fit.n_rows_ == 1200
-    mean, std = fit.predict(X[1200:], return_std=True, noise=True)
+    mean, std = fit.predict(X[1200:], return_std=True)
     assert np.sqrt(np.mean((mean - y[1200:]) ** 2)) < 0.13
     assert 0.90 < np.mean(abs(mean - y[1200:]) < 1.96 * std) < 0.99
     assert 0.08 < fit.noise_variance_**0.5 < 0.13
@@ -230,7 +230,7 @@ def test_where_all_variances_are_alike_a_gap_is_told_still(rng):
     ).fit(x, y)
     posterior = model._fitted.answer.posterior
     assert posterior.inflation < 0.1  # beside rows; far from them the process is what it was
-    std = model.predict(np.array([[0.0], [40.0]]), return_std=True)[1]
+    std = model.predict(np.array([[0.0], [40.0]]), return_std=True, noise=False)[1]
     assert std[1] > 0.5 * np.sqrt(model.signal_variance_)
 
 

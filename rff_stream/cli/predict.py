@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -26,8 +27,19 @@ model_option = click.option(
 @model_option
 @click.option("--output", metavar="OUT.zarr", required=True, help="Where predictions are written.")
 @click.option(
-    "--std", is_flag=True, help="For a Gaussian process: also the standard deviation, NAME_std."
-)
+    "--std", is_flag=True,
+    help="For a Gaussian process: also the standard deviation of a new observation, NAME_std.",
+)  # fmt: skip
+@click.option(
+    "--interval", type=float, metavar="COVERAGE",
+    help="For a Gaussian process: also the interval that contains a new observation with this "
+    "probability, such as 0.9: NAME_lower and NAME_upper.",
+)  # fmt: skip
+@click.option(
+    "--noise/--no-noise", default=None,
+    help="Whether --std and --interval include the noise of a new observation; they do unless "
+    "you say --no-noise, which gives those of the function.",
+)  # fmt: skip
 @click.option(
     "--probabilities", is_flag=True,
     help="For a classifier: the probability of each class, not the label.",
@@ -42,6 +54,8 @@ def predict(
     model: str | None,
     output: str,
     std: bool,
+    interval: float | None,
+    noise: bool | None,
     probabilities: bool,
     machine: Machine,
     storage_options: dict[str, Any] | None,
@@ -55,8 +69,12 @@ def predict(
     where an input is missing. For arrays and tables the result is an array of rows, with an
     attribute "columns".
     """
-    if std and probabilities:
-        raise click.UsageError("--std and --probabilities were both given. Give one of them.")
+    asked = Uncertainty(std, interval, noise)
+    asked.check()
+    if asked.is_any and probabilities:
+        raise click.UsageError(
+            f"{asked.option} and --probabilities were both given. Give one of them."
+        )
     from rff_stream.cli import products
 
     model, data = model_and_data(places, model)
@@ -72,11 +90,11 @@ def predict(
         if probabilities:
             found = probabilities_of(loaded, rows, storage_options)
         else:
-            found = answer_of(loaded, rows, storage_options, std)
+            found = answer_of(loaded, rows, storage_options, asked)
         if path is not None:
             products.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=storage_options,
-                columns=columns_of(loaded, std, probabilities),
+                columns=columns_of(loaded, asked, probabilities),
             )  # fmt: skip
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
@@ -127,18 +145,63 @@ def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
     return arguments.place(every[0]), arguments.place(every[1])
 
 
-def answer_of(model: Any, data: Any, storage_options: Any, std: bool) -> Any:
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """What predictions are to say of their errors: --std, --interval, --noise/--no-noise."""
+
+    std: bool
+    interval: float | None
+    noise: bool | None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything was asked for."""
+        return self.std or self.interval is not None
+
+    @property
+    def option(self) -> str:
+        """The option that asks for it."""
+        return "--std" if self.std else "--interval"
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """What follows the name of a target in those of the columns."""
+        interval = () if self.interval is None else ("lower", "upper")
+        return (*(("std",) if self.std else ()), *interval)
+
+    def check(self) -> None:
+        """Refuse a coverage that is none, and words about a noise that is not asked for."""
+        if self.interval is not None and not 0 < self.interval < 1:
+            raise click.UsageError(
+                f"--interval {self.interval:g} but a coverage lies between 0 and 1, such as 0.9."
+            )
+        if self.noise is not None and not self.is_any:
+            raise click.UsageError(
+                f"{'--noise' if self.noise else '--no-noise'} says what a standard deviation or "
+                "an interval includes, but neither was asked for. Give --std or --interval 0.9."
+            )
+
+    def values(self, model: Any, data: Any, storage_options: Any) -> list[Any]:
+        """Means, and what was asked for."""
+        if not hasattr(model, "predict_interval"):
+            raise ModelError(
+                f"{self.option} asks how sure the model is, but it is a {type(model).__name__}, "
+                "which gives no standard deviation. Fit one with --estimator gp."
+            )
+        options = {"noise": self.noise is not False, "storage_options": storage_options}
+        found = model.predict(data, return_std=self.std, **options)
+        found = list(found) if self.std else [found]
+        if self.interval is not None:
+            found += model.predict_interval(data, self.interval, **options)
+        return found
+
+
+def answer_of(model: Any, data: Any, storage_options: Any, asked: Uncertainty) -> Any:
     """What a model says of rows: labels or values, a density with its errors, components."""
     from rff_stream.cli import products
 
-    if std:
-        if not hasattr(model, "predict_interval"):
-            raise ModelError(
-                f"--std asks for a standard deviation, but the model is a {type(model).__name__}, "
-                "which gives none. Fit one with --estimator gp."
-            )
-        mean, error = model.predict(data, return_std=True, storage_options=storage_options)
-        return products.together(mean, error)
+    if asked.is_any:
+        return products.together(*asked.values(model, data, storage_options))
     for name in ("predict", "density", "transform"):
         if hasattr(model, name):
             found = getattr(model, name)(data, storage_options=storage_options)
@@ -156,14 +219,14 @@ def probabilities_of(model: Any, data: Any, storage_options: Any) -> Any:
     return model.predict_proba(data, storage_options=storage_options)
 
 
-def columns_of(model: Any, std: bool, probabilities: bool) -> tuple[str, ...]:
+def columns_of(model: Any, asked: Uncertainty, probabilities: bool) -> tuple[str, ...]:
     """Names of what is predicted, in the order of the columns of an array of rows."""
     if probabilities:
         from rff_stream.estimators.classifier import names_of
 
         return names_of(model, "probability")
     targets = tuple(model.columns_.targets)
-    return (*targets, *(f"{name}_std" for name in targets)) if std else targets
+    return (*targets, *(f"{name}_{end}" for end in asked.endings for name in targets))
 
 
 def scores(model: Any, data: str, selection: DataSelection, seed: int) -> tuple[Facts, list[Line]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,16 +109,16 @@ def stack_columns(columns: Any) -> Any:
     return da.stack([column.astype(float) for column in columns], axis=-1)
 
 
-def together(mean: Any, error: Any) -> Any:
-    """Predictions and their standard deviations, as one Dataset or one array (n, 2 T)."""
-    if hasattr(mean, "data_vars"):
-        return mean.merge(error)
-    if hasattr(mean, "to_dataset"):
-        return mean.to_dataset().merge(error.to_dataset())
+def together(mean: Any, *others: Any) -> Any:
+    """Predictions and k other values of each, as one Dataset or one array (n, (1 + k)T)."""
+    if hasattr(mean, "data_vars") or hasattr(mean, "to_dataset"):
+        parts = [each if hasattr(each, "data_vars") else each.to_dataset() for each in others]
+        whole = mean if hasattr(mean, "data_vars") else mean.to_dataset()
+        return functools.reduce(lambda found, part: found.merge(part), parts, whole)
     import dask.array as da
 
-    parts = [each[:, None] if each.ndim == 1 else each for each in (mean, error)]
-    return da.concatenate(parts, axis=1)
+    columns = [each[:, None] if each.ndim == 1 else each for each in (mean, *others)]
+    return da.concatenate(columns, axis=1)
 
 
 def sizes(values: Any) -> dict[str, int]:

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
@@ -24,6 +25,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
+from rff_stream.predictors import BandEdge
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.text_formatting import format_bytes
 
@@ -64,11 +66,12 @@ n_missing_, plan_
 
     Notes
     -----
-    The standard deviation of f includes the misfit (``misfit_variance_``): the common part of the
-    residuals of neighbouring rows is not noise, but the part of f that the columns cannot
-    represent. It is estimated if there are at least 100 sampled rows. With the misfit and its
-    standard error, intervals of 95 % for f had coverage .93 to .97 over 200 seeds of 100 or 500
-    rows (.89 to .93 without it, .92 on a grid). Intervals for a new y had .95.
+    ``predict(X, return_std=True)`` gives the standard deviation of a new observation,
+    ``noise=False`` that of f. The one of f includes the misfit (``misfit_variance_``): the common
+    part of the residuals of neighbouring rows is not noise, but the part of f that the columns
+    cannot represent. It is estimated if there are at least 100 sampled rows. With the misfit and
+    its standard error, intervals of 95 % for f had coverage .93 to .97 over 200 seeds of 100 or
+    500 rows (.89 to .93 without it, .92 on a grid). Intervals for a new y had .95.
 
     Far from the data the standard deviation of a map with R columns is too small (d=5, R=1024,
     six length-scales away: .345; the exact process has .896). Increase R there, or use
@@ -85,6 +88,8 @@ n_missing_, plan_
     >>> X = rng.uniform(-3, 3, (400, 1)); y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=400)
     >>> model = rs.GaussianProcessRegressor(n_components=64, random_state=0).fit(X, y)
     >>> mean, std = model.predict(X, return_std=True)
+    >>> bool(0.9 < np.mean(abs(y - mean) < 1.96 * std) < 1)
+    True
     >>> bool(0.08 < model.noise_variance_**0.5 < 0.12)
     True
     """
@@ -111,21 +116,25 @@ n_missing_, plan_
         return_std: bool = False,
         return_cov: bool = False,
         *,
-        noise: bool = False,
+        noise: bool = True,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Posterior mean, and its standard deviation or covariance if asked; lazy for lazy X.
+        """Posterior mean, and the standard deviation or covariance of new observations if asked.
+
+        All are lazy for lazy X.
 
         Parameters
         ----------
         X : as in fit
         return_std : bool
-            Also the standard deviation of f; 2R² flops a row.
+            Also the standard deviation of a new y; 2R² flops a row.
         return_cov : bool
-            Also the covariance of f between all n rows, in place of the standard deviation: for
+            Also the covariance of new y at all n rows, in place of the standard deviation: for
             a few thousand rows, as n² numbers are held in memory. For more, :meth:`sample_y`.
-        noise : bool
-            The standard deviation or covariance of a new y, not that of f.
+        noise : bool, default=True
+            Whether the noise of a new y is included. With weights it is that of an observation
+            of weight 1, ``noise_variance_``; the noise of weight w has 1/w of this variance.
+            False: the standard deviation or covariance of f.
 
         Returns
         -------
@@ -155,8 +164,15 @@ n_missing_, plan_
         names = tuple(f"{name}_std" for name in self.columns_.targets)
         return mean, values_of_targets(self, X, process.std(noise), names, storage_options)
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[Any, Any]:
-        """Interval (lower, upper) from leave-one-out residuals: the jackknife.
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: float = 0.95,
+        *,
+        noise: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, Any]:
+        """Interval (lower, upper) of a new y, from leave-one-out residuals: the jackknife.
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
         row sample. It needs no assumption about the noise. It assumes that rows are
@@ -166,16 +182,43 @@ n_missing_, plan_
         penalty, so the next larger residual is used. Coverage over 200 seeds with
         heteroscedastic, heavy-tailed noise: .907 at level .90 for n=30, .960 at .95 for n=100,
         and .948 for n=1,000.
+
+        Parameters
+        ----------
+        X : as in fit
+        coverage : float
+            Probability that the interval contains the value.
+        noise : bool, default=True
+            False: the interval of f, ŷ ± q·std with the standard deviation of f and q of the
+            normal distribution, as residuals do not show f.
+
+        Returns
+        -------
+        lower, upper
+            In units of y and in the container of X; lazy for lazy X.
         """
-        half = conformal_half_width(self, coverage)
-        half = half[0] if np.ndim(self.alpha_) == 0 else half
-        mean = regression.predict(self, X)
-        return mean - half, mean + half
+        process: Process = self._held().answer
+        half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
+        spread = None if noise else process.std(noise=False)
+        mean, targets = process.mean(), self.columns_.targets
+        lower, upper = (
+            values_of_targets(
+                self,
+                X,
+                BandEdge(mean, np.broadcast_to(sign * half, len(targets)), spread),
+                tuple(f"{target}_{side}" for target in targets),
+                storage_options,
+            )
+            for sign, side in ((-1.0, "lower"), (1.0, "upper"))
+        )
+        return lower, upper
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Functions drawn from the posterior at the rows of X.
+        """Functions drawn from the posterior at the rows of X: values of f, without noise.
 
-        The misfit (``misfit_variance_``) is an independent value at each row.
+        The misfit (``misfit_variance_``) is an independent value at each row. For new
+        observations add to each value normal noise of the variance
+        ``noise_variance_ - misfit_variance_``.
 
         Returns
         -------
@@ -225,6 +268,13 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
     process: Process = fitted.answer
     rows = distinct_rows(sample, fitted.n_rows)  # copies are left out together
     return conformal_quantile(process.leave_one_out(rows), coverage, chosen=1)  # α
+
+
+def normal_half_width(coverage: float) -> Float64:
+    """q with P(|ξ| < q) = coverage for a standard normal ξ."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage={coverage!r} but a probability lies between 0 and 1.")
+    return np.asarray(ndtri(0.5 + coverage / 2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
