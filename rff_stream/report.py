@@ -30,7 +30,7 @@ from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.model.facts import enough_features, model_card
 from rff_stream.model.fitted import Data
-from rff_stream.model.predict import scored_source
+from rff_stream.model.input_rows import open_by_fit
 from rff_stream.moments import Moments
 from rff_stream.notebook_display import Card, numbers, table
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
@@ -104,7 +104,8 @@ def assess(
         seconds = time.monotonic() - started
     y = (list(targets) if target is None else target) if targets else None
     rows = Data(data, y, weights, None, dim, tuple(where), None, storage_options)
-    source = scored_source(model, rows)
+    purpose: Any = "score" if targets else "predict"
+    source = open_by_fit(model, model._held(), rows, purpose).source
     pilot = Reading(source, progress=False).pilot()
     step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
     x = np.asarray(pilot.x[::step], np.float64)

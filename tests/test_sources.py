@@ -213,14 +213,13 @@ def test_columns_at_prediction_are_counted(rng):
             open_source(other, columns=columns)
 
 
-def test_missing_values_at_prediction_are_an_error_for_plain_arrays_only():
-    x = np.array([[1.0], [np.nan]])
-    columns = Columns(("x0",))
-    with pytest.raises(DataError, match="NaN"):
-        read(open_source(x, columns=columns))
-    kept = [True, False]
-    assert read(open_source(x, columns=columns, missing_rows="drop")).keep.tolist() == kept
-    assert read(open_source(da.from_array(x), columns=columns)).keep.tolist() == kept
+def test_missing_values_after_a_fit_follow_the_same_rule_in_every_container():
+    x, columns = np.array([[1.0], [np.nan]]), Columns(("x0",))
+    for data in (x, da.from_array(x)):
+        with pytest.raises(DataError, match="NaN"):
+            read(open_source(data, columns=columns))
+        kept = read(open_source(data, columns=columns, missing_rows="drop")).keep
+        assert kept.tolist() == [True, False]
 
 
 def test_inputs_of_arrays_by_name_or_number(rng):

@@ -115,7 +115,7 @@ def test_columns_that_are_no_numbers_are_refused_by_name():
     with pytest.raises(DataError, match=r"'name' holds (strings|objects)"):
         open_source(frame, "t")
     with pytest.raises(DataError, match="'a' holds objects"):
-        open_source(frame[["a"]].astype(object))
+        open_source(frame[["a"]].assign(a=[object()] * len(frame)))
     with pytest.raises(DataError, match='several columns named "a"'):
         open_source(frame[["a", "a"]])
     with pytest.raises(DataError, match=r"no 'aa' in the DataFrame. Did you mean \"a\""):

@@ -167,11 +167,14 @@ def test_columns_of_the_fit_are_found_by_name():
         open_source(turned.isel(level=[0]), columns=columns)
 
 
-def test_missing_values_at_prediction_are_left_out():
+def test_missing_values_after_a_fit_are_left_out_where_that_is_the_rule():
     data = cube()
     columns = open_source(data, "t", inputs=["s"]).columns
     data["s"][0, 0, 0] = np.nan
-    assert read(open_source(data, columns=columns)).keep.sum() == data.s.size - 1
+    found = read(open_source(data, columns=columns, missing_rows="drop"))
+    assert found.keep.sum() == data.s.size - 1
+    with pytest.raises(DataError, match="'s' holds 1 NaN"):
+        read(open_source(data, columns=columns))
 
 
 def test_time_is_days_and_virtual_names_are_fields():

@@ -296,7 +296,7 @@ def test_data_that_cannot_be_told_apart_need_a_name(cube, stored):
 def test_other_columns_are_refused(tmp_path, cube, stored):
     other = days(0, 3)
     other["u"].attrs["units"] = "km h-1"
-    with pytest.raises(ModelError, match=r"units of the data are .*km h-1"):
+    with pytest.raises(DataError, match=r"'u' is in 'km h-1', .*fitted on 'm s-1'"):
         rs.load(stored).update(other, batch="x")
 
 

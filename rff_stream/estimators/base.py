@@ -98,7 +98,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         X, y, sample_weight : as in fit
-            By default the names of the fit. Inputs, conditions and dimensions are those of the fit.
+            By default the names of the fit. Inputs, conditions and dimensions are those of the fit,
+            whatever container the rows come in. Arrays are taken by place under its names.
         batch : str, optional
             Count all rows of X under this name. If the same rows come again, they are not
             counted; other rows under a known name are refused. Rows in memory need no name: those
@@ -120,7 +121,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         DataError
-            If rows that were counted have changed; the error names them. Nothing is counted.
+            If rows that were counted have changed, or units are not those of the fit; the error
+            names them. Nothing is counted.
         ModelError
             If the columns are not those of the fit, if the batch has other content than before,
             or if the model was saved without moments.

@@ -161,8 +161,6 @@ class ClassRecipe(Recipe):
                 "by= names the batch of each row, but the rows of a classifier have a class and no "
                 "batch. Give one batch at a time: batch=…."
             )
-        if data.inputs or data.dim or data.where:
-            return open_labels(self.asked, data, fitted)
         return open_later(self.asked, fitted, data, labels=True)
 
     def plan(

@@ -13,14 +13,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
-from rff_stream.errors import ModelError
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
 from rff_stream.families.maps import LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
-from rff_stream.model.input_rows import in_memory
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import SumsDtype
@@ -220,18 +218,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             Name of the batch. A batch whose name was counted is not counted again.
         """
         data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
-        plain = in_memory(X) and not (inputs or dim or where)
         with self._lock():
-            fitted = self._fitted
-            if fitted is None or plain:
-                return self._now(partial_fit(self._recipe(classes), fitted, data, batch))
-            if batch is not None or fitted.saved_at is not None:
-                raise ModelError(
-                    f"A {type(X).__name__} with inputs={inputs!r} and where={where!r} is no batch "
-                    "of rows in memory, which a name, or the store of this model, asks for. Use "
-                    "update()."
-                )
-            return self._now(partial_fit(self._recipe(), fitted, data, None))
+            return self._now(partial_fit(self._recipe(classes), self._fitted, data, batch))
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """The most probable label of every row, in the container of X: lazy for lazy.
@@ -288,8 +276,6 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             y may be left out where the data hold it under its name.
         """
         check_is_fitted(self)
-        if in_memory(X) and y is not None and not isinstance(y, str):
-            return float(super().score(X, y, sample_weight))
         found: ClassScores = self.scores(
             X, y, sample_weight, dim=dim, where=where, storage_options=storage_options
         )
@@ -320,9 +306,6 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         ClassScores, or dict of group -> ClassScores if ``by`` is given.
         """
         check_is_fitted(self)
-        if in_memory(X) and getattr(getattr(y, "dtype", None), "kind", "") == "O":
-            y = np.array(list(y))  # numbers that came as objects are numbers
-        y = self.columns_.targets[0] if y is None else y
         data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
         labels = tuple(self.classes_.tolist())
         statistic = ClassScoreStatistic(ProbabilityPredictor(log_odds_of(self)), labels)

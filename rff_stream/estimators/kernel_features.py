@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,7 +29,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap
 from rff_stream.model.fitted import Data
-from rff_stream.model.input_rows import checked_rows, in_memory, rows_in_memory
+from rff_stream.model.input_rows import checked_in_memory, checked_rows, in_memory, text_names_of
 from rff_stream.sources import open_source
 from rff_stream.sources.container_types import is_sparse
 
@@ -140,14 +140,14 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 "one: it is 'median', a number, or one number per input. KernelRidge finds it by "
                 "'evidence'; pass on its length_scale_."
             )
-        names: tuple[str, ...] = ()
+        data = Data(X, inputs=inputs)
         if in_memory(X):
-            rows, names = rows_in_memory(self, Data(X, inputs=inputs))
-            X, inputs = rows.X, None
+            data = checked_in_memory(self, data)
+        missing = "error" if in_memory(X) else "drop"
         source = open_source(
-            X, inputs=inputs, dim=dim, missing_rows="drop", storage_options=storage_options
+            data.X, inputs=inputs, dim=dim, missing_rows=missing, storage_options=storage_options
         )
-        columns = replace(source.columns, inputs=names or source.columns.inputs)
+        columns, names = source.columns, text_names_of(source, data)
         chosen, d = chosen_map(self.features, columns.inputs), len(columns.inputs)
         scale: Any = self.length_scale
         check_choices(self.kernel, scale, chosen, d)
@@ -161,6 +161,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.features_: FeatureMap = features
         self.length_scale_ = length_scale_of(kernel)
         self.columns_, self.n_features_in_ = columns, d
+        if names:
+            self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
     def transform(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:

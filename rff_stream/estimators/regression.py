@@ -10,8 +10,8 @@ from os import PathLike
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, clone
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.duplicate_rows import Neighbours
@@ -26,7 +26,7 @@ from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.input_rows import Opened, checked_rows, in_memory, open_values
+from rff_stream.model.input_rows import Opened, open_values
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
@@ -392,12 +392,6 @@ def score(
         y may be left out where the data hold it under its name.
     """
     check_is_fitted(self)
-    if in_memory(X) and not isinstance(y, str) and y is not None:
-        if self.missing_rows == "error":
-            if sample_weight is not None:
-                sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-            return float(RegressorMixin.score(self, X, y, sample_weight))
-        X = checked_rows(self, X)
     found: Residuals = self.residuals(
         X, y, sample_weight, dim=dim, where=where, storage_options=storage_options
     )
@@ -427,7 +421,6 @@ def residuals(
     """
     fitted: Fitted = self._held()
     answer: RidgeAnswer = fitted.answer
-    y = list(fitted.columns.targets) if y is None else y
     data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
     seen = SeenInputs.of(fitted)
     count = None if seen is None else functools.partial(count_outside, seen=seen)

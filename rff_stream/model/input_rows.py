@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,20 +15,18 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
-from rff_stream.sources.columns import plain_names
+from rff_stream.sources.arrays import target_names as unnamed_targets
+from rff_stream.sources.columns import base_of
 from rff_stream.sources.container_types import check_index, is_names, needed_package, plain_array
+from rff_stream.sources.levels import column_of_level
+
+Purpose = Literal["count", "score", "predict"]
+"""What later rows are for."""
 
 
-def in_memory(X: Any, where: Sequence[Any] = (), by: Any = None) -> bool:
-    """Whether X is an array, list or table in memory, without named dimensions.
-
-    A table whose rows are chosen or labelled by its columns is read by its source, as stored
-    data are: an array of its inputs would have lost them.
-    """
-    kind = kind_of(X)
-    named = isinstance(by, str) or is_names(by)
-    chosen = any(getattr(each, "by", each) is not None for each in where)
-    return kind == "array" or (kind == "table" and not (named or chosen))
+def in_memory(X: Any) -> bool:
+    """Whether X is an array, list or table in memory, without named dimensions."""
+    return kind_of(X) in ("array", "table")
 
 
 def in_storage(X: Any) -> bool:
@@ -42,12 +40,17 @@ def names_of(X: Any) -> tuple[Any, ...] | None:
     return None if columns is None else tuple(columns)
 
 
-def target_names(y: Any) -> tuple[str, ...]:
-    """Names that the targets of rows in memory were given by, or bring; none for arrays."""
+def target_names(X: Any, y: Any) -> tuple[str, ...]:
+    """Names that the targets of rows in memory were given by, or bring; none for arrays.
+
+    Texts beside an array are labels.
+    """
     if isinstance(y, str):
         return (y,)
+    if is_names(y) and kind_of(X) == "array":
+        return ()
     own: Any = y if is_names(y) else names_of(y) or (getattr(y, "name", None),)
-    return tuple(own) if all(isinstance(name, str) for name in own) else ()
+    return () if None in own or "" in own else tuple(str(name) for name in own)
 
 
 def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> Any:
@@ -68,66 +71,105 @@ def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> 
     return values
 
 
-def rows_in_memory(
-    estimator: Any, data: Data, *, later: bool = False
-) -> tuple[Data, tuple[str, ...]]:
-    """The rows of a fit by column, and the names of the inputs of a table.
+def checked_in_memory(estimator: Any, data: Data, *, later: bool = False) -> Data:
+    """Rows in memory before they are opened: shapes, indexes, and values without names.
 
-    X and weights are checked, y is as it was given. ``later`` ones are for an estimator that is
-    fitted. Number and names of the columns of a fit are noted on it, as scikit-learn does.
+    A table stays one: its columns are found and looked at where its source is read. Arrays are
+    checked here, without what a mask hides, as y and weights are that stand beside X.
+    ``later`` ones are for an estimator that is fitted.
 
     Raises ValueError: in scikit-learn's words: NaN, infinity, shapes, complex data, weights.
     """
-    from sklearn.utils.validation import _check_sample_weight, validate_data
+    from sklearn.utils.validation import _check_sample_weight, _num_samples, validate_data
 
-    inputs = _fitted_names(estimator, data.X) if later else data.inputs
-    X, y, weight, names = _by_name(data.X, data.y, data.sample_weight, inputs)
-    if later:
-        X = checked_rows(estimator, data.X)
-    else:
+    X, y, weight = data.X, data.y, data.sample_weight
+    check_index(X, y=y, sample_weight=weight, by=data.by)
+    named = y is None or isinstance(y, str) or names_of(y) is not None
+    if kind_of(X) == "table" and not named and np.ndim(y) == 0:
+        raise DataError(
+            f"y is {y!r}, which is neither an array nor a name: names are text. Give a value for "
+            f"each row, or the name of a column as text, such as {str(y)!r}."
+        )
+    if kind_of(X) != "table":
+        if data.inputs is not None or isinstance(y, str) or isinstance(weight, str):
+            raise DataError(
+                f"Columns were given by name but X is a {type(X).__name__} without names. "
+                "Give arrays, or X as a DataFrame, Dataset or Zarr store."
+            )
+        X = plain_array(X) if isinstance(X, np.ma.MaskedArray) else X
         with _remedy_for_missing(estimator):
             X = validate_data(
-                estimator, X, ensure_all_finite=_finite(estimator), dtype="numeric",
-                accept_sparse="csr",
+                estimator, X, reset=not later, ensure_all_finite=_finite(estimator),
+                dtype="numeric", accept_sparse="csr",
             )  # fmt: skip
-        if names:
-            estimator.feature_names_in_ = np.array(names, dtype=object)
-    if weight is not None:
-        weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+    if weight is not None and not isinstance(weight, str):
+        some = np.empty((_num_samples(X), 0))
+        weight = _check_sample_weight(
+            _beside(weight), some, dtype=np.float64, ensure_non_negative=True
+        )
         if not (weight > 0).any():
             raise ValueError(
                 "Sample weights must contain at least one non-zero number: all are zero. "
                 "Give the rows that should count a positive weight."
             )
-    return replace(data, X=X, y=y, sample_weight=weight, inputs=None), names
+    y = y if are_columns(X, y) else _beside(y)
+    return replace(data, X=X, y=y, sample_weight=weight)
 
 
-def checked_targets(estimator: Any, rows: Data) -> Any:
-    """Targets as an array; rows with NaN stay where they will be dropped."""
+def with_checked_targets(estimator: Any, data: Data) -> Data:
+    """Targets beside X as an array; rows with NaN stay where they will be dropped."""
     from sklearn.utils.validation import check_array, check_consistent_length
 
-    require_target(estimator, rows.y)
+    if are_columns(data.X, data.y):
+        return data
+    require_target(estimator, data.y)
     finite = _finite(estimator)
     with _remedy_for_missing(estimator):
         y = check_array(
-            rows.y, accept_sparse=True, ensure_2d=False, ensure_all_finite=finite, dtype="numeric",
+            data.y, accept_sparse=True, ensure_2d=False, ensure_all_finite=finite, dtype="numeric",
             input_name="y",
         )  # fmt: skip  # sparse ones are refused by name where they are opened
-    check_consistent_length(rows.X, y)
-    return y
+    check_consistent_length(data.X, y)
+    return replace(data, y=y)
 
 
-def checked_labels(estimator: Any, rows: Data) -> tuple[Any, Array]:
-    """Class numbers (n,) and the sorted labels.
+def with_class_numbers(estimator: Any, data: Data) -> tuple[Data, Array | None]:
+    """Labels beside X as numbers, and the sorted labels; None for a column, which is read as it is.
 
     Numbers are NaN where a label is missing and such rows are dropped.
     """
     from sklearn.utils.multiclass import check_classification_targets
+
+    if are_columns(data.X, data.y):
+        return replace(data, y=one_column(data.y)), None
+    y, there = labels_beside(estimator, data)
+    check_classification_targets(y[there])
+    labels, found = np.unique(y[there], return_inverse=True)
+    codes = np.full(len(y), np.nan)
+    codes[there] = found
+    return replace(data, y=codes.astype(np.int64) if there.all() else codes), labels
+
+
+def with_plain_labels(estimator: Any, data: Data) -> Data:
+    """Labels beside X in one dtype: None where one is missing."""
+    if are_columns(data.X, data.y):
+        return replace(data, y=one_column(data.y))
+    y, there = labels_beside(estimator, data)
+    if not there.all():
+        labels, y = y, np.full(len(y), None, object)
+        y[there] = labels[there]
+    elif y.dtype.kind == "O":
+        y = np.array(list(y))  # numbers that came as objects are numbers
+    return replace(data, y=y)
+
+
+def labels_beside(estimator: Any, data: Data) -> tuple[Array, Array]:
+    """Labels (n,) of rows in memory as they are, and which of them are there."""
     from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-    require_target(estimator, rows.y)
-    y = column_or_1d(rows.y, warn=True)
-    check_consistent_length(rows.X, y)
+    require_target(estimator, data.y)
+    y = column_or_1d(data.y, warn=True)
+    check_consistent_length(data.X, y)
     there = np.array([label is not None and label == label for label in y], bool)
     if estimator.missing_rows == "error" and not there.all():
         raise ValueError(
@@ -139,17 +181,29 @@ def checked_labels(estimator: Any, rows: Data) -> tuple[Any, Array]:
             f"Input y contains infinity: {np.isinf(y).sum()} labels. Labels are finite numbers "
             "or strings."
         )
-    check_classification_targets(y[there])
     cut = next((label for label in y[there] if isinstance(label, str) and label[-1:] == "\0"), None)
     if cut is not None:
         raise DataError(
             f"A label is {cut!r}, and NumPy does not keep a zero at the end of a text, so it "
             "would become another label. Rename it."
         )
-    labels, found = np.unique(y[there], return_inverse=True)
-    codes = np.full(len(y), np.nan)
-    codes[there] = found
-    return codes.astype(np.int64) if there.all() else codes, labels
+    return y, there
+
+
+def are_columns(X: Any, y: Any) -> bool:
+    """Whether y names columns of a table: of an array, texts are labels."""
+    return kind_of(X) == "table" and (isinstance(y, str) or is_names(y))
+
+
+def one_column(names: Any) -> str:
+    """The one column of labels; refuses several."""
+    found = [names] if isinstance(names, str) else list(names)
+    if len(found) != 1:
+        raise DataError(
+            f"y should be a 1d array of labels, but {len(found)} columns were named: "
+            f"{', '.join(found)}. A row has one class. Name one column."
+        )
+    return str(found[0])
 
 
 def require_target(estimator: Any, y: Any) -> None:
@@ -176,104 +230,45 @@ def _remedy_for_missing(estimator: Any) -> Iterator[None]:
 
 
 def checked_rows(estimator: Any, X: Any) -> Any:
-    """Rows in memory after a fit (n, d): columns of a table by name, others are ignored.
+    """Inputs (n, d) of rows in memory after a fit: columns of a table by name, others are ignored.
 
-    Sparse rows stay sparse: they are made dense slab by slab where they are read.
+    Sparse rows stay sparse: they are made dense slab by slab where they are read. Rows of a table
+    with a missing value are NaN.
     """
-    from sklearn.utils.validation import _check_n_features, check_array, validate_data
+    from sklearn.utils.validation import validate_data
 
-    finite = _finite(estimator)
     if kind_of(X) != "table":
         X = plain_array(X) if isinstance(X, np.ma.MaskedArray) else X
         return validate_data(
-            estimator, X, reset=False, ensure_all_finite=finite, dtype="numeric",
+            estimator, X, reset=False, ensure_all_finite=_finite(estimator), dtype="numeric",
             accept_sparse="csr",
         )  # fmt: skip
-    table = table_of(X)
-    names = _fitted_names(estimator, X)
-    rows = table.matrix(table.names if names is None else names)
-    _check_n_features(estimator, rows, reset=False)
-    return check_array(rows, ensure_all_finite=finite, dtype="numeric", input_name="X")
-
-
-def _fitted_names(estimator: Any, X: Any) -> list[str] | None:
-    """Names of the inputs of the fit among the columns of a table; None where it had none."""
-    if kind_of(X) != "table":
-        return None
-    table, inputs = table_of(X), list(estimator.columns_.inputs)
-    if plain_names(inputs) and not set(inputs) <= set(table.names):
-        return None
-    absent = [name for name in inputs if not table.has(name)]
-    if absent:
-        raise DataError(
-            f"X has no column {absent[0]!r}; its columns are {', '.join(table.names)}. The feature "
-            f"names should match those that were passed during fit: {', '.join(inputs)}. Columns "
-            f"are found by name, in any order; give all of these."
-        )
-    return inputs
+    missing = getattr(estimator, "missing_rows", "error")
+    source = open_source(X, columns=replace(estimator.columns_, weight=""), missing_rows=missing)
+    box = tuple((0, size) for size in source.shape)
+    found = np.full((source.shape[0], len(source.columns.inputs)), np.nan)
+    for rows in source.reader.read(box, *source.arguments(box)):
+        stop = rows.start + (len(rows.x) if rows.keep is None else len(rows.keep))
+        found[rows.start : stop][slice(None) if rows.keep is None else rows.keep] = rows.x
+    return found
 
 
 def _finite(estimator: Any) -> bool | str:
     return "allow-nan" if getattr(estimator, "missing_rows", "error") == "drop" else True
 
 
-def _by_name(
-    X: Any, y: Any, weight: Any, inputs: Sequence[str] | None
-) -> tuple[Any, Any, Any, tuple[str, ...]]:
-    """X, y and weights of rows in memory as arrays, and the names of the inputs of a table.
-
-    Columns of a table are found by name; what is neither target nor weight is an input. What a
-    mask hides is NaN from here on: scikit-learn drops masks.
-    """
-    check_index(X, y=y, sample_weight=weight)
-    masked = np.ma.MaskedArray
-    X, y, weight = (plain_array(v) if isinstance(v, masked) else v for v in (X, y, weight))
-    if kind_of(X) != "table":
-        by_name = inputs is not None or isinstance(y, str) or isinstance(weight, str)
-        if by_name and not is_names(y):
-            raise DataError(
-                f"Columns were given by name but X is a {type(X).__name__} without names. "
-                "Give arrays, or X as a DataFrame, Dataset or Zarr store."
-            )
-        return X, _beside(y), _beside(weight), ()
-    table, named = table_of(X), all(isinstance(name, str) for name in names_of(X) or ())
-    targets = [y] if isinstance(y, str) else list(y) if is_names(y) else []
-    used = [*targets, *([weight] if isinstance(weight, str) else [])]
-    if y is not None and not isinstance(y, str) and np.ndim(y) == 0:
-        raise DataError(
-            f"y is {y!r}, which is neither an array nor a name: names are text. Give a value for "
-            f"each row, or the name of a column as text, such as {str(y)!r}."
-        )
-    columns = [n for n in table.names if n not in used]
-    wanted = columns if inputs is None else [str(name) for name in inputs]
-    unknown = [name for name in (*wanted, *used) if not table.has(name)]
-    if unknown:
-        raise DataError(
-            f"X has no column {unknown[0]!r}; its columns are {', '.join(table.names)}. "
-            "Give names from this list."
-        )
-    wanted = table.input_names(wanted, named=inputs is not None)
-    weight = table.numbers(weight) if isinstance(weight, str) else _beside(weight)
-    if len(targets) == 1 and isinstance(y, str):
-        y = _target(table, y)
-    else:
-        y = table.matrix(targets) if targets else _beside(y)
-    return table.matrix(wanted), y, weight, tuple(wanted) if named else ()
-
-
-def _target(table: Any, name: str) -> Any:
-    """A column as it is, for labels may be strings; times in days."""
-    values = table.find(name).variable.data
-    return table.numbers(name) if values.dtype.kind in "mM" else values
-
-
 def _beside(values: Any) -> Any:
-    """y or weights of rows in memory: NumPy arrays, unless scikit-learn accepts them unchanged."""
+    """y or weights of rows in memory: NumPy arrays, unless scikit-learn accepts them unchanged.
+
+    What a mask hides is NaN: scikit-learn drops masks.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        return plain_array(values)
     if values is None or isinstance(values, np.ndarray):
         return values
     if kind_of(values) == "table" and not hasattr(values, "iloc"):
         table = table_of(values)
-        return table.matrix(table.names)
+        return np.column_stack([table.variable(name).data for name in table.names])
     native = type(values).__module__.partition(".")[0] in ("polars", "pyarrow")
     return np.asarray(values) if native else values
 
@@ -291,78 +286,104 @@ class Opened:
 
 def open_values(asked: Any, data: Data) -> Opened:
     """The rows of a regression; refuses data without a target."""
-    targets = target_names(data.y)
-    names: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     flat = data.y is None or isinstance(data.y, str) or getattr(data.y, "ndim", 1) == 1
-    if in_memory(data.X, data.where, data.by):
-        data, names = rows_in_memory(copy.copy(asked), data)
-        data = replace(data, y=checked_targets(asked, data))
-        flat = data.y.ndim == 1
-    else:
-        targets = ()
+    if in_memory(data.X):
+        targets = target_names(data.X, data.y)
+        data = with_checked_targets(asked, checked_in_memory(copy.copy(asked), data))
+        flat = isinstance(data.y, str) or getattr(data.y, "ndim", 2) == 1
     source = source_of(asked, data)
     require_target(asked, source.columns.targets or None)
-    columns = with_given_names(source.columns, names, targets)
-    return Opened(source, columns, flat and len(columns.targets) == 1, names)
+    columns = with_given_names(source.columns, data, targets)
+    return Opened(source, columns, flat and len(columns.targets) == 1, text_names_of(source, data))
 
 
 def open_inputs(asked: Any, data: Data) -> Opened:
     """The rows of an estimator that has no target: y is not looked at."""
     data = replace(data, y=None)
-    names: tuple[str, ...] = ()
-    if in_memory(data.X, data.where, data.by):
-        data, names = rows_in_memory(copy.copy(asked), data)
+    if in_memory(data.X):
+        data = checked_in_memory(copy.copy(asked), data)
     source = source_of(asked, data)
-    return Opened(source, with_given_names(source.columns, names, ()), True, names)
+    columns = with_given_names(source.columns, data)
+    return Opened(source, columns, True, text_names_of(source, data))
 
 
-def open_labels(asked: Any, data: Data, fitted: Fitted | None = None) -> Opened:
-    """The rows of a classifier; ``fitted`` where it goes on from a fit."""
-    target, table = target_names(data.y), None
-    names: tuple[str, ...] = ()
-    if in_memory(data.X, data.where):
-        data, names = rows_in_memory(copy.copy(asked), data, later=fitted is not None)
-        y, table = checked_labels(asked, data)
-        data = replace(data, y=y)
+def open_labels(asked: Any, data: Data) -> Opened:
+    """The rows of a classifier."""
+    target, labels = target_names(data.X, data.y), None
+    if in_memory(data.X):
+        data = checked_in_memory(copy.copy(asked), data)
+        data, labels = with_class_numbers(asked, data)
     require_target(asked, data.y)
-    columns = None if fitted is None else replace(fitted.columns, targets=(), weight="")
-    source = source_of(asked, data, y_labels=True, columns=columns)
-    if fitted is not None:
-        return Opened(source, fitted.columns, True, fitted.feature_names, table)
+    source = source_of(asked, data, y_labels=True)
     units = source.columns.units
-    found = replace(
-        source.columns, targets=target[:1] or ("y",), units=(*units, "") if units else ()
+    columns = replace(
+        with_given_names(source.columns, data),
+        targets=target[:1] or ("y",),
+        units=(*units, "") if units else (),
     )
-    return Opened(source, with_given_names(found, names, ()), True, names, table)
+    return Opened(source, columns, True, text_names_of(source, data), labels)
 
 
 def open_later(asked: Any, fitted: Fitted, data: Data, *, labels: bool = False) -> Opened:
-    """Rows that come after those of a fit, with its columns and conditions.
+    """Rows that are counted after those of a fit: by its names, dimensions and conditions.
 
     Raises ModelError: when their names or units are not those of the fit.
     """
-    if in_memory(data.X) and data.by is None:
-        return open_labels(asked, data, fitted) if labels else _of_arrays(asked, fitted, data)
-    columns = fitted.columns
-    names = list(columns.targets)
-    y, weight = data.y, data.sample_weight
-    if y is None and names:
-        y = names[0] if len(names) == 1 else names
+    weight, chosen = data.sample_weight, fitted.selection
+    if weight is None and fitted.columns.weight:
+        weight = default_weight(fitted.columns.weight, data.X)
     data = replace(
         data,
-        y=y,
-        sample_weight=columns.weight if weight is None and columns.weight else weight,
-        inputs=list(columns.inputs),
-        dim=fitted.selection.get("dim"),
-        where=(*fitted.selection.get("where", ()), *data.where),
+        sample_weight=weight,
+        dim=chosen.get("dim"),
+        where=(*chosen.get("where", ()), *data.where),
     )
-    source = source_of(asked, data, y_labels=labels)
-    _check_columns(columns, source.columns, labels)
-    return Opened(source, columns, fitted.flat, fitted.feature_names)
+    opened = open_by_fit(asked, fitted, data, "count", labels=labels)
+    _check_units(fitted.columns, opened.source.columns, labels)
+    return opened
+
+
+def open_by_fit(
+    asked: Any, fitted: Fitted, data: Data, purpose: Purpose, *, labels: bool = False
+) -> Opened:
+    """Rows with the columns of a fit, from any container.
+
+    Without y they have the target of the fit, by its name. Labels are compared with the classes
+    where they are scored, and may be new where they are counted.
+
+    Raises ModelError: when the names of the targets are not those of the fit.
+    """
+    columns, classes = fitted.columns, None
+    wanted = columns.targets[:1] if labels else columns.targets
+    wanted = () if purpose == "predict" else wanted
+    if data.y is None and wanted and kind_of(data.X) != "array":
+        data = replace(data, y=wanted[0] if len(wanted) == 1 else list(wanted))
+    here = in_memory(data.X)
+    named = isinstance(data.y, str) or (is_names(data.y) and kind_of(data.X) != "array")
+    if wanted and (here or named):
+        check_targets(wanted, target_names(data.X, data.y), named=True)
+    check_inputs(columns.inputs, data.inputs)
+    data = replace(data, y=data.y if wanted else None, inputs=None)
+    if here:
+        data = checked_in_memory(asked, data, later=True)
+        if labels and purpose == "score":
+            data = with_plain_labels(asked, data)
+        elif labels:
+            data, classes = with_class_numbers(asked, data)
+        elif wanted:
+            data = with_checked_targets(asked, data)
+    missing = "drop" if purpose == "predict" else asked.missing_rows
+    fit_columns = replace(columns, weight="")
+    source = source_of(asked, data, y_labels=labels, columns=fit_columns, missing_rows=missing)
+    if wanted and not labels:
+        check_targets(wanted, source.columns.targets, named=named)
+    return Opened(source, columns, fitted.flat, fitted.feature_names, classes)
 
 
 def source_of(asked: Any, data: Data, **choices: Any) -> Source:
     """The source of data under the estimator's rules for missing values."""
+    rules = {"missing_rows": asked.missing_rows, "missing_chunks": asked.missing_chunks}
     return open_source(
         data.X,
         data.y,
@@ -371,46 +392,84 @@ def source_of(asked: Any, data: Data, **choices: Any) -> Source:
         dim=data.dim,
         where=data.where,
         by=data.by,
-        missing_rows=asked.missing_rows,
-        missing_chunks=asked.missing_chunks,
         storage_options=data.storage_options,
-        **choices,
+        **(rules | choices),
     )
 
 
-def with_given_names(
-    columns: Columns, inputs: tuple[str, ...], targets: tuple[str, ...]
-) -> Columns:
-    """Columns under the names that they were given by, where there are some."""
-    given: Mapping[str, Any] = {"inputs": inputs, "targets": targets}
-    return replace(columns, **{kind: names for kind, names in given.items() if names})
+def with_given_names(columns: Columns, data: Data, targets: tuple[str, ...] = ()) -> Columns:
+    """Columns under the names that they were given by, where there are some.
+
+    Weights that were values beside X have no name by which later ones could be found.
+    """
+    named = isinstance(data.sample_weight, str) or getattr(data.sample_weight, "name", None)
+    weight = columns.weight if named else ""
+    return replace(columns, targets=targets or columns.targets, weight=weight)
 
 
-def _of_arrays(asked: Any, fitted: Fitted, data: Data) -> Opened:
-    """Rows in memory, checked against the fit."""
-    targets = fitted.columns.targets
-    rows, _ = rows_in_memory(asked, data, later=True)
-    y = checked_targets(asked, rows) if targets else None
-    given = 0 if y is None else int(np.prod(y.shape[1:]))
-    if given != len(targets):
+def text_names_of(source: Source, data: Data) -> tuple[str, ...]:
+    """Inputs of a table whose names are all text, as scikit-learn keeps them."""
+    names = names_of(data.X) if kind_of(data.X) == "table" else None
+    text = names is not None and all(isinstance(name, str) for name in names)
+    return source.columns.inputs if text else ()
+
+
+def default_weight(name: str, X: Any) -> str | None:
+    """The weight column of a fit, which weighs later rows, too.
+
+    Raises ModelError: where X is an array, which has no such column.
+    """
+    if kind_of(X) != "array":
+        return name
+    if name == "sample_weight":  # earlier versions noted values beside X so
+        return None
+    raise ModelError(
+        f"The rows of the fit have weights, {name!r}, but X is a {type(X).__name__} without "
+        "names. Rows that are added are weighted alike: give their weights as sample_weight=."
+    )
+
+
+def check_inputs(wanted: tuple[str, ...], given: Any) -> None:
+    """Inputs that are named again are those of the fit.
+
+    Raises ModelError: naming the first that is not.
+    """
+    names = () if given is None else (given,) if isinstance(given, str) else tuple(map(str, given))
+    stems = [(name, column_of_level(name), base_of(name)[0]) for name in wanted]
+    other = [name for name in names if not any(name in known for known in stems)]
+    absent = [known[0] for known in stems if names and not set(known) & set(names)]
+    if other or absent:
         raise ModelError(
-            f"y has {given} targets, but the model was fitted on {len(targets)} "
-            f"({', '.join(targets)}). Give those."
+            f"The inputs of the data are {names}, but the model was fitted on {wanted}: "
+            f"{(other or absent)[0]!r} is only in one of them. Later rows have the inputs of the "
+            "fit: leave inputs= out."
         )
-    source = source_of(asked, Data(rows.X, y, rows.sample_weight))
-    return Opened(source, fitted.columns, fitted.flat, fitted.feature_names)
 
 
-def _check_columns(wanted: Columns, given: Columns, labels: bool) -> None:
-    """Refuse other names or units than those of the fit; labels are no column of numbers."""
+def check_targets(wanted: tuple[str, ...], given: tuple[str, ...], *, named: bool) -> None:
+    """Targets are those of the fit, in their order; without names, as many.
+
+    Raises ModelError: when they are others.
+    """
+    if given and len(given) != len(wanted):
+        raise ModelError(
+            f"y has {len(given)} targets, but the model was fitted on {len(wanted)} "
+            f"({', '.join(wanted)}). Give those."
+        )
+    unnamed = unnamed_targets(len(wanted))
+    if given and given != wanted and wanted != unnamed and (named or given != unnamed):
+        raise ModelError(
+            f"The targets of the data are {given}, but the model was fitted on {wanted}. "
+            "Give the targets of the fit, in its order; values without names are taken by place."
+        )
+
+
+def _check_units(wanted: Columns, given: Columns, labels: bool) -> None:
+    """Refuse other units than those of the fit; labels are no column of numbers."""
     d = len(wanted.inputs) if labels else None
-    pairs: list[tuple[str, Any, Any]] = [("inputs", wanted.inputs, given.inputs)]
-    if not labels:
-        pairs.append(("targets", wanted.targets, given.targets))
-    pairs.append(("units", wanted.units[:d], given.units[:d]))
-    for what, a, b in pairs:
-        if a != b and not (what == "units" and not any((*a, *b))):
-            raise ModelError(
-                f"The {what} of the data are {b}, but the model was fitted on {a}. "
-                "Give data with the names and units of the fit."
-            )
+    a, b = wanted.units[:d], given.units[:d]
+    if a != b and any(a) and any(b):
+        raise ModelError(
+            f"The units of the data are {b}, but the model was fitted on {a}. "
+            "Give data with the names and units of the fit."
+        )

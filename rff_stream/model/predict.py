@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,13 @@ from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
 from rff_stream.model.fitted import Data
-from rff_stream.model.input_rows import checked_rows, framed_like, in_memory, in_storage
+from rff_stream.model.input_rows import (
+    checked_rows,
+    framed_like,
+    in_memory,
+    in_storage,
+    open_by_fit,
+)
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import RowFunction
@@ -67,7 +73,7 @@ def values_of_rows(
                 warn_where_outside(model._held(), outside_in(model._held(), rows))
         found = of_array(rows, function, model.columns_)
         return framed_like(model, X, found[:, 0] if flat else found, names)
-    source = scored_source(model, Data(X, storage_options=storage_options))
+    source = to_predict(model, X, storage_options)
     told = watched(model._held(), function) if type(model).tells_outside else function
     values = map_rows(source, told)
     values = values[..., 0] if flat else values
@@ -81,30 +87,19 @@ def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
     width = len(model.columns_.inputs)
     if in_memory(X):
         return of_array(checked_rows(model, X), Inputs(width), model.columns_)
-    source = scored_source(model, Data(X, storage_options=storage_options))
+    source = to_predict(model, X, storage_options)
     return np.asarray(map_rows(source, Inputs(width)).compute()).reshape(-1, width)
 
 
-def scored_source(model: Any, data: Data, *, labels: bool = False) -> Source:
-    """Rows with the fitted inputs: to predict (no y) or to score."""
-    return open_source(
-        data.X,
-        data.y,
-        data.sample_weight,
-        dim=data.dim,
-        where=data.where,
-        by=data.by,
-        y_labels=labels,
-        missing_rows="drop" if data.y is None else model.missing_rows,
-        missing_chunks=model.missing_chunks,
-        storage_options=data.storage_options,
-        columns=replace(model.columns_, weight=""),
-    )
+def to_predict(model: Any, X: Any, storage_options: Any = None) -> Source:
+    """The inputs of rows that are not in memory, or have named dimensions: NaN where missing."""
+    data = Data(X, storage_options=storage_options)
+    return open_by_fit(model, model._held(), data, "predict").source
 
 
 def score_rows(model: Any, data: Data, statistic: Statistic, *, labels: bool = False) -> Any:
     """Sum of a statistic over rows; for each group where groups are asked for."""
-    source = scored_source(model, data, labels=labels)
+    source = open_by_fit(model, model._held(), data, "score", labels=labels).source
     reading = Reading(source, progress=model.progress)
     layout = reading.plan(PlanRequest(WholeCost(1), order=1), memory=model.memory).layout
     if data.by is not None:

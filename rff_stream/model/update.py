@@ -276,7 +276,7 @@ class NewRows:
 
     def read_arrays(self) -> Iterator[Added]:
         """Rows in memory, under their name or their hash."""
-        data, batch = self.later.data, self.later.batch
+        data, batch = replace(self.later.data, by=self.fitted.labels_by), self.later.batch
         opened = self.recipe.open_more(self.fitted, data)
         content = content_of_rows(opened)
         before = partial(former_content, self.ledger, data)
@@ -285,7 +285,7 @@ class NewRows:
         else:
             known = self.ledger.knows(batch, content, before)
         if not known:
-            groups, seen = self.recipe.read_more(self.fitted, opened, self.row, grouped=False)
+            groups, seen = self.read_sums(opened)
             yield Added(batch or content, groups, seen, ledger_of_rows(content, batch))
 
     def read_labels(self, opened: Opened, by: str) -> Iterator[Added]:

@@ -54,18 +54,23 @@ def open_container(X: Any, y: Any, request: Request) -> Source:
         )
     if have_unknown_rows(X, y, request.sample_weight, request.by):
         return open_blocks(X, y, request)
-    inputs = number_columns("x", variable_of("X", ("rows", "columns"), X))
-    builder = align(Arrays(inputs, y, request.missing_chunks), y, request)
-    return builder.source(as_it_is, request, arrays=True)
+    builder = align(Arrays(X, y, request), y, request)
+    return builder.source(as_it_is, request)
 
 
 class Arrays:
-    """X and y under the names x0, x1, … and y or y0, y1, …; a :class:`~.columns.Container`."""
+    """X and y under the names x0, x1, … and y or y0, y1, …; a :class:`~.columns.Container`.
 
-    def __init__(self, inputs: NamedVariable, y: Any, missing_chunks: str) -> None:
-        self.all_inputs = inputs
-        self.missing_chunks = missing_chunks
-        self.all_targets = [] if y is None else [targets_of(y, missing_chunks)]
+    After a fit they are taken by place, and have its names.
+    """
+
+    def __init__(self, X: Any, y: Any, request: Request) -> None:
+        self.missing_chunks, fitted = request.missing_chunks, request.columns
+        inputs = number_columns("x", variable_of("X", ("rows", "columns"), X))
+        self.all_inputs = inputs if fitted is None else renamed(inputs, fitted.inputs)
+        self.all_targets = [] if y is None else [targets_of(y, self.missing_chunks)]
+        if fitted is not None:
+            self.all_targets = [renamed(each, fitted.targets) for each in self.all_targets]
 
     @property
     def names(self) -> dict[str, NamedVariable]:
@@ -150,6 +155,11 @@ def number_columns(stem: str, variable: Variable) -> NamedVariable:
     return NamedVariable(variable.name, variable, columns=names)
 
 
+def renamed(found: NamedVariable, names: tuple[str, ...]) -> NamedVariable:
+    """Columns by place under other names, if there are as many."""
+    return replace(found, columns=names) if len(names) == len(found.columns or ()) else found
+
+
 def target_names(count: int) -> tuple[str, ...]:
     """ "y", or "y0", "y1", … for several."""
     return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
@@ -189,7 +199,6 @@ def open_blocks(X: Any, y: Any, request: Request) -> BlockSource:
     arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
     check_blocks(arrays)
     stubs = {name: stub(name, array) for name, array in arrays.items()}
-    inputs = number_columns("x", variable_of("X", ("rows", "columns"), stubs["X"]))
     request = replace(
         request,
         sample_weight=stubs.get("sample_weight", request.sample_weight),
@@ -199,7 +208,7 @@ def open_blocks(X: Any, y: Any, request: Request) -> BlockSource:
                for name, array in arrays.items()]  # fmt: skip
     place = {name: (i, None) for i, name in enumerate(arrays)}
     target = stubs.get("y", y)
-    builder = align(Arrays(inputs, target, request.missing_chunks), target, request)
+    builder = align(Arrays(stubs["X"], target, request), target, request)
     return block_source(
         builder, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
     )

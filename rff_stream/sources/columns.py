@@ -337,19 +337,17 @@ class SourceBuilder:
         uses = [replace(use, pick=pick_in(picks, windows[use.part])) for use, picks in self.uses]
         return Filler(tuple(uses), len(self.names["input"]), len(self.names["target"]))
 
-    def rules(self, request: Request, strict: bool = False) -> Rules:
-        """What a NaN means: at prediction NaN in is NaN out, except for plain arrays (strict)."""
-        fitting = request.columns is None or strict
+    def rules(self, request: Request) -> Rules:
+        """Which rows count, under the names of the columns."""
         inputs, targets = (tuple(self.names[role]) for role in ("input", "target"))
         units = (*self.units["input"], *self.units["target"])
         columns = Columns(inputs, targets, units, self.weight)
-        return Rules(columns, request.missing_rows if fitting else "drop")
+        return Rules(columns, request.missing_rows)
 
-    def source(self, wrap: Wrap, request: Request, arrays: bool = False) -> VariablesSource:
-        """The source of everything that was added, from plain arrays or labelled data."""
-        strict = arrays and all(variable.kind == "memory" for variable in self.variables)
+    def source(self, wrap: Wrap, request: Request) -> VariablesSource:
+        """The source of everything that was added."""
         parts, shape = tuple(each.part() for each in self.variables), tuple(self.sizes.values())
-        rules, windows, holdouts = self.rules(request, strict), self.windows(), tuple(self.holdouts)
+        rules, windows, holdouts = self.rules(request), self.windows(), tuple(self.holdouts)
         filler = self.filler(windows)
         reader = VariablesReader(self.dims, shape, parts, windows, filler, rules, holdouts)
         return VariablesSource(rules.columns, reader, self.variables, wrap, request.missing_chunks)

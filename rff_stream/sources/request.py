@@ -93,7 +93,7 @@ class HoldOut:
     """Training or test part of the rows, chosen by a hash; the parts are exact complements.
 
     The part of a row depends only on its place in the whole grid, or on its label, not on boxes,
-    chunks and workers.
+    chunks and workers. In a Dask frame, whose lengths are unknown, it is the place in a partition.
 
     Parameters
     ----------

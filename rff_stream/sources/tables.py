@@ -6,8 +6,9 @@ weights in one frame, so that Parquet is read once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.columns import (
-    NamedVariable,
-    align,
-    gather_levels,
-    plain_names,
-    virtual_column,
-    with_levels,
-)
+from rff_stream.sources.columns import NamedVariable, align, plain_names, virtual_column
 from rff_stream.sources.container_types import check_index, is_from, is_names
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
@@ -110,42 +104,6 @@ class Table:
             return False
         return True
 
-    def matrix(self, names: Sequence[str]) -> Array:
-        """Columns in memory (n, k) as numbers; times in days, and columns of objects tried.
-
-        Raises KindError: strings, categories and other values that are no numbers: by the column's
-        name.
-        """
-        parts = [self.values(each) for each in gather_levels(self.find(name) for name in names)]
-        if not parts:
-            rows = self.variable(self.names[0]).shape[0] if self.names else 0
-            return np.empty((rows, 0))
-        return np.column_stack(parts)
-
-    def input_names(self, names: Sequence[str], named: bool) -> list[str]:
-        """Names of columns in memory, with a name for each level of one that has levels.
-
-        Columns of text have them where they were ``named``, those of categories always.
-        """
-        several = [with_levels(self.find(name), named) for name in names]
-        return [name for each in several for name in (each.columns or (each.name,))]
-
-    def numbers(self, name: str) -> Array:
-        """A column in memory as numbers."""
-        return self.values(self.find(name))
-
-    def values(self, found: NamedVariable) -> Array:
-        """A column in memory as numbers, or one for each of its levels."""
-        variable = found.variable
-        objects = variable.holds is not None and variable.holds.kind == "objects"
-        if objects and not found.levels and variable.dtype.kind == "O":
-            try:
-                return variable.data.astype(np.float64)  # type: ignore[no-any-return]
-            except (TypeError, ValueError):
-                pass
-        values = found.numbers()(variable.data)
-        return values.astype(np.uint8) if values.dtype.kind == "b" else values
-
     def whole(self, name: str) -> NamedVariable:
         """A column, or all the columns of a two-dimensional one."""
         variable = self.variable(name)
@@ -190,11 +148,12 @@ class Table:
         self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
     ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all the other columns."""
+        others = [each.variable for each in (*targets, *((weight,) if weight else ()))]
+        used = {variable.name for variable in others if self.holds(variable)}
         if request.columns is not None:
-            return self.columns_of_fit(request.columns.inputs)
+            return self.columns_of_fit(request.columns.inputs, used)
         if request.inputs is not None:
             return [self.find(str(name)) for name in request.inputs]
-        used = {found.variable.name for found in (*targets, *((weight,) if weight else ()))}
         found = [self.whole(name) for name in self.names if name not in used]
         if not found:
             raise DataError(
@@ -203,11 +162,23 @@ class Table:
             )
         return found
 
-    def columns_of_fit(self, names: Sequence[str]) -> list[NamedVariable]:
+    def holds(self, variable: Variable) -> bool:
+        """Whether a target or weight is a column of this table, not values beside it."""
+        return variable.name in self.names and self.variable(variable.name) is variable
+
+    def columns_of_fit(self, names: Sequence[str], used: Collection[str]) -> list[NamedVariable]:
         """The inputs of the fit by name; by count where the fit had no names."""
         if not plain_names(names) or set(names) <= set(self.names):
+            absent = next((name for name in names if not self.has(name)), None)
+            if absent is not None:
+                raise DataError(
+                    f"X has no column {absent!r}; its columns are {', '.join(self.names)}. The "
+                    "feature names should match those that were passed during fit: "
+                    f"{', '.join(names)}. Columns are found by name, in any order; give all of "
+                    "these."
+                )
             return [self.find(name) for name in names]
-        found = [self.whole(name) for name in self.names]
+        found = [self.whole(name) for name in self.names if name not in used]
         count = sum(len(each.columns or (each.name,)) for each in found)
         if count != len(names):
             raise DataError(
@@ -277,13 +248,28 @@ def text_names(frame: Any) -> list[str]:
 
 def column_of(name: str, series: pandas.Series[Any]) -> Variable:
     """A column as a variable, with what it holds where numpy cannot say it."""
-    kind = str(series.dtype)
+    kind, values = str(series.dtype), column_values(series)
+    if kind == "object" and len(series):
+        values = numbers_among(values)
+        kind = str(values.dtype)
     holds = None
     if kind == "category":
         holds = NonNumbers("categories", kind)
     elif kind in ("object", "str", "string") or kind.startswith("string"):
         holds = NonNumbers("objects" if kind == "object" else "strings", kind)
-    return variable_of(name, ("rows",), column_values(series), holds=holds)
+    return variable_of(name, ("rows",), values, holds=holds)
+
+
+def numbers_among(values: Array) -> Array:
+    """Objects that are numbers, all of them, in their own dtype; others as they are."""
+    from pandas.api.types import infer_dtype
+
+    kind = infer_dtype(values, skipna=True)
+    if kind in ("integer", "floating", "mixed-integer-float", "boolean", "decimal", "empty"):
+        with contextlib.suppress(TypeError, ValueError):
+            found = np.array(values.tolist())
+            return found if found.dtype.kind in "biuf" else values.astype(np.float64)
+    return values
 
 
 def frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any:
@@ -317,6 +303,10 @@ class DaskFrame(Table):
         variable = replace(column_of(name, meta), levels=dask_levels(meta))
         self.places[id(variable)] = (member, column)
         return variable
+
+    def holds(self, variable: Variable) -> bool:
+        """By name: values beside a Dask frame are most often its own columns."""
+        return variable.name in self.names
 
     def join(self, name: str, values: Any) -> list[NamedVariable]:
         """The columns of another collection that is paired with the frame."""

@@ -1,0 +1,345 @@
+"""One way in: every container, verb and rule gives the rows and numbers of one dense reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+import reference_answers as reference
+import rff_stream as rs
+from rff_stream._array import Array
+from rff_stream.errors import ModelError
+from rff_stream.sources.blocks import PARTITION_BITS
+
+N = 80
+MAP = rs.FourierFeatures.sample(rs.Gaussian(1.5), 2, 16, rng=0, dtype="float64")
+ALPHA = 0.1
+
+Columns = dict[str, Array]
+
+
+def columns(seed: int, *, gaps: bool = False) -> Columns:
+    """Two inputs, of which v has few values, two targets, weights and labels; some u missing."""
+    rng = np.random.default_rng(seed)
+    u, v = rng.normal(size=N), rng.integers(0, 12, N) / 4.0
+    found = {"u": u, "v": v, "a": np.sin(u) + v, "b": u * v + 10, "w": rng.uniform(0.5, 2, N)}
+    if gaps:
+        found["u"] = np.where(rng.random(N) < 0.1, np.nan, u)
+    return found
+
+
+# ----------------------------------------------------------------------------- containers
+
+
+@dataclass(frozen=True)
+class Container:
+    """Columns as a container holds them; arrays stand beside each other and have no names."""
+
+    make: Callable[[Columns, Path], Any]
+    kind: str = "named"  # {"named", "arrays"}
+    name: Callable[[str], str] = str  # of a column
+    partitions: tuple[int, ...] = ()  # rows in each, where a place is one in a partition
+
+    def places(self) -> Array:
+        """The places that a hold-out looks at."""
+        if not self.partitions:
+            return np.arange(N)
+        pairs = enumerate(self.partitions)
+        return np.concatenate([(i << PARTITION_BITS) + np.arange(size) for i, size in pairs])
+
+    def give(self, cols: Columns, path: Path) -> Any:
+        """The container."""
+        return self.make(cols, path)
+
+
+def frame(cols: Columns, _: Any = None) -> pd.DataFrame:
+    return pd.DataFrame(cols)
+
+
+def by_number(cols: Columns, _: Any) -> pd.DataFrame:
+    """Names are integers, and stand in another order than the numbers."""
+    return frame(cols).rename(columns=dict(zip("uvabw", (3, 1, 4, 0, 2), strict=True)))
+
+
+def by_level(cols: Columns, _: Any) -> pd.DataFrame:
+    found = frame(cols)
+    found.columns = pd.MultiIndex.from_tuples([("in", name) for name in cols])
+    return found
+
+
+def masked(values: Array) -> Any:
+    hidden = np.isnan(values)
+    return np.ma.MaskedArray(np.where(hidden, 7.0, values), hidden)
+
+
+def data_set(cols: Columns, _: Any = None) -> xr.Dataset:
+    return xr.Dataset({name: ("row", values) for name, values in cols.items()})
+
+
+def polars(cols: Columns, _: Any) -> Any:
+    return pytest.importorskip("polars").DataFrame(cols, nan_to_null=True)
+
+
+def arrow(cols: Columns, _: Any) -> Any:
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame(cols))
+
+
+def duck(cols: Columns, _: Any) -> Any:
+    return pytest.importorskip("duckdb").from_df(frame(cols))
+
+
+def dask_frame(cols: Columns, _: Any) -> Any:
+    return pytest.importorskip("dask.dataframe").from_pandas(frame(cols), npartitions=3)
+
+
+def arrow_frame(cols: Columns, _: Any) -> pd.DataFrame:
+    pytest.importorskip("pyarrow")
+    return frame(cols).astype("double[pyarrow]")
+
+
+def to_zarr(cols: Columns, path: Path) -> str:
+    group = zarr.create_group(path / "rows.zarr")
+    for name, values in cols.items():
+        group.create_array(name, data=values, chunks=(30,), dimension_names=["row"])
+    return str(path / "rows.zarr")
+
+
+def to_file(name: str, write: Callable[[Columns, Path], Any]) -> Callable[[Columns, Path], str]:
+    def make(cols: Columns, path: Path) -> str:
+        write(cols, path / name)
+        return str(path / name)
+
+    return make
+
+
+def to_folder(cols: Columns, path: Path) -> str:
+    (path / "folder").mkdir()
+    for i, part in enumerate((slice(0, 30), slice(30, N))):
+        frame(cols).iloc[part].to_parquet(path / "folder" / f"{i}.parquet")
+    return str(path / "folder")
+
+
+CONTAINERS = {
+    "array": Container(lambda cols, _: cols, "arrays"),
+    "masked array": Container(lambda cols, _: {k: masked(v) for k, v in cols.items()}, "arrays"),
+    "Dask array": Container(
+        lambda cols, _: {k: da.from_array(v, chunks=30) for k, v in cols.items()}, "arrays"
+    ),
+    "pandas": Container(frame),
+    "pandas, integer names": Container(
+        by_number, name=dict(zip("uvabw", "31402", strict=True)).__getitem__
+    ),
+    "pandas, levels of names": Container(by_level, name=lambda name: str(("in", name))),
+    "pandas, nullable": Container(lambda cols, _: frame(cols).convert_dtypes()),
+    "pandas, Arrow": Container(arrow_frame),
+    "pandas, objects": Container(lambda cols, _: frame(cols).astype(object)),
+    "polars": Container(polars),
+    "Arrow": Container(arrow),
+    "DuckDB": Container(duck),
+    "xarray": Container(data_set),
+    "xarray, lazy": Container(lambda cols, _: data_set(cols).chunk(row=30)),
+    "Dask frame": Container(dask_frame, partitions=(27, 27, 26)),
+    "Zarr": Container(to_zarr),
+    "NetCDF": Container(to_file("rows.nc", lambda cols, path: data_set(cols).to_netcdf(path))),
+    "Parquet": Container(to_file("rows.parquet", lambda c, path: frame(c).to_parquet(path))),
+    "CSV": Container(to_file("rows.csv", lambda c, path: frame(c).to_csv(path, index=False))),
+    "folder": Container(to_folder),
+}
+
+# ---------------------------------------------------------------------------------- rules
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a fit was told of its rows."""
+
+    where: tuple[Any, ...] = ()
+    weighted: bool = False
+    targets: tuple[str, ...] = ("a",)
+    gaps: bool = False
+
+    def conditions(self, name: Callable[[str], str]) -> list[Any]:
+        """The conditions under the names of a container."""
+        found: list[Any] = []
+        for each in self.where:
+            if isinstance(each, tuple):
+                found.append((name(each[0]), *each[1:]))
+            elif each.by is None:
+                found.append(each)
+            else:
+                found.append(rs.HoldOut(each.fraction, each.seed, by=name(each.by)))
+        return found
+
+    def kept(self, cols: Columns, places: Array) -> Array:
+        """Which rows count."""
+        found = ~np.isnan(cols["u"])
+        for each in self.where:
+            if isinstance(each, tuple):
+                found &= cols[each[0]] < each[2]
+            elif each.by is None:
+                found &= each.of_places(places)
+            else:
+                found &= each.of_labels(cols[each.by])
+        return found
+
+
+RULES = {
+    "all rows": Rule(),
+    "where": Rule((("v", "<", 1.5),)),
+    "held out by place": Rule((rs.HoldOut(0.3, 1),)),
+    "held out by label": Rule((rs.HoldOut(0.3, 1, by="v"),)),
+    "weights and two targets": Rule(weighted=True, targets=("a", "b")),
+    "missing rows": Rule((("v", "<", 1.5),), weighted=True, gaps=True),
+}
+
+
+class Dense:
+    """The answer of the rows that count, from one dense system of equations."""
+
+    def __init__(self, rule: Rule, places: Array, *parts: Columns) -> None:
+        rows = [{k: v[rule.kept(cols, places)] for k, v in cols.items()} for cols in parts]
+        cols = {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
+        self.rule, self.places, self.n = rule, places, len(cols["u"])
+        w = cols["w"] if rule.weighted else np.ones(self.n)
+        self.weight = w.sum()
+        y = np.column_stack([cols[name] for name in rule.targets])
+        z = MAP(np.column_stack([cols["u"], cols["v"]]))
+        self.answer = reference.ridge(z, y, w, MAP.prior(), ALPHA, fit_intercept=True)
+
+    def predict(self, cols: Columns) -> Array:
+        """Predictions (n, T)."""
+        coef, intercept = self.answer
+        return MAP(np.column_stack([cols["u"], cols["v"]])) @ coef + intercept
+
+    def r2(self, cols: Columns) -> tuple[int, float]:
+        """Rows that count and the mean R² of them."""
+        kept = self.rule.kept(cols, self.places)
+        y = np.column_stack([cols[name] for name in self.rule.targets])[kept]
+        w = (cols["w"] if self.rule.weighted else np.ones(N))[kept, None]
+        missed = (w * (y - self.predict(cols)[kept]) ** 2).sum(axis=0)
+        scatter = (w * (y - np.average(y, axis=0, weights=w[:, 0])) ** 2).sum(axis=0)
+        return int(kept.sum()), float((1 - missed / scatter).mean())
+
+
+class Given:
+    """Data and arguments of every verb for one container and rule."""
+
+    def __init__(self, container: Container, rule: Rule, cols: Columns, path: Path) -> None:
+        path.mkdir()
+        data = container.give(cols, path)
+        self.named = container.kind == "named"
+        self.weights: dict[str, Any] = {}
+        if self.named:
+            targets: list[str] = [container.name(name) for name in rule.targets]
+            self.X, self.y = data, targets[0] if len(targets) == 1 else targets
+            self.inputs = {"inputs": [container.name("u"), container.name("v")]}
+            if rule.weighted:
+                self.weights = {"sample_weight": container.name("w")}
+            self.where = rule.conditions(container.name)
+            self.later: tuple[Any, ...] = (self.X,)
+            self.later_weights: dict[str, Any] = {}
+            return
+        lazy = isinstance(data["u"], da.Array)
+        stack: Any = da.stack if lazy else np.ma.stack
+        if not lazy and not np.ma.isMaskedArray(data["u"]):
+            stack = np.stack
+        self.X = stack([data["u"], data["v"]], axis=1)
+        if lazy:
+            self.X = self.X.rechunk((30, 2))
+        ys = [data[name] for name in rule.targets]
+        self.y = ys[0] if len(ys) == 1 else stack(ys, axis=1)
+        self.inputs = {}
+        if rule.weighted:
+            self.weights = {"sample_weight": data["w"]}
+        self.where = rule.conditions({"u": "x0", "v": "x1"}.__getitem__)
+        self.later, self.later_weights = (self.X, self.y), self.weights
+
+
+def model(**choices: Any) -> rs.KernelRidge:
+    return rs.KernelRidge(
+        features=MAP, alpha=ALPHA, dtype="float64", sums="float64", progress=False, **choices
+    )
+
+
+def same(found: rs.KernelRidge, dense: Dense, cols: Columns) -> None:
+    """The rows, their weight and the answer are those of the reference."""
+    assert found.n_rows_ == dense.n
+    assert found.moments_.weight == pytest.approx(dense.weight, rel=1e-12)
+    x = np.column_stack([cols["u"], cols["v"]])[~np.isnan(cols["u"])]
+    full = {"u": x[:, 0], "v": x[:, 1]}
+    values = np.asarray(found.predict(x)).reshape(len(x), -1)
+    np.testing.assert_allclose(values, dense.predict(full), rtol=1e-8, atol=1e-8)
+
+
+def in_numpy(values: Any, width: int) -> Array:
+    """Predictions in any container (n, T)."""
+    values = values.to_array().T if isinstance(values, xr.Dataset) else values
+    values = values.compute() if hasattr(values, "compute") else values
+    return np.asarray(values, np.float64).reshape(-1, width)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_verb_and_rule(container: str, rule: str, tmp_path: Path) -> None:
+    made, told = CONTAINERS[container], RULES[rule]
+    first, second = columns(0, gaps=told.gaps), columns(1, gaps=told.gaps)
+    a = Given(made, told, first, tmp_path / "a")
+    b = Given(made, told, second, tmp_path / "b")
+    choices = {"missing_rows": "drop"} if told.gaps else {}
+    places = made.places()
+    dense, both = Dense(told, places, first), Dense(told, places, first, second)
+
+    def fit() -> rs.KernelRidge:
+        return model(**choices).fit(a.X, a.y, where=a.where, **a.inputs, **a.weights)
+
+    fitted = fit()
+    same(fitted, dense, second)
+    same(fit().update(*b.later, batch="second", **b.later_weights), both, second)
+    y = () if b.named else (b.y,)
+    same(fit().partial_fit(b.X, *y, **b.later_weights), both, second)
+    n, r2 = dense.r2(second)
+    assert fitted.residuals(b.X, b.y, where=b.where, **b.weights).n == n
+    for target in [b.y, None] if b.named else [b.y]:
+        score = fitted.score(b.X, target, where=b.where, **b.weights)
+        assert score == pytest.approx(r2, rel=1e-8)
+    predicted = in_numpy(fitted.predict(b.X), len(told.targets))
+    np.testing.assert_allclose(predicted, dense.predict(second), rtol=1e-8, atol=1e-8)
+    if not told.where:
+        sums = rs.collect(MAP, a.X, a.y, **a.inputs, **a.weights, progress=False, **choices)
+        assert (sums.n, sums.weight) == (dense.n, pytest.approx(dense.weight))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_and_verb_refuses_alike(container: str, tmp_path: Path) -> None:
+    made, rule = CONTAINERS[container], Rule(targets=("a", "b"))
+    swapped, gaps = Rule(targets=("b", "a")), columns(1, gaps=True)
+    a = Given(made, rule, columns(0), tmp_path / "a")
+    missing = Given(made, rule, gaps, tmp_path / "b")
+    fitted = model().fit(a.X, a.y, **a.inputs)
+    before = fitted.predict(np.ones((1, 2)))
+    verbs = [lambda: model().fit(missing.X, missing.y, **missing.inputs)]
+    for verb in (fitted.update, fitted.partial_fit, fitted.score, fitted.residuals):
+        named = {"batch": "x"} if verb == fitted.update else {}
+        verbs.append(lambda verb=verb, named=named: verb(missing.X, missing.y, **named))
+    verbs.append(lambda: rs.collect(MAP, missing.X, missing.y, **missing.inputs, progress=False))
+    for verb in verbs:
+        with pytest.raises(ValueError, match="NaN"):
+            verb()
+    if a.named:
+        other = Given(made, swapped, columns(1), tmp_path / "c")
+        for verb in (fitted.update, fitted.partial_fit, fitted.score, fitted.residuals):
+            named = {"batch": "x"} if verb == fitted.update else {}
+            with pytest.raises(ModelError, match="targets of the data are"):
+                verb(other.X, other.y, **named)
+    assert np.array_equal(fitted.predict(np.ones((1, 2))), before)

@@ -1,0 +1,136 @@
+"""Rows in memory follow the rules of the fit: each fault of an attack by its smallest case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rff_stream as rs
+from rff_stream.errors import DataError, ModelError
+
+N = 200
+
+
+def frame(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    found = pd.DataFrame(rng.normal(size=(N, 2)), columns=["u", "v"])
+    found["a"], found["b"] = np.sin(found.u), 10 + found.v**2
+    return found.assign(w=rng.uniform(0.5, 2, N))
+
+
+def ridge(**choices: Any) -> rs.KernelRidge:
+    return rs.KernelRidge(
+        n_components=32, length_scale=1.0, random_state=0, progress=False, **choices
+    )
+
+
+@pytest.mark.parametrize("verb", ["update", "partial_fit"])
+def test_conditions_of_the_fit_choose_later_rows_of_a_frame(verb):
+    first, second = frame(0), frame(1)
+    model = ridge().fit(first, "a", inputs=["u", "v"], where=[("u", "<", 0)])
+    getattr(model, verb)(second, "a")
+    assert model.n_rows_ == (first.u < 0).sum() + (second.u < 0).sum()
+    density = rs.KernelDensity(n_components=32, random_state=0, progress=False)
+    density.fit(first, inputs=["u", "v"], where=[("u", "<", 0)])
+    assert getattr(density, verb)(second).n_rows_ == model.n_rows_
+
+
+def test_conditions_of_a_classifier_choose_later_rows():
+    first, second = frame(0), frame(1)
+    first["kind"], second["kind"] = (np.where(each.u > 0, "p", "n") for each in (first, second))
+    model = rs.KernelClassifier(n_components=32, random_state=0, progress=False)
+    model.fit(first, "kind", inputs=["u", "v"], where=[("v", "<", 1)])
+    model.partial_fit(second, "kind", where=[("v", ">", -1)])
+    kept = (second.v < 1) & (second.v > -1)
+    assert model.n_rows_ == (first.v < 1).sum() + kept.sum()
+    found = model.scores(second, where=[("v", "<", 0)])
+    assert found.n == (second.v < 0).sum()
+
+
+def test_other_targets_of_frames_are_refused():
+    first, second = frame(0), frame(1)
+    one = ridge().fit(first, "a", inputs=["u", "v"])
+    with pytest.raises(ModelError, match=r"targets of the data are \('b',\)"):
+        one.update(second, "b")
+    with pytest.raises(ModelError, match="targets of the data are"):
+        one.score(second[["u", "v"]], second.b)
+    by_name = ridge().fit(first, ["a", "b"], inputs=["u", "v"])
+    beside = ridge().fit(first[["u", "v"]], first[["a", "b"]])
+    for call in (
+        lambda: by_name.partial_fit(second, ["b", "a"]),
+        lambda: beside.partial_fit(second[["u", "v"]], second[["b", "a"]]),
+        lambda: beside.score(second[["u", "v"]], second[["b", "a"]]),
+    ):
+        with pytest.raises(ModelError, match=r"targets of the data are \('b', 'a'\)"):
+            call()
+    assert by_name.score(first, ["a", "b"]) == by_name.score(first[["u", "v"]], first[["a", "b"]])
+
+
+def test_the_weight_column_of_the_fit_is_that_of_later_frames():
+    first, second = frame(0), frame(1)
+    model = ridge().fit(first, "a", "w", inputs=["u", "v"])
+    model.update(second)
+    assert model.moments_.weight == pytest.approx(first.w.sum() + second.w.sum())
+    with pytest.raises(ModelError, match="rows of the fit have weights, 'w', but X is a ndarray"):
+        model.update(second[["u", "v"]].to_numpy(), second.a.to_numpy())
+
+
+def test_conditions_choose_the_rows_of_a_score_in_memory():
+    x = frame()[["u", "v"]].to_numpy()
+    y = np.sin(x[:, 0]) + np.cos(x[:, 1])
+    model, chosen = ridge(alpha=1.0).fit(x, y), x[:, 1] <= 0
+    found = model.score(x, y, where=[("x1", "<=", 0)])
+    assert found == pytest.approx(model.score(x[chosen], y[chosen]), rel=1e-12)
+    labels = np.where(y > 0.5, "p", "n")
+    classes = rs.KernelClassifier(n_components=32, random_state=0, progress=False).fit(x, labels)
+    right = classes.predict(x) == labels
+    assert classes.score(x, labels, where=[("x1", "<=", 0)]) == pytest.approx(right[chosen].mean())
+
+
+def test_rows_that_are_dropped_are_no_errors_of_a_classifier():
+    x = frame()[["u", "v"]].to_numpy(copy=True)
+    labels = np.where(x[:, 0] > 0, "p", "n").astype(object)
+    x[:30], labels[30:40] = np.nan, None
+    model = rs.KernelClassifier(
+        n_components=32, random_state=0, progress=False, missing_rows="drop"
+    ).fit(x, labels)
+    right = model.predict(x[40:]) == labels[40:]
+    assert model.score(x, labels) == pytest.approx(right.mean())
+    assert model.scores(x, labels).n == N - 40
+
+
+def test_integer_names_are_names():
+    rows = frame()[["u", "v"]].set_axis([0, 1], axis=1)
+    y = np.sin(rows[0].to_numpy()) + rows[1].to_numpy() ** 2
+    model = ridge().fit(rows, y)
+    assert model.columns_.inputs == ("0", "1")
+    assert np.array_equal(model.predict(rows), model.predict(rows[[1, 0]]))
+    assert model.score(rows[[1, 0]], y) == model.score(rows, y) > 0.9
+    with pytest.raises(DataError, match="no column '0'"):
+        model.predict(rows.set_axis([2, 3], axis=1))
+    with_target = rows.assign(y=y)
+    assert len(ridge().fit(with_target, "y").predict(with_target)) == N
+
+
+def test_a_score_does_not_pair_rows_of_other_indexes():
+    rows = frame()
+    model = ridge().fit(rows[["u", "v"]], rows.a)
+    with pytest.raises(DataError, match="y and X have other indexes"):
+        model.score(rows[["u", "v"]], rows.a.sample(frac=1, random_state=0))
+
+
+def test_a_series_named_as_an_input_takes_no_input_away():
+    rows = frame()[["u", "v"]].set_axis([0, 1], axis=1)
+    model = ridge().fit(rows, pd.Series(np.arange(N) * 1.0, name=0))
+    assert model.columns_.inputs == ("0", "1")
+
+
+def test_labels_in_a_list_are_no_names_of_targets():
+    x = frame()[["u", "v"]].to_numpy()
+    labels = np.where(x[:, 0] > 0, "p", "n").tolist()
+    model = rs.KernelClassifier(n_components=32, random_state=0, progress=False).fit(x, labels)
+    assert model.columns_.targets == ("y",)
+    assert model.update(x[:50] + 0.1, labels[:50]).n_rows_ == N + 50
