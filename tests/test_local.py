@@ -15,9 +15,20 @@ import rff_stream as rs
 from rff_stream._array import Array
 from rff_stream.answers import cell_calibration
 from rff_stream.answers.cell_calibration import local_posterior
-from rff_stream.answers.cell_evidence import cell_gcv, cross_validate_cells, local_evidence
+from rff_stream.answers.cell_evidence import (
+    TOLERANCE,
+    cell_evidence,
+    cell_gcv,
+    cross_validate_cells,
+    local_evidence,
+)
 from rff_stream.answers.cell_posterior import LocalPosterior
-from rff_stream.answers.cell_spectrum import local_spectrum
+from rff_stream.answers.cell_spectrum import (
+    LocalSpectrum,
+    TreeFactors,
+    TreeSpectrum,
+    local_spectrum,
+)
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.cells import LocalFeatures
@@ -419,6 +430,54 @@ def test_answers_are_those_of_dense_fits_cell_by_cell(rng, intercept):
                     at = left[tree]
                     assert at.mean[own[i], t] == pytest.approx(rest.mean(Z[i : i + 1])[0], abs=1e-7)
                     assert at.variance[own[i], t] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_factor_of_each_cell_gives_the_answers_of_its_decomposition(rng, intercept):
+    X, y, w = rows(rng, n=900, targets=2)
+    features = local_map(rng, X, n_cells=32, n_components=7)
+    moments = accumulate_cells(features, X, y, w, sample_rows=300)
+    spectrum = local_spectrum(features, moments, fit_intercept=intercept)
+    one = local_evidence(spectrum, alpha=0.03)
+    other = cell_evidence(features, moments, fit_intercept=intercept, alpha=0.03)
+    assert isinstance(one.solved.trees[0], TreeSpectrum)
+    assert isinstance(other.solved.trees[0], TreeFactors)
+    for name in ("alpha", "noise_variance", "signal_variance", "log_evidence"):
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-9)
+    np.testing.assert_allclose(other.solved.df(other.alpha), one.solved.df(one.alpha), rtol=1e-9)
+    sample, new = moments.sample.rows, rng.normal(size=(50, 3))
+    told = [local_posterior(each, sample) for each in (one, other)]
+    for which in (
+        lambda each: each.mean(new),
+        lambda each: each.std(new, noise=True),
+        lambda each: each.leave_one_out(sample),
+        lambda each: each.left_out_std(sample),
+        lambda each: LocalPosterior.from_arrays(features, each.arrays(), ("a", "b")).std(new),
+    ):
+        np.testing.assert_allclose(which(told[1]), which(told[0]), rtol=1e-7, atol=1e-9)
+
+
+def test_steps_from_a_few_cells_find_the_evidence_of_all(rng):
+    X, y, w = rows(rng, n=2000)
+    features = local_map(rng, X, n_cells=64, n_components=9)
+    moments = accumulate_cells(features, X, y, w)
+    best = local_evidence(local_spectrum(features, moments))
+    found = cell_evidence(features, moments)
+    assert isinstance(found.solved.trees[0], TreeFactors)
+    assert abs(np.log(found.alpha / best.alpha)).max() < 2 * TOLERANCE
+    assert (best.log_evidence - found.log_evidence).max() < 0.05
+
+
+def test_without_noise_every_cell_is_decomposed(rng):
+    """The penalty is then the rounding of the sums, which a few cells do not tell."""
+    X = rng.uniform(-1, 1, (2000, 1))
+    features = local_map(rng, X, kernel=rs.Gaussian(0.5), n_cells=32, n_components=12)
+    moments = accumulate_cells(features, X, np.sin(X))
+    found = cell_evidence(features, moments)
+    assert isinstance(found.solved, LocalSpectrum)
+    assert found.alpha.min() >= found.solved.eta
+    given = cell_evidence(features, moments, alpha=found.solved.eta / 2)
+    assert (given.alpha == found.solved.eta).all()
 
 
 def test_generalised_cross_validation_is_that_of_dense_fits(rng):

@@ -242,7 +242,7 @@ def test_models_of_few_rows_that_kept_no_finite_variance_are_read(rng):
     posterior = model._fitted.answer.posterior
     old = posterior.arrays() | {"near": np.full(1, np.inf)}
     del old["far"], old["gap_factor"]
-    read = LocalPosterior.from_arrays(posterior.spectrum.features, old, ("y",))
+    read = LocalPosterior.from_arrays(posterior.solved.features, old, ("y",))
     np.testing.assert_array_equal(read.std(x), posterior.std(x))
 
 

@@ -23,7 +23,7 @@ from rff_stream._array import Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL, conformal_quantile
 from rff_stream.answers.cell_evidence import LocalEvidence
 from rff_stream.answers.cell_posterior import LocalPosterior, combine_trees, far_share
-from rff_stream.answers.cell_spectrum import TreeSpectrum
+from rff_stream.answers.cell_spectrum import TreeCells
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""
@@ -55,14 +55,14 @@ def local_posterior(
     than 100 rows weights are 1/v and nothing is calibrated.
     """
     plain = LocalPosterior(
-        spectrum=evidence.spectrum,
+        solved=evidence.solved,
         alpha=evidence.alpha,
         noise_variance=evidence.noise_variance,
         power=1.0,
         inflation=np.ones(evidence.alpha.shape[1]),
         near=np.zeros(evidence.alpha.shape[1]),
         far=np.zeros(evidence.alpha.shape[1]),
-        cell_scale=tuple(np.ones(tree.scatter.shape) for tree in evidence.spectrum.trees),
+        cell_scale=tuple(np.ones(tree.scatter.shape) for tree in evidence.solved.trees),
     )
     if sample is None or len(sample) < FEWEST_CALIBRATING:
         return plain
@@ -105,20 +105,20 @@ def _needed_factor(
 
 def _cell_scales(evidence: LocalEvidence) -> tuple[Float64, ...]:
     """s_c² (k, T) of the cells of each tree; their rows are counted by their share of Σ w."""
-    spectrum = evidence.spectrum
+    solved = evidence.solved
     scales = []
     for tree, alpha, noise in zip(
-        spectrum.trees, evidence.alpha, evidence.noise_variance, strict=True
+        solved.trees, evidence.alpha, evidence.noise_variance, strict=True
     ):
-        rows = spectrum.n * tree.weight / tree.weight.sum()
-        freedom = np.maximum(rows - spectrum.fit_intercept, 0)
+        rows = solved.n * tree.weight / tree.weight.sum()
+        freedom = np.maximum(rows - solved.fit_intercept, 0)
         scales.append(_cell_scale(tree, alpha, noise, freedom))
     return tuple(scales)
 
 
-def _cell_scale(tree: TreeSpectrum, alpha: Float64, noise: Float64, freedom: Float64) -> Float64:
+def _cell_scale(tree: TreeCells, alpha: Float64, noise: Float64, freedom: Float64) -> Float64:
     """s_c² (k, T) of the cells of a tree, for the ν of highest evidence of each target."""
-    misfit = tree.scatter - (tree.rhs**2 / (tree.eigenvalues[..., None] + alpha)).sum(axis=1)
+    misfit = tree.scatter - tree.explained(alpha)
     misfit = np.maximum(misfit, 0)
     scale: Float64 = np.ones_like(misfit)
     for target in np.flatnonzero(noise > 0):

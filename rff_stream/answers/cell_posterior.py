@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cell_spectrum import LocalSpectrum, TreeSpectrum
+from rff_stream.answers.cell_spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum
 from rff_stream.features.cells import LocalFeatures, encode_rows
 from rff_stream.features.nystroem import self_kernel
 
@@ -23,9 +23,6 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 ROUNDING = 1e-6
 """Relative difference that rounding can make between variances of f of equal rows."""
-
-TREE_ARRAYS = ("eigenvalues", "rotation", "rhs", "centre", "target_mean", "weight", "scatter")
-"""Fields of a tree that are stored cell after cell."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +49,7 @@ class _RowParts:
 class LocalPosterior:
     """x ↦ mean and variance of f, averaged over trees; picklable."""
 
-    spectrum: LocalSpectrum
+    solved: LocalTrees
     alpha: Float64  # (J, T)
     noise_variance: Float64  # (J, T)
     power: float  # p of the weights v⁻ᵖ of trees
@@ -82,19 +79,20 @@ class LocalPosterior:
         return np.asarray(np.sqrt(factor**2 * variance + (c**2 * own if noise else 0)))
 
     def arrays(self) -> dict[str, Array]:
-        """The posterior as named arrays, for :meth:`from_arrays`: 8·J·B·R² bytes."""
-        spectrum, n_cells = self.spectrum, self.spectrum.features.n_cells
-        trees = spectrum.trees
+        """The posterior as named arrays, for :meth:`from_arrays`: 4·J·B·R² bytes, or twice that."""
+        solved, n_cells = self.solved, self.solved.features.n_cells
+        trees = solved.trees
         held = [t * n_cells + np.flatnonzero(tree.index >= 0) for t, tree in enumerate(trees)]
         joined = {
-            name: np.concatenate([getattr(tree, name) for tree in trees]) for name in TREE_ARRAYS
+            name: np.concatenate([getattr(tree, name) for tree in trees])
+            for name in trees[0].own_arrays
         }
         return {
             **joined,
             "cells": np.concatenate(held).astype(np.int64),
-            "all_mean": spectrum.target_mean,
-            "rows": np.array([spectrum.n, int(spectrum.fit_intercept)], np.int64),
-            "log_weight": np.array([spectrum.log_weight]),
+            "all_mean": solved.target_mean,
+            "rows": np.array([solved.n, int(solved.fit_intercept)], np.int64),
+            "log_weight": np.array([solved.log_weight]),
             "tree_alpha": self.alpha,
             "tree_noise": self.noise_variance,
             "power": np.array([self.power]),
@@ -106,8 +104,8 @@ class LocalPosterior:
         }
 
     def __sizeof__(self) -> int:
-        trees = self.spectrum.trees
-        return sum(getattr(tree, name).nbytes for tree in trees for name in TREE_ARRAYS)
+        trees = self.solved.trees
+        return sum(getattr(tree, name).nbytes for tree in trees for name in tree.own_arrays)
 
     @classmethod
     def from_arrays(
@@ -115,14 +113,15 @@ class LocalPosterior:
     ) -> Self:
         """The posterior that gave these arrays."""
         cells, trees = arrays["cells"], []
+        kind: type[TreeCells] = TreeSpectrum if "rotation" in arrays else TreeFactors
         ends = np.searchsorted(cells, np.arange(features.n_trees + 1) * features.n_cells)
         for tree, (lo, hi) in enumerate(pairwise(ends.tolist())):
             index = np.full(features.n_cells, -1, np.int32)
             index[cells[lo:hi] - tree * features.n_cells] = np.arange(hi - lo)
-            own: dict[str, Any] = {name: arrays[name][lo:hi] for name in TREE_ARRAYS}
-            trees.append(TreeSpectrum(index=index, **own))
+            own: dict[str, Any] = {name: arrays[name][lo:hi] for name in kind.own_arrays}
+            trees.append(kind(index=index, **own))
         n, fit_intercept = arrays["rows"].tolist()
-        spectrum = LocalSpectrum(
+        solved = LocalTrees(
             features,
             tuple(trees),
             n,
@@ -136,7 +135,7 @@ class LocalPosterior:
         near = arrays.get("near", np.zeros(len(inflation)))
         near = np.where(np.isfinite(near), near, 0.0)  # ∞ in models of fewer than 100 rows, once
         return cls(
-            spectrum,
+            solved,
             arrays["tree_alpha"],
             arrays["tree_noise"],
             float(arrays["power"][0]),
@@ -206,23 +205,23 @@ class LocalPosterior:
         """Mean and variance of one tree, and s_c² of each row's cell; 1 for cells without rows."""
         noise = self.noise_variance[tree]
         scales = np.vstack([self.cell_scale[tree], np.ones(noise.shape)])
-        scale = scales[self.spectrum.trees[tree].index[cells]]  # −1: the last
+        scale = scales[self.solved.trees[tree].index[cells]]  # −1: the last
         return TreeMoments(mean, missing + noise * spread, scale, noise)
 
     def _route(self, x: Array) -> Array:
-        return self.spectrum.features.route(x)
+        return self.solved.features.route(x)
 
     def _of_rows(self, tree: int, cells: Array, x: Array, w: Float64 | None = None) -> _RowParts:
         """What one tree says of rows x (n, d) in these cells.
 
         With weights w (n, 1) of rows that were counted: without the landmark that a row is.
         """
-        features, n_targets = self.spectrum.features, len(self.inflation)
+        features, n_targets = self.solved.features, len(self.inflation)
         missing = self_kernel(features.kernel, encode_rows(features.encoding, x))
-        mean = np.broadcast_to(self.spectrum.target_mean, (len(x), n_targets)).copy()
+        mean = np.broadcast_to(self.solved.target_mean, (len(x), n_targets)).copy()
         spread, rest = np.zeros(mean.shape), np.ones(mean.shape)
         for cell, rows in _runs(cells):
-            if self.spectrum.trees[tree].index[cell] < 0:
+            if self.solved.trees[tree].index[cell] < 0:
                 continue
             own = self._of_cell(tree, cell, x[rows], missing[rows], None if w is None else w[rows])
             mean[rows], missing[rows], spread[rows] = own.mean, own.missing, own.spread
@@ -234,29 +233,30 @@ class LocalPosterior:
         self, tree: int, cell: int, x: Array, own_kernel: Float64, w: Float64 | None
     ) -> _RowParts:
         """The same for rows of one cell, whose k(x, x) are ``own_kernel`` (n,)."""
-        own, features, alpha = self.spectrum.trees[tree], self.spectrum.features, self.alpha[tree]
-        k, border = own.index[cell], float(self.spectrum.fit_intercept)
-        coordinates = np.empty((len(x), features.n_components))
-        features.kernel_values(tree, cell, x, coordinates)
-        coordinates = coordinates @ own.rotation[k]
-        missing = own_kernel - np.einsum("ij,ij->i", coordinates, coordinates)
+        own, features, alpha = self.solved.trees[tree], self.solved.features, self.alpha[tree]
+        k, border = own.index[cell], float(self.solved.fit_intercept)
+        values = np.empty((len(x), features.n_components))
+        features.kernel_values(tree, cell, x, values)
+        coordinates = own.coordinates(features, (tree, cell), values)
+        missing = own_kernel - _squares(coordinates)
         coordinates -= own.centre[k]
-        inverse = 1 / (own.eigenvalues[k][:, None] + alpha)
-        mean = own.target_mean[k] + coordinates @ (own.rhs[k] * inverse)
-        squares = coordinates**2
-        spread = squares @ inverse + border / own.weight[k]
+        white, inverse = own.whitened(k, coordinates), own.inverse(k, alpha)
+        solution = own.rhs[k] * inverse
+        mean = own.target_mean[k] + white @ solution
+        spread = white**2 @ inverse + border / own.weight[k]
         if w is None:
             return _RowParts(mean, missing, spread, np.ones(mean.shape))
-        alone = squares.sum(axis=1)
+        alone = _squares(coordinates)
         at, landmarks = features.landmarks_at(tree, cell, x)
         if len(at):
-            # Without its landmark f is at right angles to Uᵀ L⁻¹e: ``normal``, a row of L⁻ᵀU.
-            normal = own.rotation[k][landmarks]
+            # Without its landmark f is at right angles to L⁻¹e, which is ``normal``.
+            normal = own.landmark_normals(features, (tree, cell), landmarks)
             alone[at] -= np.einsum("ij,ij->i", coordinates[at], normal) ** 2 / _squares(normal)
             there = np.einsum("ij,ij->i", coordinates[at] + own.centre[k], normal)
             missing[at] += there**2 / _squares(normal)
-            along = (coordinates[at] * normal) @ inverse / (normal**2 @ inverse)
-            mean[at] -= along * (normal @ (own.rhs[k] * inverse))
+            normal = own.whitened(k, normal)
+            along = (white[at] * normal) @ inverse / (normal**2 @ inverse)
+            mean[at] -= along * (normal @ solution)
             spread[at] -= along**2 * (normal**2 @ inverse)
         others = np.maximum(1 - border * w / own.weight[k], EPSILON)
         rest = others * alpha / (alpha + w * alone[:, None] / others)

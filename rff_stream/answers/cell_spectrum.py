@@ -1,46 +1,161 @@
-"""The cells of every tree decomposed: one decomposition of each answers every penalty.
+"""The cells of every tree solved: decomposed for every penalty, or factored for one.
 
 A tree is block-diagonal. In cell c, with its own mean ȳ_c and z̄_c,
 
-    G_c = Z̃ᵀWZ̃ = UΛUᵀ (R, R),  C_c = Z̃ᵀWỹ (R, T),  β_c = (G_c + αI)⁻¹C_c
+    G_c = Z̃ᵀWZ̃ (R, R),  C_c = Z̃ᵀWỹ (R, T),  β_c = (G_c + αI)⁻¹C_c
+
+G_c = UΛUᵀ serves every α, and G_c + αI = FFᵀ one α at a sixteenth of the price. Both give rows
+coordinates in which (G_c + αI)⁻¹ is diagonal, so answers are computed alike from either.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
+from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.cells import LocalFeatures
+from rff_stream.features.packed_triangle import solve_rows, triangle_size
 from rff_stream.moments.cells import CellMoments
 from rff_stream.systems.spectrum import rounding_floor
 
-BLOCK_CELLS = 64
-"""Cells decomposed together."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TreeSpectrum:
-    """The cells of one tree, each in the eigenbasis of its own G_c; k of B cells hold rows."""
+class TreeCells:
+    """The solved cells of one tree; k of its B cells hold rows."""
+
+    own_arrays: ClassVar[tuple[str, ...]] = ("rhs", "centre", "target_mean", "weight", "scatter")
+    """Fields that are stored cell after cell."""
 
     index: Array  # (B,) int32: place of each cell among the k held, or −1
-    eigenvalues: Float64  # (k, R): λ, increasing in each cell
-    rotation: Float64  # (k, R, R), L⁻ᵀU: k(x, U_c) · rotation are the coordinates ζ of a row
-    rhs: Float64  # (k, R, T): UᵀC
-    centre: Float64  # (k, R): Uᵀz̄; zeros without an intercept
+    rhs: Float64  # (k, R, T): C in the coordinates of :meth:`whitened`
+    centre: Float64  # (k, R): z̄ in those of :meth:`coordinates`; zeros without an intercept
     target_mean: Float64  # (k, T): ȳ_c in units of y; zeros without an intercept
     weight: Float64  # (k,): Σ w of each cell
     scatter: Float64  # (k, T): ỹᵀWỹ
 
+    @abstractmethod
+    def coordinates(
+        self, features: LocalFeatures, key: tuple[int, int], values: Float64
+    ) -> Float64:
+        """Rows (n, R) as long as z, of rows k(x, U_c) (n, R), which may be overwritten.
+
+        The key of a cell is its tree and its number there.
+        """
+
+    @abstractmethod
+    def landmark_normals(
+        self, features: LocalFeatures, key: tuple[int, int], landmarks: Array
+    ) -> Float64:
+        """Coordinates (m, R) of L⁻¹e: at right angles to them f is without that landmark."""
+
+    @abstractmethod
+    def whitened(self, place: int, rows: Float64) -> Float64:
+        """Coordinates in which (G_c + αI)⁻¹ is the diagonal of :meth:`inverse`."""
+
+    @abstractmethod
+    def inverse(self, place: int, alpha: Float64) -> Float64:
+        """That diagonal (R, T) for α (T,)."""
+
+    @abstractmethod
+    def explained(self, alpha: Float64) -> Float64:
+        """C_cᵀβ_c (k, T) of every cell."""
+
+    @abstractmethod
+    def df(self, alpha: Float64) -> Float64:
+        """Σ λ/(λ + α) (T,) of all cells."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalSpectrum:
-    """Every tree's cells decomposed: serves every α."""
+class TreeSpectrum(TreeCells):
+    """The cells of one tree, each in the eigenbasis of its own G_c: for every α."""
+
+    own_arrays: ClassVar[tuple[str, ...]] = (*TreeCells.own_arrays, "eigenvalues", "rotation")
+
+    eigenvalues: Float64  # (k, R): λ, increasing in each cell
+    rotation: Float64  # (k, R, R), L⁻ᵀU: k(x, U_c) · rotation are the coordinates of a row
+
+    def coordinates(
+        self, features: LocalFeatures, key: tuple[int, int], values: Float64
+    ) -> Float64:
+        return np.asarray(values @ self.rotation[self.index[key[1]]])
+
+    @property
+    def eta(self) -> float:
+        """The smallest α that rounding allows: of the sums, and of what centring takes from them.
+
+        The second matters where all rows of a cell are equal, and nothing but rounding is left.
+        """
+        sums = max((rounding_floor(each) for each in self.eigenvalues), default=0.0)
+        taken = self.weight * (self.centre**2).sum(axis=1)
+        return max(sums, 3 * float(np.finfo(np.float64).eps * taken.max(initial=0.0)))
+
+    def landmark_normals(
+        self, features: LocalFeatures, key: tuple[int, int], landmarks: Array
+    ) -> Float64:
+        return np.asarray(self.rotation[self.index[key[1]]][landmarks])
+
+    def whitened(self, place: int, rows: Float64) -> Float64:
+        return rows
+
+    def inverse(self, place: int, alpha: Float64) -> Float64:
+        return np.asarray(1 / (self.eigenvalues[place][:, None] + alpha))
+
+    def explained(self, alpha: Float64) -> Float64:
+        return np.asarray((self.rhs**2 / (self.eigenvalues[..., None] + alpha)).sum(axis=1))
+
+    def df(self, alpha: Float64) -> Float64:
+        positive = np.maximum(self.eigenvalues, 0)[..., None]
+        return np.asarray((positive / (self.eigenvalues[..., None] + alpha)).sum(axis=(0, 1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeFactors(TreeCells):
+    """The cells of one tree factored at one α for all targets; ``rhs`` is F⁻¹C."""
+
+    own_arrays: ClassVar[tuple[str, ...]] = (*TreeCells.own_arrays, "inverse_factor", "freedom")
+
+    inverse_factor: Float64  # (k, R(R+1)/2): F⁻¹ of each cell, packed
+    freedom: Float64  # (k,): Σ λ/(λ + α) of each cell
+
+    def coordinates(
+        self, features: LocalFeatures, key: tuple[int, int], values: Float64
+    ) -> Float64:
+        solve_rows(features.factor(*key).astype(np.float64), values)
+        return values
+
+    def landmark_normals(
+        self, features: LocalFeatures, key: tuple[int, int], landmarks: Array
+    ) -> Float64:
+        units = np.zeros((len(landmarks), features.n_components))
+        units[np.arange(len(landmarks)), landmarks] = 1.0
+        return self.coordinates(features, key, units)
+
+    def whitened(self, place: int, rows: Float64) -> Float64:
+        full, _ = lapack.dtfttr(rows.shape[1], self.inverse_factor[place], transr="N", uplo="L")
+        return np.asarray(blas.dtrmm(1.0, full, rows.T, lower=1).T)
+
+    def inverse(self, place: int, alpha: Float64) -> Float64:
+        return np.ones((self.rhs.shape[1], len(alpha)))
+
+    def explained(self, alpha: Float64) -> Float64:
+        return np.asarray((self.rhs**2).sum(axis=1))
+
+    def df(self, alpha: Float64) -> Float64:
+        return np.full(len(alpha), self.freedom.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalTrees:
+    """Every tree's cells solved, all in one way."""
 
     features: LocalFeatures
-    trees: tuple[TreeSpectrum, ...]
+    trees: tuple[Any, ...]  # of TreeCells
     n: int  # rows
     log_weight: float  # Σ log w
     fit_intercept: bool  # whether each cell has its own free mean
@@ -48,22 +163,26 @@ class LocalSpectrum:
     """(T,), mean of all rows, for cells without rows; zeros without an intercept."""
     targets: tuple[str, ...]
 
+    def df(self, alpha: Array) -> Float64:
+        """Effective degrees of freedom (J, T) of each tree at α (J, T)."""
+        return np.array(
+            [
+                tree.df(own) + len(tree.weight) * float(self.fit_intercept)
+                for tree, own in zip(self.trees, alpha, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSpectrum(LocalTrees):
+    """Every tree's cells decomposed: serves every α."""
+
+    trees: tuple[TreeSpectrum, ...]
+
     @property
     def eta(self) -> float:
         """η, the smallest α that the rounding of the sums allows in every cell."""
-        floors = [rounding_floor(each) for tree in self.trees for each in tree.eigenvalues]
-        return max(floors, default=0.0)
-
-    def df(self, alpha: Array) -> Float64:
-        """Effective degrees of freedom (J, T) of each tree at α (J, T)."""
-        counts = [
-            (np.maximum(tree.eigenvalues, 0)[..., None] / (tree.eigenvalues[..., None] + a)).sum(
-                axis=(0, 1)
-            )
-            + len(tree.weight) * float(self.fit_intercept)
-            for tree, a in zip(self.trees, alpha, strict=True)
-        ]
-        return np.array(counts)
+        return max((tree.eta for tree in self.trees), default=0.0)
 
 
 def local_spectrum(
@@ -75,78 +194,138 @@ def local_spectrum(
     -----
     About ten R³ flops a cell; J·B·R² float64 are held.
     """
-    row = moments.row
-    _require_rows(moments)
+    require_rows(moments)
     trees = tuple(
-        _tree_spectrum(features, moments, tree, fit_intercept) for tree in range(moments.n_trees)
+        tree_spectrum(features, moments, tree, fit_intercept) for tree in range(moments.n_trees)
     )
+    return LocalSpectrum(features, trees, *facts_of_rows(moments, fit_intercept))
+
+
+def facts_of_rows(
+    moments: CellMoments, fit_intercept: bool
+) -> tuple[int, float, bool, Float64, tuple[str, ...]]:
+    """The fields of :class:`LocalTrees` that are not those of a tree."""
+    row = moments.row
     mean = moments.target_mean() if fit_intercept else np.zeros(row.n_targets)
-    return LocalSpectrum(
-        features, trees, moments.n, moments.log_weight, fit_intercept, mean, row.target_names
-    )
+    return moments.n, moments.log_weight, fit_intercept, mean, row.target_names
 
 
-def _tree_spectrum(
-    features: LocalFeatures, moments: CellMoments, tree: int, fit_intercept: bool
+def tree_spectrum(
+    features: LocalFeatures,
+    moments: CellMoments,
+    tree: int,
+    fit_intercept: bool,
+    places: Array | None = None,
 ) -> TreeSpectrum:
-    row, span = moments.row, moments.of_tree(tree)
-    r, t, k = row.n_features, row.n_targets, span.stop - span.start
-    cells = moments.cells[span] - tree * moments.n_cells
-    index = np.full(moments.n_cells, -1, np.int32)
-    index[cells] = np.arange(k)
-    found = TreeSpectrum(
-        index=index,
-        eigenvalues=np.empty((k, r)),
-        rotation=np.empty((k, r, r)),
-        rhs=np.empty((k, r, t)),
-        centre=np.zeros((k, r)),
-        target_mean=np.zeros((k, t)),
-        weight=moments.cell_weights()[span],
-        scatter=np.empty((k, t)),
-    )
-    for start in range(0, k, BLOCK_CELLS):
-        block = slice(start, min(start + BLOCK_CELLS, k))
-        matrices = moments.matrices(slice(span.start + block.start, span.start + block.stop))
-        mean_z, mean_y = _centre(matrices, row.target_origin, r, fit_intercept)
-        eigenvalues, vectors = np.linalg.eigh(matrices[:, :r, :r])
-        turned = vectors.transpose(0, 2, 1)
-        found.eigenvalues[block] = eigenvalues
-        found.rhs[block] = turned @ matrices[:, :r, r + 1 :]
-        found.centre[block] = (turned @ mean_z[..., None])[..., 0]
-        found.target_mean[block] = mean_y
-        found.scatter[block] = np.maximum(
-            np.diagonal(matrices[:, r + 1 :, r + 1 :], axis1=1, axis2=2), 0
-        )
-        for i in range(block.start, block.stop):
-            factor = features.exact_factor(tree, int(cells[i]))
-            found.rotation[i] = linalg.solve_triangular(
-                factor, vectors[i - start], lower=True, trans="T", check_finite=False
+    """Decompositions of the cells of a tree; of those at some places without their rotations."""
+    span = moments.of_tree(tree)
+    held = np.arange(span.start, span.stop) if places is None else places
+    row, common = moments.row, _empty_cells(moments, tree, held)
+    r, k = row.n_features, len(held)
+    eigenvalues = np.empty((k, r))
+    rotation = np.empty((k, r, r) if places is None else (k, 0, 0))
+    for i, place in enumerate(held.tolist()):
+        system = _cell_system(moments, place, fit_intercept)
+        eigenvalues[i], vectors = np.linalg.eigh(system.matrix)
+        _fill(common, i, system, vectors.T @ system.rhs, vectors.T @ system.mean_z)
+        if places is None:
+            factor = features.exact_factor(tree, int(moments.cells[place]) % moments.n_cells)
+            rotation[i] = linalg.solve_triangular(
+                factor, vectors, lower=True, trans="T", check_finite=False
             )
-    return found
+    return TreeSpectrum(**common, eigenvalues=eigenvalues, rotation=rotation)
 
 
-def _centre(
-    matrices: Float64, target_origin: Float64, r: int, fit_intercept: bool
-) -> tuple[Float64, Float64]:
-    """z̄ (k, R) and ȳ (k, T); M (k, P, P) becomes the scatter about them, in place.
+@dataclass(frozen=True, slots=True, eq=False)
+class FactoredTree:
+    """A tree factored at α, with what its evidence needs."""
 
-    Without an intercept both are 0, and y₀ is added back.
-    """
-    weight = matrices[:, r, r].copy()
-    border = matrices[:, r].copy()  # Σ w a
-    shift = border / weight[:, None]
+    cells: TreeFactors
+    log_det: float  # Σ log(1 + λ/α)
+    change: Float64  # (T,): ∂(ỹᵀWỹ − Σ Cᵀβ)/∂α
+
+
+def factored_tree(
+    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool
+) -> FactoredTree | None:
+    """The cells of a tree at one α; None where rounding makes one of them indefinite."""
+    span, row = moments.of_tree(tree), moments.row
+    held = np.arange(span.start, span.stop)
+    common = _empty_cells(moments, tree, held)
+    r, k = row.n_features, len(held)
+    inverses, freedom = np.empty((k, triangle_size(r))), np.empty(k)
+    log_det, change = -k * r * float(np.log(alpha)), np.zeros(row.n_targets)
+    for i, place in enumerate(held.tolist()):
+        system = _cell_system(moments, place, fit_intercept)
+        system.matrix[np.diag_indices(r)] += alpha
+        factor, failed = lapack.dpotrf(system.matrix, lower=1, clean=1, overwrite_a=1)
+        if failed:
+            return None
+        log_det += 2 * float(np.log(factor.diagonal()).sum())
+        inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+        inverses[i], _ = lapack.dtrttf(inverse, transr="N", uplo="L")
+        freedom[i] = r - alpha * float(np.vdot(inverse.T, inverse.T))  # as it lies in memory
+        rhs = inverse @ system.rhs
+        change += ((inverse.T @ rhs) ** 2).sum(axis=0)
+        _fill(common, i, system, rhs, system.mean_z)
+    cells = TreeFactors(**common, inverse_factor=inverses, freedom=np.maximum(freedom, 0))
+    return FactoredTree(cells, log_det, change)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CellSystem:
+    """The equations of one cell."""
+
+    matrix: Float64  # (R, R): G_c, its lower triangle
+    rhs: Float64  # (R, T): C_c
+    mean_z: Float64  # (R,): z̄
+    mean_y: Float64  # (T,): ȳ
+    scatter: Float64  # (T,): ỹᵀWỹ
+
+
+def _cell_system(moments: CellMoments, place: int, fit_intercept: bool) -> _CellSystem:
+    """M_c as the scatter about z̄ and ȳ. Without an intercept both are 0, and y₀ is added back."""
+    row = moments.row
+    r, width = row.n_features, row.width
+    matrix, _ = lapack.dtfttr(width, moments.sums[place], transr="N", uplo="L")
+    weight = float(matrix[r, r])
+    border = np.concatenate([matrix[r, : r + 1], matrix[r + 1 :, r]])  # Σ w a
+    shift = border / weight
     if not fit_intercept:
-        shift[:, :r] = 0.0
-        shift[:, r + 1 :] = -target_origin
-    v = border - 0.5 * weight[:, None] * shift
-    v[:, r] = shift[:, r] = 0.0
-    matrices -= shift[:, :, None] * v[:, None, :]
-    matrices -= v[:, :, None] * shift[:, None, :]
-    mean_y = shift[:, r + 1 :] + target_origin
-    return shift[:, :r], mean_y
+        shift[:r] = 0.0
+        shift[r + 1 :] = -row.target_origin
+    v = border - 0.5 * weight * shift
+    v[r] = shift[r] = 0.0
+    matrix = blas.dsyr2(-1.0, shift, v, lower=1, a=matrix, overwrite_a=1)
+    scatter = np.maximum(matrix.diagonal()[r + 1 :], 0)
+    rhs, mean_y = matrix[r + 1 :, :r].T, shift[r + 1 :] + row.target_origin
+    return _CellSystem(np.asfortranarray(matrix[:r, :r]), rhs, shift[:r], mean_y, scatter)
 
 
-def _require_rows(moments: CellMoments) -> None:
+def _empty_cells(moments: CellMoments, tree: int, held: Array) -> dict[str, Any]:
+    """The fields that all trees have, for the cells at these places."""
+    r, t, k = moments.row.n_features, moments.row.n_targets, len(held)
+    index = np.full(moments.n_cells, -1, np.int32)
+    index[moments.cells[held] - tree * moments.n_cells] = np.arange(k)
+    return {
+        "index": index,
+        "rhs": np.empty((k, r, t)),
+        "centre": np.empty((k, r)),
+        "target_mean": np.empty((k, t)),
+        "weight": moments.cell_weights()[held],
+        "scatter": np.empty((k, t)),
+    }
+
+
+def _fill(
+    common: dict[str, Any], i: int, system: _CellSystem, rhs: Float64, centre: Float64
+) -> None:
+    common["rhs"][i], common["centre"][i] = rhs, centre
+    common["target_mean"][i], common["scatter"][i] = system.mean_y, system.scatter
+
+
+def require_rows(moments: CellMoments) -> None:
+    """Refuse moments of nothing, or that are not finite."""
     if moments.n < 1 or moments.row.n_targets < 1:
         raise ValueError(
             f"These moments hold {moments.n} rows and {moments.row.n_targets} targets. "

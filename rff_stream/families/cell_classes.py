@@ -17,7 +17,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.cell_calibration import local_posterior
-from rff_stream.answers.cell_evidence import LocalEvidence, local_evidence
+from rff_stream.answers.cell_evidence import LocalEvidence, cell_evidence, local_evidence
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.execution.threads import single_threaded_blas
@@ -41,7 +41,7 @@ from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 
 FACTORS = np.logspace(-2, 2, 9)
-"""Penalties that are compared, relative to that of highest evidence."""
+"""Penalties that are compared, relative to that of highest evidence; variances are not told."""
 
 MOST_WINDOW_TARGETS = 8
 """If there are more classes, they are merged at random for the search, which needs only the
@@ -64,7 +64,7 @@ class CellLogOdds:
         return {
             "posterior_": self.posterior,
             "alpha_": float(np.exp(np.log(alpha).mean())),
-            "df_": float(self.posterior.spectrum.df(alpha).mean()),
+            "df_": float(self.posterior.solved.df(alpha).mean()),
         }
 
     def arrays(self) -> dict[str, Array]:
@@ -130,10 +130,12 @@ class CellClasses:
     ) -> CellLogOdds:
         classes: ClassMoments = totals.total
         rows, codes, weights, counts = _sample(classes, class_weight)
-        spectrum = local_spectrum(totals.features, classes.moments)
-        given = None if isinstance(alpha, str) else float(alpha)
-        first = local_evidence(spectrum, shared=True, alpha=given)
-        tried = [_at(first, factor) for factor in (FACTORS if given is None else (1.0,))]
+        if isinstance(alpha, str):
+            spectrum = local_spectrum(totals.features, classes.moments)
+            first, eta = local_evidence(spectrum, shared=True), spectrum.eta
+            tried = [replace(first, alpha=np.maximum(first.alpha * each, eta)) for each in FACTORS]
+        else:
+            tried = [cell_evidence(totals.features, classes.moments, alpha=alpha)]
         scored = [_left_out(each, rows) for each in tried]
         truth = one_hot(codes, len(classes.labels))
         brier = [float(weights @ ((scores - truth) ** 2).sum(axis=1)) for _, scores in scored]
@@ -151,11 +153,6 @@ class CellClasses:
         slope, *offset = arrays["calibration"].tolist()
         posterior = LocalPosterior.from_arrays(features, arrays, names)
         return CellLogOdds(posterior, Calibration(slope, np.array(offset)))
-
-
-def _at(evidence: LocalEvidence, factor: float) -> LocalEvidence:
-    """The same with another α; variances of scores are not told."""
-    return replace(evidence, alpha=np.maximum(evidence.alpha * factor, evidence.spectrum.eta))
 
 
 def _left_out(evidence: LocalEvidence, rows: Float64) -> tuple[LocalPosterior, Float64]:

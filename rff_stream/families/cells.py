@@ -15,6 +15,7 @@ from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import (
     LocalEvidence,
+    cell_evidence,
     cell_gcv,
     cross_validate_cells,
     local_evidence,
@@ -99,7 +100,7 @@ class CellAnswer:
         """α and df are those of the trees, averaged."""
         posterior = self.posterior
         alpha = np.exp(np.log(posterior.alpha).mean(axis=0))
-        df = posterior.spectrum.df(posterior.alpha).mean(axis=0)
+        df = posterior.solved.df(posterior.alpha).mean(axis=0)
         return {
             "posterior_": posterior,
             "alpha_": number_or_array(alpha, flat),
@@ -291,13 +292,20 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
     is evidence, tree by tree.
     """
     moments: CellMoments = totals.total
-    if is_named(alpha, "cv"):  # before the spectrum is held
+    if is_named(alpha, "cv"):  # before anything is solved
         alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
-    spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)
     if is_named(alpha, "gcv"):
+        spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)
         alphas = penalties(totals.features, moments.weight)
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
-    evidence = local_evidence(spectrum, alpha=None if isinstance(alpha, str) else alpha)
+        evidence = local_evidence(spectrum, alpha=alpha)
+    else:
+        evidence = cell_evidence(
+            totals.features,
+            moments,
+            fit_intercept=fit_intercept,
+            alpha=None if isinstance(alpha, str) else alpha,
+        )
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     posterior = local_posterior(evidence, moments.sample.rows, gap_factor)
     _warn_of_swings(totals.features, moments, evidence, fit_intercept)
@@ -321,7 +329,7 @@ def _warn_of_swings(
         share *= features.kernel(rows, rows) + free
         return np.asarray(share)
 
-    warn_of_swings(moments, kernel, evidence.alpha.mean(axis=0), evidence.spectrum.targets)
+    warn_of_swings(moments, kernel, evidence.alpha.mean(axis=0), evidence.solved.targets)
 
 
 def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
