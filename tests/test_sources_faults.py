@@ -310,7 +310,8 @@ def test_what_is_no_number_is_refused(values, text):
 def test_names_of_labelled_columns_that_are_no_numbers():
     data = xr.Dataset({"a": ("row", np.ones(3)), "name": ("row", ["a", "b", "c"])})
     with pytest.raises(DataError, match="'name' holds strings"):
-        open_source(data)
+        open_source(data, "name", inputs=["a"])
+    assert open_source(data).columns.inputs == ("a", "name=a", "name=b", "name=c")
     assert open_source(data, inputs=["a"], by="name").columns.inputs == ("a",)
 
 

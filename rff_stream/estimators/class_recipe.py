@@ -15,7 +15,8 @@ from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import DrawnMap, SumRequest, family_of
+from rff_stream.families import DrawnMap, SumRequest, check_map, family_of
+from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
@@ -140,7 +141,7 @@ class ClassRecipe(Recipe):
         asked = self.map_parameters(columns)
         family = family_of(asked.features)
         family.classes().check(self.asked.loss, self.asked.alpha)  # refuses one without them
-        family.check(asked, len(columns.inputs))
+        check_map(asked, columns.inputs)
 
     def check_grows(self) -> None:
         loss, weight = self.asked.loss, self.asked.class_weight
@@ -194,7 +195,8 @@ class ClassRecipe(Recipe):
             features, scales = before.features, before.scales
         else:
             asked = self.map_parameters(columns, seed)
-            features, scales = family_of(asked.features).classes().draw(pilot, asked, request.plan)
+            family = family_of(asked.features).classes()
+            features, scales = family.draw(pilot, columns.inputs, asked, request.plan)
         bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
@@ -219,6 +221,9 @@ class ClassRecipe(Recipe):
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
             drawn = self.draw_for(request, pilot, seed)
+        if coded_inputs(request.opened.columns.inputs):
+            plan = self.plan_of_classes(request, len(labels), drawn.features)
+            request = replace(request, plan=plan)
         if checkpoint is not None:
             header, arrays = draft_of(drawn)
             checkpoint.begin(drawn.row, plan.order, header | {SEED: seed}, arrays)
@@ -228,15 +233,17 @@ class ClassRecipe(Recipe):
         parts = {fold: part.over(labels) for fold, part in parts.items()}
         return ClassPass(request, drawn, parts, seen, over_classes(pilot, met, labels), weights)
 
-    def plan_of_classes(self, request: PassRequest, count: int) -> Plan:
+    def plan_of_classes(
+        self, request: PassRequest, count: int, features: FeatureMap | None = None
+    ) -> Plan:
         """The plan with the sums of so many classes, and those of the pairs of a posterior."""
         asked, plan, n_groups = self.asked, request.plan, 1
         if asked.class_weight == "balanced":
             n_groups = max(self.n_folds(1), 1) * count
         if asked.laplace:
             n_groups = max(n_groups, count * (count - 1) // 2)
-        if n_groups > 1:
-            plan = self.plan(request.reading, request.opened.columns, n_groups=n_groups)
+        if n_groups > 1 or features is not None:
+            plan = self.plan(request.reading, request.opened.columns, features, n_groups)
         if asked.laplace:
             posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
             plan = replace(plan, posterior_bytes=posterior)

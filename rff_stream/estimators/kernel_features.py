@@ -17,6 +17,7 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
+from rff_stream.families.level_intercepts import refuse_coded
 from rff_stream.families.maps import (
     FeatureChoice,
     check_choices,
@@ -148,6 +149,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             data.X, inputs=inputs, dim=dim, missing_rows=missing, storage_options=storage_options
         )
         columns, names = source.columns, text_names_of(source, data)
+        refuse_coded(columns.inputs, type(self).__name__)
         chosen, d = chosen_map(self.features, columns.inputs), len(columns.inputs)
         scale: Any = self.length_scale
         check_choices(self.kernel, scale, chosen, d)

@@ -18,7 +18,8 @@ from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import DrawnMap, StoredAnswer, Totals, WholeFamily, family_of
+from rff_stream.families import DrawnMap, StoredAnswer, Totals, WholeFamily, check_map, family_of
+from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.maps import chosen_map, seed_of
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.features import Candidates
@@ -69,12 +70,13 @@ class RegressionRecipe(Recipe):
 
     def chosen_features(self, columns: Columns) -> Any:
         asked: Any = chosen_map(self.asked.features, columns.inputs)
-        auto = self.chooses and isinstance(asked, str) and asked == "auto"
-        return Candidates() if auto else asked
+        if not (self.chooses and isinstance(asked, str) and asked == "auto"):
+            return asked
+        return "whole" if coded_inputs(columns.inputs) else Candidates()
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)
-        family_of(asked.features).check(asked, len(columns.inputs))
+        check_map(asked, columns.inputs)
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
     def draw(self, request: PassRequest) -> DrawnMap:

@@ -9,9 +9,11 @@ that a model that is loaded or goes on knows its own. To add a family: write a c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rff_stream.families.choice import family_of
+from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
 from rff_stream.families.protocol import (
     DrawnMap,
     Family,
@@ -31,9 +33,24 @@ __all__ = [
     "SumRequest",
     "Totals",
     "WholeFamily",
+    "check_map",
     "check_whole_space",
     "family_of",
 ]
+
+
+def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:
+    """Refuse, before a row is read, a map that is not for these inputs.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, or the column of many levels that the family has no columns for.
+    """
+    family = family_of(asked.features)
+    if family != WholeFamily():
+        refuse_coded(inputs, f"features={asked.features!r}")
+    family.check(asked, mapped_inputs(asked.features, inputs))
 
 
 def check_whole_space(features: Any, name: str) -> None:

@@ -8,7 +8,7 @@ probabilities, as for one map of the whole space.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,7 +107,7 @@ class CellClasses:
             )
 
     def draw(
-        self, pilot: Pilot, asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
         if not isinstance(features, LocalFeatures):

@@ -188,7 +188,7 @@ class ClassFamily(Protocol):
         """Refuse a loss, or a rule for its penalty, that it has no answer for."""
 
     def draw(
-        self, pilot: Pilot, asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """The map for pilot rows with one-hot classes, and what it was drawn for."""
 

@@ -22,12 +22,10 @@ from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.level_intercepts import draw_whole
 from rff_stream.families.maps import (
     check_choices,
     context_of_few,
-    find_kernel,
-    length_scale_of,
-    make_features,
     n_columns,
     n_entries,
     number_or_array,
@@ -228,15 +226,14 @@ class WholeFamily:
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         pilot, n_rows = reading.pilot(asked.seed), n_rows_of(reading.source)
-        kernel = find_kernel(asked.kernel, asked.length_scale, pilot, asked.seed, asked.progress)
+
+        def with_trend(features: FeatureMap, plain: Pilot) -> FeatureMap:
+            return _with_trend(features, asked, n_rows, plain)
+
+        features, length_scale = draw_whole(pilot, columns.inputs, asked, with_trend)
         with single_threaded_blas():
-            features = make_features(
-                asked.features, kernel, asked.n_components, pilot, seed=asked.seed,
-                dtype=asked.dtype,
-            )  # fmt: skip
-            features = _with_trend(features, asked, n_rows, pilot)
             row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
-            scales = {"length_scale": np.asarray(length_scale_of(kernel))}
+            scales = {"length_scale": np.asarray(length_scale)}
             if _needs_float64(asked, n_rows, pilot, features, row):
                 scales["float64_sums"] = np.ones(1)
         return DrawnMap(features, row, scales)

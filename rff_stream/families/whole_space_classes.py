@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,8 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import context_of_few, find_kernel, length_scale_of, make_features
+from rff_stream.families.level_intercepts import draw_whole
+from rff_stream.families.maps import context_of_few
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
@@ -145,18 +146,13 @@ class WholeClasses:
         """Every loss has an answer."""
 
     def draw(
-        self, pilot: Pilot, asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map for a kernel found on the pilot; two classes are one target."""
         two = pilot.y.shape[1] == 2
         targets = pilot.with_targets(pilot.y[:, 1:]) if two else pilot
-        kernel = find_kernel(asked.kernel, asked.length_scale, targets, asked.seed, asked.progress)
-        with single_threaded_blas():
-            features = make_features(
-                asked.features, kernel, asked.n_components, pilot, seed=asked.seed,
-                dtype=asked.dtype,
-            )  # fmt: skip
-        return features, {"length_scale": np.asarray(length_scale_of(kernel))}
+        features, length_scale = draw_whole(targets, inputs, asked)
+        return features, {"length_scale": np.asarray(length_scale)}
 
     def statistic(self, asked: SumRequest) -> Statistic:
         return ClassStatistic(

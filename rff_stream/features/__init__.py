@@ -42,6 +42,7 @@ from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
 from rff_stream.features.grid import Grid, GridFeatures
 from rff_stream.features.hermite import HermiteFeatures
+from rff_stream.features.level_intercepts import LevelIntercepts
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.polynomial import PolynomialFeatures
 from rff_stream.features.structured import StructuredFeatures
@@ -60,6 +61,7 @@ __all__ = [
     "Grid",
     "GridFeatures",
     "HermiteFeatures",
+    "LevelIntercepts",
     "LocalFeatures",
     "MapRequest",
     "NystroemFeatures",

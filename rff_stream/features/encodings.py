@@ -21,7 +21,7 @@ from rff_stream.features.base import (
 from rff_stream.features.cosine_map import check_components
 
 
-class _Encoding(RowwiseMap):
+class Encoding(RowwiseMap):
     """What encodings share: columns in [−1, 1] or so, prior 1, computed in float64."""
 
     dtype: FeatureDtype
@@ -57,7 +57,7 @@ class _Encoding(RowwiseMap):
         raise NotImplementedError
 
 
-class _Waves(_Encoding):
+class _Waves(Encoding):
     """cos and sin of 2πt, pair by pair, of turns t (n, R/2) that a subclass counts."""
 
     @property
@@ -174,7 +174,7 @@ class Positional(_Waves):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PiecewiseLinear(_Encoding):
+class PiecewiseLinear(Encoding):
     """min(max((x − tᵢ)/(tᵢ₊₁ − tᵢ), 0), 1) for each bin between knots t: splines of degree 1.
 
     Parameters
@@ -214,7 +214,7 @@ class PiecewiseLinear(_Encoding):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OneHot(_Encoding):
+class OneHot(Encoding):
     """1 in the column of the category, 0 elsewhere; a category not listed is a row of 0.
 
     Parameters
@@ -243,7 +243,7 @@ class OneHot(_Encoding):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sphere(_Encoding):
+class Sphere(Encoding):
     """The unit vector of (latitude, longitude) in degrees: no seam at the date line.
 
     zᵀz' is the cosine of the angle between two places. ``Sphere().then(map)`` makes any kernel
@@ -271,7 +271,7 @@ class Sphere(_Encoding):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scaled(_Encoding):
+class Scaled(Encoding):
     """(x − origin)/scale: the inputs themselves, next to encodings or for a linear model."""
 
     origin: Float64  # (d,)

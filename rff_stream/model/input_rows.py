@@ -13,6 +13,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError, ModelError
+from rff_stream.families.level_intercepts import refuse_coded
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
 from rff_stream.sources.arrays import target_names as unnamed_targets
@@ -305,6 +306,7 @@ def open_inputs(asked: Any, data: Data) -> Opened:
         data = checked_in_memory(copy.copy(asked), data)
     source = source_of(asked, data)
     columns = with_given_names(source.columns, data)
+    refuse_coded(columns.inputs, type(asked).__name__)
     return Opened(source, columns, True, text_names_of(source, data))
 
 

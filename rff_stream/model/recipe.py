@@ -11,6 +11,7 @@ from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
+from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
@@ -149,6 +150,13 @@ class Recipe(ABC):
         request = family.foresee(request, asked, n_rows_of(source))
         return reading.plan(request, memory=self.asked.memory)
 
+    def plan_of_map(self, request: PassRequest, drawn: DrawnMap) -> Plan:
+        """The plan of a map that is drawn: how many levels a column has is known by now."""
+        plan, columns = request.plan, request.opened.columns
+        if coded_inputs(columns.inputs):
+            plan = self.plan(request.reading, columns, drawn.features)
+        return self.raise_precision(plan, drawn.scales)
+
     def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
         return plan
@@ -176,7 +184,7 @@ class Recipe(ABC):
             drawn = self.draw(request)
         if checkpoint is not None:
             checkpoint.begin(drawn.row, request.plan.order, *draft_of(drawn))
-        request = replace(request, plan=self.raise_precision(request.plan, drawn.scales))
+        request = replace(request, plan=self.plan_of_map(request, drawn))
         groups, seen = self.add_up(request, drawn)
         return PassResult(request, drawn, groups, seen)
 

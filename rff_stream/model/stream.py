@@ -45,8 +45,9 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     plan = recipe.plan(reading, opened.columns)
     leaves = Leaves(opened.source, plan.layout)
     held = held_out(len(leaves))
-    drawn = recipe.draw(PassRequest(opened, reading, plan))
-    plan = recipe.raise_precision(plan, drawn.scales)
+    request = PassRequest(opened, reading, plan)
+    drawn = recipe.draw(request)
+    plan = recipe.plan_of_map(request, drawn)
     empty = Fitted(
         columns=opened.columns,
         features=drawn.features,

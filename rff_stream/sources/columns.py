@@ -22,7 +22,9 @@ from rff_stream.errors import DataError
 from rff_stream.label_forms import text_of
 from rff_stream.sources.container_types import KindError
 from rff_stream.sources.levels import (
+    EVERY,
     Indicators,
+    LevelCodes,
     holds_levels,
     is_text,
     level_names,
@@ -86,15 +88,16 @@ class NamedVariable:
         if self.field:
             return self.accessor
         if self.levels:
-            return Indicators(self.levels)
+            return LevelCodes() if self.levels == (EVERY,) else Indicators(self.levels)
         variable = self.variable
         return as_numbers(self.name, variable.dtype, variable.calendar, variable.holds)
 
 
-def with_levels(found: NamedVariable, named: bool) -> NamedVariable:
-    """A column of categories, or of text that was named, as an input for each level it has."""
+def with_levels(found: NamedVariable) -> NamedVariable:
+    """A column of categories or text as an input for each level it has, or one for many."""
     variable = found.variable
-    if found.field or found.levels or not (holds_levels(variable) or (named and is_text(variable))):
+    known = found.field or found.levels or found.columns is not None
+    if known or not (holds_levels(variable) or is_text(variable)):
         return found
     levels = levels_of(variable) or ("",)  # a column without values, too, is looked at
     return replace(found, columns=level_names(found.name, levels), levels=levels)
@@ -103,7 +106,7 @@ def with_levels(found: NamedVariable, named: bool) -> NamedVariable:
 def gather_levels(several: Iterable[NamedVariable]) -> list[NamedVariable]:
     """Levels of one column that stand side by side as one: its text is looked at once."""
     gathered = []
-    for _, run in groupby(several, key=lambda each: id(each.variable) if each.levels else each):
+    for _, run in groupby(several, key=_same_levels):
         first, *others = run
         if others:
             names = tuple(n for each in (first, *others) for n in (each.columns or (each.name,)))
@@ -111,6 +114,12 @@ def gather_levels(several: Iterable[NamedVariable]) -> list[NamedVariable]:
             first = replace(first, columns=names, levels=levels)
         gathered.append(first)
     return gathered
+
+
+def _same_levels(found: NamedVariable) -> Any:
+    """What levels of one column have in common; nothing with any other column."""
+    single = not found.levels or found.levels == (EVERY,)
+    return found if single else id(found.variable)
 
 
 Find = Callable[[str], NamedVariable]
@@ -180,8 +189,7 @@ def align(container: Container, y: Any, request: Request) -> SourceBuilder:
     given = {role: each for role, each in asked.items() if each is not None}
     others = {role: container.column(role, values) for role, values in given.items()}
     asked_for = container.inputs(request, targets or [], others.get("sample_weight"))
-    named = request.inputs is not None
-    inputs = gather_levels(with_levels(each, named) for each in asked_for)
+    inputs = gather_levels(with_levels(each) for each in asked_for)
     sizes = container.sizes(request, inputs, targets or [], y)
     if targets is None:
         targets = [container.on_samples("y", y, sizes)]

@@ -3,11 +3,16 @@
 The inputs of a column are "sky=rain", "sky=sun". A level is part of a column's name, as a field
 of a time is. So a model knows its levels by its columns, and finds them in any other table,
 whatever that one holds besides.
+
+A column of many levels is one input, "airport=*": a number for each text, the same in any data, for
+levels that are known and for new ones. It says which level a row has, and is no quantity: a map has
+a column for each level (:class:`~rff_stream.features.level_intercepts.LevelIntercepts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +24,10 @@ from rff_stream.sources.variables import Variable
 
 MAX_LEVELS = 64
 """With more inputs of 0 and 1 a kernel carries little information: all rows are equally far
-apart."""
+apart. A column of more levels is one input, of random intercepts."""
+
+EVERY = "*"
+"""In the place of a level: "airport=*" is the number of the level that a row has."""
 
 SCAN_ROWS = 65_536
 """Rows of a stored column that are read at once."""
@@ -44,6 +52,35 @@ class Indicators:
         found: Array = (texts[..., None] == levels).astype(np.float64)
         found[absent] = np.nan
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCodes:
+    """Values (…) -> numbers (…) of their levels, by a hash of their text; NaN where missing.
+
+    Whole numbers below 2⁵³, which float64 holds: two of 10⁵ levels share one with probability
+    6·10⁻⁷. Of numbers, 3 and 3.0 are the same level.
+    """
+
+    def __call__(self, values: Array) -> Array:
+        texts, absent = level_texts(values)
+        names, place = np.unique(texts, return_inverse=True)
+        numbers = are_numbers(values)
+        codes = [code_of(without_point(name) if numbers else name) for name in names.tolist()]
+        found: Array = np.array(codes, np.float64)[place.reshape(texts.shape)]
+        found[absent] = np.nan
+        return found
+
+
+def code_of(level: str) -> int:
+    """The number of a level: the first 53 bits of a hash of its text."""
+    digest = hashlib.blake2b(level.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 11
+
+
+def is_coded(name: str) -> bool:
+    """Whether an input is the number of a level, "airport=*"."""
+    return column_of_level(name) != "" and name.endswith(f"={EVERY}")
 
 
 def are_numbers(values: Array) -> bool:
@@ -73,12 +110,12 @@ def level_texts(values: Array) -> tuple[Array, Array]:
 
 
 def holds_levels(variable: Variable) -> bool:
-    """Whether a column has a type of categories: its levels are inputs without being named."""
+    """Whether a column has a type of categories."""
     return variable.holds is not None and variable.holds.kind == "categories"
 
 
 def is_text(variable: Variable) -> bool:
-    """Whether a column holds text: its levels are inputs where the column is named."""
+    """Whether a column holds text."""
     strings = variable.holds is not None and variable.holds.kind == "strings"
     if strings or variable.dtype.kind in "SUT":
         return True
@@ -88,9 +125,9 @@ def is_text(variable: Variable) -> bool:
 
 
 def levels_of(variable: Variable) -> tuple[str, ...]:
-    """The levels that occur in a column, sorted: read once, slab by slab.
+    """The levels that occur in a column, sorted: read once, slab by slab; ``EVERY`` for many.
 
-    Raises KindError: there are more than ``MAX_LEVELS``, or objects that are no text.
+    Raises KindError: objects that are no text.
     """
     if variable.levels is not None or variable.kind == "graph":
         return known_levels(variable)
@@ -103,8 +140,8 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
         texts, absent = level_texts(values)
         levels |= set(np.unique(texts[~absent]).tolist())
         if len(levels) > MAX_LEVELS:
-            raise too_many(variable.name)
-    return tuple(sorted(levels))
+            break  # text is looked at where it is read
+    return few_or_every(levels)
 
 
 def known_levels(variable: Variable) -> tuple[str, ...]:
@@ -115,9 +152,12 @@ def known_levels(variable: Variable) -> tuple[str, ...]:
             f"inputs=['{variable.name}=…', …], or let Dask find them: "
             f"X.categorize(columns=[{variable.name!r}])."
         )
-    if len(variable.levels) > MAX_LEVELS:
-        raise too_many(variable.name)
-    return variable.levels
+    return few_or_every(variable.levels)
+
+
+def few_or_every(levels: Collection[str]) -> tuple[str, ...]:
+    """The levels, sorted; one place for every level where they are many, or one is ``EVERY``."""
+    return (EVERY,) if len(levels) > MAX_LEVELS or EVERY in levels else tuple(sorted(levels))
 
 
 def check_texts(variable: Variable, values: Array) -> None:
@@ -130,17 +170,6 @@ def check_texts(variable: Variable, values: Array) -> None:
             f"{variable.name!r} holds {other!r}, a {type(other).__name__}, beside text. Levels are "
             f"text or categories. Convert the column, or leave it out with inputs=[…]."
         )
-
-
-def too_many(name: str) -> KindError:
-    """The error of a column with too many levels, with what to do instead."""
-    return KindError(
-        f"{name!r} holds more than {MAX_LEVELS} levels. Each becomes an input of 0 and 1, and "
-        f"among so many a kernel finds every row equally far from every other. Name the levels "
-        f"that matter with inputs=['{name}=…', …], encode the column by its target, such as with "
-        f"make_column_transformer((TargetEncoder(), [{name!r}]), remainder='passthrough') of "
-        f"scikit-learn in a pipeline, or leave it out."
-    )
 
 
 def level_names(name: str, levels: Sequence[str]) -> tuple[str, ...]:

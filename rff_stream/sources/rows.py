@@ -220,9 +220,9 @@ def as_numbers(
 def refusal(name: str, holds: NonNumbers) -> str:
     """Why values are no column of numbers, and what to do."""
     return (
-        f"{name!r} holds {holds}, but an argument must be a number or a time. Where strings are "
-        f"named, inputs=[{name!r}, …], each level becomes an input. Encode it as numbers yourself, "
-        f"such as by OneHotEncoder of scikit-learn, or leave it out: inputs=[…]."
+        f"{name!r} holds {holds}, but what is read here must be a number or a time. Text and "
+        f"categories can be inputs, where each level becomes one. Encode the column as numbers, or "
+        f"leave it out: inputs=[…]."
     )
 
 

@@ -1,0 +1,161 @@
+"""Random intercepts for columns of many levels, beside a map of the other inputs.
+
+    y = f(x) + Σ_c b_c(level) + noise,  b_c ~ N(0, τ_c²)
+
+The kernel is that of f plus τ_c² for rows of the same level. A level is a column of the map, so
+all sums are those of any map: they merge, grow and forget, and a level that no row has had so
+far is at the prior. τ_c² is that of highest evidence on the pilot, a linear mixed model.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import linalg, optimize
+
+from rff_stream._array import Array, Float64
+from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.maps import find_kernel, length_scale_of, make_features
+from rff_stream.families.protocol import MapParameters
+from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts
+from rff_stream.pilot import Pilot
+from rff_stream.sources.levels import MAX_LEVELS, column_of_level, is_coded
+
+logger = logging.getLogger("rff_stream")
+
+RATIOS = tuple(10.0 ** (k / 4) for k in range(-12, 9))
+"""Candidates for τ²/σₙ²: a level of 1,000 rows feels the smallest, one row the largest."""
+
+SURE = 2.0
+"""Gain of log evidence over no intercepts at which there are some, as of a parameter in AIC."""
+
+COMPONENTS = 512
+"""R of the map of the other inputs beside which the intercepts are weighed."""
+
+LOG_PENALTIES = (-12.0, 7.0)
+"""Bounds of log₁₀(α/n)."""
+
+FLAT = 1e3
+"""Prior variance of the intercept of all rows, in units of σ_f²: next to none."""
+
+
+def coded_inputs(inputs: Sequence[str]) -> list[int]:
+    """Places of the inputs that are numbers of levels."""
+    return [place for place, name in enumerate(inputs) if is_coded(name)]
+
+
+def refuse_coded(inputs: Sequence[str], who: str) -> None:
+    """Refuse columns of many levels where there is no answer for random intercepts.
+
+    Raises
+    ------
+    ValueError
+        Naming the column.
+    """
+    coded = coded_inputs(inputs)
+    if coded:
+        column = column_of_level(inputs[coded[0]])
+        raise ValueError(
+            f"{column!r} holds more than {MAX_LEVELS} levels, which have random intercepts, but "
+            f"{who} has none. Use KernelRidge, GaussianProcessRegressor or KernelClassifier with "
+            f"features='whole', name the levels that matter with inputs=['{column}=…', …], or "
+            f"leave it out."
+        )
+
+
+def mapped_inputs(features: Any, inputs: Sequence[str]) -> int:
+    """How many inputs a map of the whole space takes: by its name, those that are quantities."""
+    return len(inputs) - (len(coded_inputs(inputs)) if isinstance(features, str) else 0)
+
+
+def draw_whole(
+    pilot: Pilot,
+    inputs: Sequence[str],
+    asked: MapParameters,
+    with_trend: Callable[[FeatureMap, Pilot], FeatureMap] = lambda features, _: features,
+) -> tuple[FeatureMap, Float64 | float]:
+    """The map of the whole space, and the length-scales of its kernel.
+
+    A name is drawn for the inputs that are quantities; columns of levels have intercepts beside
+    it. A map that was given takes all inputs as it likes.
+    """
+    coded = coded_inputs(inputs) if isinstance(asked.features, str) else []
+    others = [place for place in range(pilot.x.shape[1]) if place not in coded]
+    names = tuple(inputs[place] for place in others)
+    plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
+    maps: list[Any] = []
+    length_scale: Float64 | float = 1.0
+    few = np.empty((len(pilot.x), 0))
+    if others:
+        kernel = find_kernel(asked.kernel, asked.length_scale, plain, asked.seed, asked.progress)
+        length_scale = length_scale_of(kernel)
+        with single_threaded_blas():
+            make = functools.partial(
+                make_features, asked.features, kernel, pilot=plain, seed=asked.seed,
+                dtype=asked.dtype,
+            )  # fmt: skip
+            features = with_trend(make(n_components=asked.n_components), plain)
+            if not coded:
+                return features, length_scale
+            small = make(n_components=min(asked.n_components, COMPONENTS))
+            few = np.asarray(small(plain.x) * np.sqrt(small.prior()), np.float64)
+        maps.append(features)
+    columns = [tuple(others)] if others else []
+    for place in coded:
+        codes = pilot.x[:, place]
+        with single_threaded_blas():
+            variance = intercept_variance(few, codes, pilot.y, pilot.w) if others else 1.0
+        name = column_of_level(inputs[place])
+        if variance == 0:
+            logger.info("%s: its levels differ by no more than noise; it is left out.", name)
+            continue
+        maps.append(LevelIntercepts.of_rows(codes, variance, asked.dtype))
+        columns.append((place,))
+    return ByColumns(tuple(maps), tuple(columns), pilot.x.shape[1]), length_scale
+
+
+def intercept_variance(Z: Float64, codes: Array, y: Float64, w: Float64) -> float:
+    """τ²/σ_f² of highest evidence of y ~ N(μ, σ_f² ZZᵀ + τ² EEᵀ + σₙ² W⁻¹), by rows.
+
+    With κ = τ²/σₙ² and n_l = Σw of a level, V = W⁻¹ + κEEᵀ has
+    V⁻¹ = W − Σ_l κ/(1 + κn_l) w_l w_lᵀ and log|V| = Σ_l log(1 + κn_l) + …: for each κ a small
+    system of Z, and for each α of it one sum over its eigenvalues. 0 where levels say nothing.
+    """
+    level = np.unique(codes, return_inverse=True)[1]
+    full = np.column_stack([Z, np.full(len(Z), np.sqrt(FLAT))])
+    weighed = full * w[:, None]
+    y = y - np.average(y, axis=0, weights=w)
+    size = np.bincount(level, w)
+    sums, targets = np.zeros((len(size), full.shape[1])), np.zeros((len(size), y.shape[1]))
+    np.add.at(sums, level, weighed)
+    np.add.at(targets, level, w[:, None] * y)
+    gram, cross = weighed.T @ full, weighed.T @ y
+    square = (w[:, None] * y**2).sum(axis=0)
+
+    def best(ratio: float) -> tuple[float, float]:
+        """−2 log evidence, up to a constant, and the penalty α of least of it."""
+        share = (ratio / (1 + ratio * size))[:, None]
+        values, vectors = linalg.eigh(gram - sums.T @ (share * sums))
+        values = np.maximum(values, 0.0)
+        projected = (vectors.T @ (cross - sums.T @ (share * targets))) ** 2
+        left = square - (share * targets**2).sum(axis=0)
+        spread = len(targets.T) * np.log1p(ratio * size).sum()
+
+        def loss(log_alpha: float) -> float:
+            alpha = len(y) * 10.0**log_alpha
+            misfit = left - (projected / (values[:, None] + alpha)).sum(axis=0)
+            misfit = np.maximum(misfit, 1e-12 * square + np.finfo(float).tiny)
+            logs = len(y) * np.log(misfit).sum()
+            return float(logs + y.shape[1] * np.log1p(values / alpha).sum())
+
+        found: Any = optimize.minimize_scalar(loss, bounds=LOG_PENALTIES, method="bounded")
+        return spread + found.fun, len(y) * 10.0**found.x
+
+    none = best(0.0)[0]
+    value, alpha, ratio = min((*best(ratio), ratio) for ratio in RATIOS)
+    return ratio * alpha if none - value > 2 * SURE else 0.0
