@@ -361,15 +361,15 @@ def open_by_fit(
     wanted = () if purpose == "predict" else wanted
     if data.y is None and wanted and kind_of(data.X) != "array":
         data = replace(data, y=wanted[0] if len(wanted) == 1 else list(wanted))
-    here = in_memory(data.X)
+    here, scored = in_memory(data.X), purpose == "score"
     named = isinstance(data.y, str) or (is_names(data.y) and kind_of(data.X) != "array")
-    if wanted and (here or named):
-        check_targets(wanted, target_names(data.X, data.y), named=True)
+    if wanted and ((here and not named) or (labels and named)):
+        check_targets(wanted, target_names(data.X, data.y), named=True, scored=scored)
     check_inputs(columns.inputs, data.inputs)
     data = replace(data, y=data.y if wanted else None, inputs=None)
     if here:
         data = checked_in_memory(asked, data, later=True)
-        if labels and purpose == "score":
+        if labels and scored:
             data = with_plain_labels(asked, data)
         elif labels:
             data, classes = with_class_numbers(asked, data)
@@ -379,7 +379,7 @@ def open_by_fit(
     fit_columns = replace(columns, weight="")
     source = source_of(asked, data, y_labels=labels, columns=fit_columns, missing_rows=missing)
     if wanted and not labels:
-        check_targets(wanted, source.columns.targets, named=named)
+        check_targets(wanted, source.columns.targets, named=named, scored=scored)
     return Opened(source, columns, fitted.flat, fitted.feature_names, classes)
 
 
@@ -448,8 +448,13 @@ def check_inputs(wanted: tuple[str, ...], given: Any) -> None:
         )
 
 
-def check_targets(wanted: tuple[str, ...], given: tuple[str, ...], *, named: bool) -> None:
+def check_targets(
+    wanted: tuple[str, ...], given: tuple[str, ...], *, named: bool, scored: bool
+) -> None:
     """Targets are those of the fit, in their order; without names, as many.
+
+    ``scored`` ones may have other names, such as that of a measurement, but none may be another
+    target of the fit.
 
     Raises ModelError: when they are others.
     """
@@ -459,7 +464,10 @@ def check_targets(wanted: tuple[str, ...], given: tuple[str, ...], *, named: boo
             f"({', '.join(wanted)}). Give those."
         )
     unnamed = unnamed_targets(len(wanted))
-    if given and given != wanted and wanted != unnamed and (named or given != unnamed):
+    if not given or wanted == unnamed or (given == unnamed and not named):
+        return
+    pairs = [(a, b) for a, b in zip(wanted, given, strict=True) if a != b]
+    if any(b in wanted or not scored for _, b in pairs):
         raise ModelError(
             f"The targets of the data are {given}, but the model was fitted on {wanted}. "
             "Give the targets of the fit, in its order; values without names are taken by place."
