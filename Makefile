@@ -36,6 +36,7 @@ all-tests: $(VENV)/.all-stamp
 accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/bare.py
 	$(BIN)/python tests/accuracy/bare.py --unseen
+	$(BIN)/python tests/accuracy/levels.py
 	$(BIN)/python tests/accuracy/regression.py --rivals
 	$(BIN)/python tests/accuracy/maps.py
 	$(BIN)/python tests/accuracy/maps.py --components 8192 --maps gaussian/orthogonal,gaussian/nystroem
