@@ -24,7 +24,7 @@ ESTIMATORS = [
         "logistic",
         n_components=32,
         alpha=0.1,
-        tol=1e-8,
+        tol=1e-7,
         max_passes=2000,
         missing_rows="drop",
         random_state=0,

@@ -86,11 +86,10 @@ def test_fit_of_an_icechunk_store() -> None:
     assert ridge().fit(session.store, "y", inputs=["a", "b"]).n_rows_ == 150
 
 
-def test_x_holds_objects() -> None:
+def test_x_holds_strings() -> None:
     table = frame().astype({"kind": str})
-    with pytest.raises(rs.errors.DataError, match=r"'kind' holds (strings|objects)"):
-        ridge().fit(table, "y")
-    assert ridge().fit(table.astype({"kind": "category"}), "y").n_features_in_ == 4
+    for given in (table, table.astype({"kind": "category"})):
+        assert ridge().fit(given, "y").n_features_in_ == 4
 
 
 @pytest.mark.parametrize("model", [ridge(), rs.KernelClassifier(), rs.NoveltyDetector()])

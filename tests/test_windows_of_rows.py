@@ -10,17 +10,19 @@ from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.families.cells import warn_of_spacing
 from rff_stream.families.maps import neighbouring_rows
-from rff_stream.length_scales.cell_windows import (
-    CellSize,
+from rff_stream.kernels import RadialKernel
+from rff_stream.length_scales.gap_factor import gap_factor
+from rff_stream.length_scales.left_out import CellShape, left_out_errors, merge_copies
+from rff_stream.length_scales.map_search import MapSearch, SearchRecord, search_map
+from rff_stream.length_scales.window_evidence import (
+    MetricFit,
     RowWindow,
-    _Targets,
-    compact_windows,
+    WindowEvidence,
+    climb_from,
     fit_windows,
-    gap_factor,
-    left_out_error,
-    scattered_windows,
-    search_windows,
+    left_out_residuals,
 )
+from rff_stream.length_scales.windows import compact_windows, scattered_windows
 from rff_stream.sources import open_source
 
 KERNELS = [
@@ -37,8 +39,9 @@ def some_windows(rng, targets=1):
     x = rng.normal(size=(120, 2))
     y = np.sin(x[:, :1]) * np.arange(1, targets + 1) + 0.1 * rng.normal(size=(120, targets))
     w = rng.uniform(0.5, 2, 120)
-    compact = compact_windows(x, y, w, scale=np.ones(2), size=30, count=2, rng=rng)
-    return compact + scattered_windows(x, y, w, size=20, count=2, rng=rng)
+    rows = RowWindow(x, y, w)
+    compact = compact_windows(rows, np.eye(2), size=30, centres=rng.permutation(120)[:2])
+    return compact + scattered_windows(rows, size=20, count=2, rng=rng)
 
 
 def dense_log_evidence(windows, kernel, alpha):
@@ -58,35 +61,46 @@ def dense_log_evidence(windows, kernel, alpha):
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{type(k).__name__}{k.spec().get('nu')}")
 def test_log_p_and_its_gradient_are_those_of_dense_formulas(rng, kernel):
     windows = some_windows(rng)
-    target = _Targets(windows, [np.ones(2)])
-    point, first = np.array([0.2, -0.3, -2.0]), np.array([1.0, 1.5])
+    matrix = np.array([[0.8, 0.3], [-0.2, 0.6]])
+    if not isinstance(kernel, RadialKernel):
+        matrix = np.diag(matrix.diagonal())
+    evidence, alpha = WindowEvidence(windows, matrix), np.exp(-2.0)
+    rows = evidence._rows
 
-    def value(at):
-        found = target.objective(at, kernel, first)
-        return found[0] if isinstance(found, tuple) else found
+    def value(rows, alpha):
+        return evidence._evaluate(kernel, rows, alpha)[0]
 
-    scales = tuple(np.exp(point[:2]) * first)
-    dense = dense_log_evidence(windows, kernel.with_length_scale(scales), np.exp(-2.0))
-    unit = np.sqrt(np.mean([each.y.var() for each in windows]))
-    assert -value(point) * target.freedom == pytest.approx(
-        dense + target.freedom * np.log(unit), abs=1e-7
+    dense = dense_log_evidence(
+        [RowWindow(each.x @ matrix, each.y, each.w) for each in windows], kernel, alpha
     )
-    found = target.objective(point, kernel, first)
-    if isinstance(found, tuple):
-        numeric = [(value(point + e) - value(point - e)) / 2e-5 for e in 1e-5 * np.eye(3)]
-        assert found[1] == pytest.approx(numeric, abs=1e-8)
-        shared = target.objective(np.array([0.2, -2.0]), kernel, first)[1]
-        both = target.objective(np.array([0.2, 0.2, -2.0]), kernel, first)[1]
-        assert shared == pytest.approx([both[0] + both[1], both[2]])
+    unit = np.sqrt(np.mean([each.y.var() for each in windows]))
+    found, slopes, to_alpha = evidence._evaluate(kernel, rows, alpha)
+    assert -found * evidence.freedom == pytest.approx(
+        dense + evidence.freedom * np.log(unit), abs=1e-7
+    )
+    step = 1e-5
+    ends = [value(rows, alpha * np.exp(sign * step)) for sign in (1, -1)]
+    assert to_alpha == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-8)
+    moves = np.eye(4).reshape(4, 2, 2) if isinstance(kernel, RadialKernel) else [np.eye(2)]
+    for move in moves:
+        ends = [
+            value([each @ (np.eye(2) + sign * step * move) for each in rows], alpha)
+            for sign in (1, -1)
+        ]
+        told = sum(
+            float(s.sum() if s.ndim == 1 else (r @ move * s).sum())
+            for r, s in zip(rows, slopes, strict=True)
+        )
+        assert told == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-7)
 
 
 def test_targets_share_the_kernel_and_keep_their_units(rng):
     windows = some_windows(rng, targets=2)
-    joint = _Targets(windows, np.ones(2)).objective(np.zeros(3), rs.Gaussian(), np.ones(2))[0]
+    joint = WindowEvidence(windows, np.eye(2)).at(rs.Gaussian(), 1.0)
     single = [
-        _Targets([RowWindow(e.x, e.y[:, t : t + 1], e.w) for e in windows], np.ones(2)).objective(
-            np.zeros(3), rs.Gaussian(), np.ones(2)
-        )[0]
+        WindowEvidence([RowWindow(e.x, e.y[:, t : t + 1], e.w) for e in windows], np.eye(2)).at(
+            rs.Gaussian(), 1.0
+        )
         for t in range(2)
     ]
     assert joint == pytest.approx(sum(single))
@@ -94,11 +108,11 @@ def test_targets_share_the_kernel_and_keep_their_units(rng):
 
 def test_a_window_holds_the_nearest_rows(rng):
     x = rng.uniform(size=(400, 2)) * [1, 1000]
-    y, w = x[:, :1], np.ones(400)
-    for each in compact_windows(x, y, w, scale=np.array([1, 1000]), size=25, count=3, rng=rng):
+    rows = RowWindow(x, x[:, :1], np.ones(400))
+    for each in compact_windows(rows, np.diag([1, 1e-3]), size=25, centres=[3, 5, 7]):
         assert each.x.shape == (25, 2)
         assert (np.ptp(each.x, axis=0) / [1, 1000] < 0.6).all()
-    sets = scattered_windows(x, y, w, size=150, count=5, rng=rng)
+    sets = scattered_windows(rows, size=150, count=5, rng=rng)
     assert [len(each.x) for each in sets] == [150, 150, 100]
 
 
@@ -106,10 +120,12 @@ def test_windows_find_short_scales_that_scattered_rows_cannot_see(rng):
     """A function of scale .02 along the first input and 1 along the second, 40,000 rows."""
     x = rng.uniform(size=(40_000, 2))
     y = (np.sin(x[:, :1] / 0.02) + x[:, 1:] ** 2 + 0.05 * rng.normal(size=(40_000, 1))) * 7
-    w, scale = np.ones(len(x)), x.std(axis=0)
-    compact = compact_windows(x, y, w, scale=scale, size=80, count=6, rng=rng)
-    found = fit_windows(compact, [rs.Matern(nu=2.5)], scale=scale)
-    first, second = found.kernel.length_scale
+    rows, scale = RowWindow(x, y, np.ones(len(x))), x.std(axis=0)
+    compact = compact_windows(
+        rows, np.diag(1 / scale), size=80, centres=rng.permutation(40_000)[:6]
+    )
+    found = fit_windows(compact, rs.Matern(nu=2.5), scale, ard=True)
+    first, second = found.own_kernel.length_scale
     assert first < 0.1 < 0.5 < second
     assert np.isfinite(found.log_evidence)
     assert 1e-5 < found.alpha < 0.05
@@ -121,19 +137,22 @@ def test_the_smoothness_that_made_the_data_wins(rng):
         K = rs.Matern(1.0, nu=nu)(x, x) + 1e-6 * np.eye(160)
         y = np.linalg.cholesky(K) @ rng.normal(size=(160, 2))
         windows = [RowWindow(x, y, np.ones(160))]
-        kernels = [rs.Matern(nu=0.5), rs.Matern(nu=2.5)]
-        found = fit_windows(windows, kernels, scale=np.ones(1), ard=False)
-        assert found.kernel.spec()["nu"] == nu
-        again = fit_windows(windows, [found.kernel], scale=np.ones(1), start=np.ones(1))
-        assert again.log_evidence == pytest.approx(found.log_evidence, abs=0.1)
+        ends = {
+            each: fit_windows(windows, rs.Matern(nu=each), np.ones(1), ard=False)
+            for each in (0.5, 2.5)
+        }
+        assert max(ends, key=lambda each: ends[each].log_evidence) == nu
+        again = climb_from(windows, rs.Matern(nu=nu), np.eye(1), False, 60)
+        assert again.log_evidence == pytest.approx(ends[nu].log_evidence, abs=0.1)
 
 
 def test_left_out_errors_are_those_of_fits_without_the_row(rng):
     x, w = rng.normal(size=(30, 2)), rng.uniform(0.5, 2, 30)
     y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(30, 1))
-    kernel, order = rs.Matern((1.0, 2.0), nu=1.5), rng.permutation(64)
-    found = left_out_error(kernel, [RowWindow(x, y, w)], 12, order)
-    U = x[order[order < 30][:12]]
+    kernel, order = rs.Matern((1.0, 2.0), nu=1.5), np.random.default_rng(5).permutation(30)
+    fit, window = MetricFit(rs.Matern(nu=1.5), np.diag([1.0, 0.5]), 0.1, 0.0), RowWindow(x, y, w)
+    found = left_out_errors(fit, [window], CellShape(30, 12), seed=5)
+    U = x[order[:12]]
     K = kernel(x, U) @ np.linalg.inv(kernel(U, U) + 1e-8 * np.eye(12)) @ kernel(U, x)
 
     def solved(kept, alpha):
@@ -148,13 +167,10 @@ def test_left_out_errors_are_those_of_fits_without_the_row(rng):
 
     rows = np.arange(30)
     alpha = min(np.exp(np.linspace(-9, 3, 2000)), key=lambda each: solved(rows, each)[2])
-    errors = 0.0
     for i in rows:
         kept = np.delete(rows, i)
         weighed, mean, _ = solved(kept, alpha)
-        errors += np.sqrt(w[i]) * abs(y[i, 0] - mean - K[i, kept] @ weighed)
-    deviations = (np.sqrt(w) * abs(y[:, 0] - np.average(y[:, 0], weights=w))).sum()
-    assert found == pytest.approx(errors / deviations, rel=1e-3)
+        assert found[i, 0] == pytest.approx(y[i, 0] - mean - K[i, kept] @ weighed, abs=2e-3)
 
     weighed, mean, _ = solved(rows, alpha)
     signal = (y[:, 0] - mean) @ weighed / 29  # σ_f²
@@ -172,76 +188,92 @@ def test_left_out_errors_are_those_of_fits_without_the_row(rng):
     assert told**2 == pytest.approx(np.quantile(ratios, 0.95) / 1.959964, rel=3e-3)  # α of a grid
 
 
+def search(rows, kernels, shape, **choices):
+    """A search in windows of these rows."""
+    blocks = compact_windows(rows, np.diag(1 / rows.x.std(axis=0)), size=150, centres=[3, 50, 90])
+    rng = np.random.default_rng(1)
+    return search_map(MapSearch(rows, blocks, True, kernels, shape, rng, **choices))
+
+
+def test_exact_errors_of_a_window_are_those_of_fits_without_the_row(rng):
+    x, w = rng.normal(size=(20, 2)), rng.uniform(0.5, 2, 20)
+    y = np.sin(2 * x[:, :1]) + 0.1 * rng.normal(size=(20, 1))
+    fit = MetricFit(rs.Matern(nu=1.5), np.array([[1.0, 0.2], [0.0, 0.5]]), 0.1, 0.0)
+    found, u = left_out_residuals(RowWindow(x, y, w), fit), x @ fit.matrix
+    for i in range(20):
+        kept = np.delete(np.arange(20), i)
+        K = fit.kernel(u[kept], u[kept]) + 0.1 * np.diag(1 / w[kept])
+        inverse = np.linalg.inv(K)
+        mean = (inverse @ y[kept]).sum() / inverse.sum()
+        told = mean + fit.kernel(u[i : i + 1], u[kept]) @ inverse @ (y[kept] - mean)
+        assert found[i, 0] == pytest.approx(float(y[i, 0] - told[0, 0]))
+
+
 def test_the_inputs_that_matter_are_looked_for_first():
     """Two of 16 inputs in 300 rows: one length-scale for all sees noise, and stayed there."""
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (300, 16))
     y = np.sin(4 * x[:, 3:4]) * x[:, 11:12] + 0.05 * rng.normal(size=(300, 1))
     rows = RowWindow(x, y, np.ones(300))
-    found = search_windows([rows], rows, [rs.Gaussian()], ard=True, rng=rng)
-    scales = np.array(found.kernel.length_scale)
+    found = search(rows, [rs.Gaussian()], CellShape(300, 300), metric=False)
+    scales = np.array(found.own_kernel.length_scale)
     assert scales[[3, 11]].max() < 5 < np.delete(scales, [3, 11]).min()
 
 
-def test_few_landmarks_ask_for_a_longer_length_scale(rng):
-    """Rough rows, 150 a cell: between 6 landmarks only a longer scale says anything."""
-    x = rng.uniform(size=(800, 1)) * 8
-    K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-8 * np.eye(800)
-    y = np.linalg.cholesky(K) @ rng.normal(size=(800, 1))
-    rows = RowWindow(x, y, np.ones(800))
-    blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=150, count=3, rng=rng)
-    plain, many, few = (
-        search_windows(
-            blocks, rows, [rs.Gaussian()], ard=False, rng=np.random.default_rng(1), cell=cell
-        ).kernel.length_scale[0]
-        for cell in (None, CellSize(150, 150, True), CellSize(150, 6, True))
-    )
-    assert few > plain == many
+def test_a_function_of_combinations_takes_a_metric_and_one_of_single_inputs_need_not(rng):
+    """Two directions of six: the metric sees only them, and predicts far better."""
+    x = rng.normal(size=(1200, 6))
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0][:, :2]
+    u = x @ turn
+    y = np.sin(2 * u[:, :1]) * u[:, 1:] + 0.05 * rng.normal(size=(1200, 1))
+    rows = RowWindow(x, y, np.ones(1200))
+    found = search(rows, [rs.Gaussian()], CellShape(1200, 1200))
+    assert found.taken == "gaussian, metric"
+    errors = {each.name: each.error for each in found.trials}
+    assert errors["gaussian, metric"] < 0.5 * errors["gaussian"]
+    M = found.matrix @ found.matrix.T
+    seen = np.trace(turn.T @ M @ turn) / np.trace(M)
+    assert seen > 0.98  # of the metric lies in the two directions
+    record = SearchRecord.of(found.packed())
+    assert record.taken == found.taken and "left-out error" in str(record)
+    assert record.names == tuple(each.name for each in found.trials)
+    assert (record.errors > 0).all()
 
 
-def test_rows_further_apart_than_the_structure_are_told(rng):
-    """A wave 1/20 of the distance between rows: the search cannot see it, and says so."""
-    x = np.arange(1500.0)[:, None] + rng.uniform(-0.3, 0.3, (1500, 1))
-    for turns, seen in ((125.0, False), (0.3, True)):
-        rows = RowWindow(x, np.sin(turns * x), np.ones(1500))
-        blocks = compact_windows(x, rows.y, rows.w, scale=np.ones(1), size=100, count=3, rng=rng)
-        cell = CellSize(100, 50, in_rows=True)
-        found = search_windows(blocks, rows, [rs.Gaussian()], ard=False, rng=rng, cell=cell)
-        assert (found.left_out_error < 0.1) == seen
-        if seen:
-            warn_of_spacing(found, 1500)
-        else:
-            with pytest.warns(NumericalWarning, match=r"1500 rows .*Structure finer than"):
-                warn_of_spacing(found, 1500)
+def test_the_kernel_that_made_the_rows_is_taken(rng):
+    x = rng.uniform(size=(500, 1)) * 12
+    for nu in (0.5, 2.5):
+        K = rs.Matern(1.0, nu=nu)(x, x) + 1e-4 * np.eye(500)
+        rows = RowWindow(x, np.linalg.cholesky(K) @ rng.normal(size=(500, 1)), np.ones(500))
+        found = search(rows, [rs.Matern(nu=0.5), rs.Matern(nu=2.5)], CellShape(500, 500))
+        assert found.unit_kernel == rs.Matern(nu=nu)
 
 
-def test_rows_that_want_a_rougher_kernel_than_the_only_one_are_told(rng):
-    """At most what a full search finds; nothing where the wave is smooth, or kernels compete."""
-    x = np.sort(rng.uniform(0, 20, (900, 1)), axis=0)
-    K = rs.Matern(1.0, nu=0.5)(x, x) + 1e-6 * np.eye(900)
-    told = {}
-    for name, y in (
-        ("rough", np.linalg.cholesky(K) @ rng.normal(size=(900, 1))),
-        ("smooth", np.sin(x)),
-    ):
-        rows = RowWindow(x, y, np.ones(900))
-        blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=100, count=3, rng=rng)
-        for kernels in ([rs.Gaussian()], [rs.Gaussian(), rs.Matern(nu=2.5)]):
-            found = search_windows(blocks, rows, kernels, ard=False, rng=np.random.default_rng(1))
-            told[name, len(kernels)] = found.rougher
-    assert told["rough", 1] > 0.1
-    assert told["smooth", 1] == told["smooth", 2] == told["rough", 2] == 0
+def test_copies_of_rows_leave_together(rng):
+    x, y = rng.normal(size=(50, 2)), rng.normal(size=(150, 1))
+    w = rng.uniform(0.5, 2, 150)
+    merged = merge_copies(RowWindow(np.vstack([x, x, x]), y, w))
+    np.testing.assert_array_equal(merged.x, x)
+    own, share = y.reshape(3, 50), w.reshape(3, 50)
+    np.testing.assert_allclose(merged.y[:, 0], (own * share).sum(axis=0) / share.sum(axis=0))
+    np.testing.assert_allclose(merged.w, share.mean(axis=0))
+
+
+def test_rows_further_apart_than_the_structure_are_told():
+    warn_of_spacing(0.9, 1500)
+    with pytest.warns(NumericalWarning, match=r"1500 rows .*Structure finer than"):
+        warn_of_spacing(0.99, 1500)
 
 
 def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):
-    found = fit_windows(some_windows(rng), [rs.Laplacian()], scale=np.ones(2), ard=False)
-    assert found.kernel.length_scale[0] == found.kernel.length_scale[1] > 0
+    found = fit_windows(some_windows(rng), rs.Laplacian(), np.ones(2), ard=False)
+    assert found.own_kernel.length_scale[0] == found.own_kernel.length_scale[1] > 0
 
 
 def test_constant_targets_are_refused(rng):
     window = RowWindow(rng.normal(size=(9, 2)), np.ones((9, 1)), np.ones(9))
     with pytest.raises(ValueError, match="constant in all windows"):
-        fit_windows([window], [rs.Gaussian()], scale=np.ones(2))
+        fit_windows([window], rs.Gaussian(), np.ones(2), ard=True)
 
 
 def test_weather_is_seen_beside_a_season(rng):
@@ -251,10 +283,8 @@ def test_weather_is_seen_beside_a_season(rng):
     y = 8 * np.sin(x / 1600) + weather(x) @ rng.normal(size=(256, 1)) / 12
     y += 0.3 * rng.normal(size=y.shape)
     rows = RowWindow(x, y, np.ones(len(x)))
-    blocks = compact_windows(x, y, rows.w, scale=np.ones(1), size=100, count=4, rng=rng)
-    cell = CellSize(100, 40, True)
-    found = search_windows(blocks, rows, [rs.Gaussian()], ard=True, rng=rng, cell=cell)
-    assert 1.5 < found.kernel.length_scale[0] < 6
+    found = search(rows, [rs.Gaussian()], CellShape(100, 40))
+    assert 1.5 < found.own_kernel.length_scale[0] < 6
 
 
 def test_slices_of_a_cube_in_one_table_tell_nothing_across_them(rng):

@@ -38,10 +38,10 @@ class KernelName(click.Choice[str]):
 
     @property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names, in the order of the alphabet."""
+        """ "auto", and names in the order of the alphabet."""
         from rff_stream.kernels import kernel_names
 
-        return tuple(kernel_names(stationary=True))
+        return ("auto", *kernel_names(stationary=True))
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ class Learner:
     kernel: str
     nu: float | None
     length_scale: Any
-    n_components: int
+    n_components: int | None
     alpha: Any
     dtype: Literal["float32", "float64"]
     sums: Literal["auto", "float32", "float64"]
@@ -332,27 +332,30 @@ test_rows = group(DataSelection, "selection", other_target, *ROWS)
 learner = group(
     Learner, "learner",
     click.option(
-        "--kernel", default="gaussian", show_default=True,
+        "--kernel", default="auto", show_default=True,
         type=KernelName(),
-        help="Use matern or laplacian if the function is rough.",
+        help="auto: found from the data with cells, else gaussian. Use matern or laplacian if the "
+        "function is rough.",
     ),
     click.option(
         "--nu", type=click.FloatRange(0, min_open=True),
         help="Smoothness of the matern kernel: 0.5 rough, 1.5 (its default), 2.5 smooth.",
     ),
     click.option(
-        "--length-scale", type=length_scale, default="median", show_default=True,
-        metavar="L", help="median, evidence, ard, a number, or one per input with commas, in "
-        "units of the inputs.",
+        "--length-scale", type=length_scale, default="auto", show_default=True,
+        metavar="L", help="auto (found from the data with cells, else median), median, evidence, "
+        "ard, a number, or one per input with commas, in units of the inputs.",
     ),
     click.option(
-        "--n-components", type=click.IntRange(min=1), default=2048, show_default=True,
-        metavar="R", help="Random features. Use more if df is near R. Time grows as R².",
+        "--n-components", type=click.IntRange(min=1), show_default="found from the data",
+        metavar="R", help="Random features of one map of the whole space. Use more if df is "
+        "near R. Time grows as R².",
     ),
     click.option(
         "--features", type=click.Choice(["whole", "local", "grid", "auto"]),
-        help="One map of the whole space (the default), cells, a grid of frequencies for one to "
-        "three inputs, or auto: all of them in one read; errors of left-out rows choose.",
+        help="auto (the default): kernel, metric and cells that predict left-out rows of the pilot "
+        "best. whole: one map of the whole space, as with --n-components; local: cells; grid: "
+        "frequencies for one to three inputs.",
     ),
     click.option(
         "--cells", type=cells, metavar="R,TREES[,CELLS]",
@@ -437,6 +440,8 @@ def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed
         "features": features_of(learner),
         **selection.missing,
     }
+    if learner.classify is not None:
+        shared |= _of_one_map(shared)
     by_evidence = isinstance(learner.alpha, str) and learner.alpha == "evidence"
     if learner.estimator == "gp":
         check_gaussian_process(learner, by_evidence)
@@ -445,6 +450,14 @@ def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed
         alpha = "sample" if by_evidence else learner.alpha
         return rs.KernelClassifier(learner.classify, alpha=alpha, **shared)
     return rs.KernelRidge(alpha=learner.alpha, **shared)
+
+
+def _of_one_map(shared: Mapping[str, Any]) -> dict[str, Any]:
+    """What a classifier takes for what was left open."""
+    defaults = {"kernel": "gaussian", "length_scale": "median", "n_components": 2048}
+    left_open = ("auto", None)
+    chosen = {name: value for name, value in defaults.items() if shared[name] in left_open}
+    return chosen | ({"features": "whole"} if shared["features"] == "auto" else {})
 
 
 def check_gaussian_process(learner: Learner, by_evidence: bool) -> None:
@@ -468,9 +481,9 @@ def features_of(learner: Learner) -> Any:
             f"--features {name} has no cells, but --cells was given. Give --features local or "
             "auto, or leave one of them out."
         )
-    if name == "auto":
-        return Candidates() if cells is None else Candidates(("whole", cells))
-    return cells if cells is not None else name or "whole"
+    if name == "auto" and cells is not None:
+        return Candidates(("whole", cells))
+    return cells if cells is not None else name or "auto"
 
 
 def kernel_of(learner: Learner) -> Any:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -141,6 +141,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> Self:
         """Add one more batch of rows; the first batch makes the map, unless you gave one.
 
+        That map is one of the whole space where ``features="auto"``: a first batch may be small,
+        and cells that were cut for it would stay as few. For cells, begin with ``fit``.
+
         Parameters
         ----------
         X, y, sample_weight : as in fit
@@ -157,7 +160,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         with self._lock():
             data = Data(X, y, sample_weight)
-            return self._now(partial_fit(self._recipe(), self._fitted, data, batch))
+            recipe = replace(self._recipe(), chooses=False)
+            return self._now(partial_fit(recipe, self._fitted, data, batch))
 
     def fit_moments(
         self, features: Any, moments: Moments | Mapping[Any, Moments], *, flat: bool = True

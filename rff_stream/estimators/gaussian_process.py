@@ -18,7 +18,7 @@ from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, values_of_targets, warn_of_residuals
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import LengthScale, seed_of
+from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -39,16 +39,17 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # 
 
     Parameters
     ----------
-    kernel : str, Kernel or sequence of Kernel, default="gaussian"
+    kernel : str, Kernel or sequence of Kernel, default="auto"
         As in :class:`~rff_stream.KernelRidge`.
-    length_scale : float, (d,) array, "median", "evidence" or "ard", default="median"
-        As in :class:`~rff_stream.KernelRidge`. "ard" gives the most accurate uncertainties.
-    n_components : int, default=2048
-        R. With df above 0.8 R the variance is too small, and a warning says so.
+    length_scale : float, (d,) array, "auto", "median", "evidence" or "ard", default="auto"
+        As in :class:`~rff_stream.KernelRidge`.
+    n_components : int, optional
+        R of one map of the whole space. With df above 0.8 R the variance is too small, and a
+        warning says so.
     noise : float, (T,) array or "evidence", default="evidence"
         α = σₙ²/σ_f². A number fixes the ratio; the level is still estimated.
-    features, fit_intercept, missing_rows, missing_chunks, dtype, sums, sample_rows, memory, \
-progress, random_state
+    features, metric, fit_intercept, missing_rows, missing_chunks, dtype, sums, sample_rows, \
+memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
     Attributes
@@ -96,13 +97,15 @@ n_missing_, plan_
 
     tells_outside = True
 
-    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
-    length_scale: LengthScale = "median"
-    n_components: int = 2048
+    kernel: Kernel | str | Sequence[Kernel] = "auto"
+    length_scale: LengthScale = "auto"
+    n_components: int | None = None
     noise: float | str | Array = "evidence"
     _: KW_ONLY
+    metric: Any = "auto"
     fit_intercept: bool = True
     sums: SumsDtype = "auto"
+    features: FeatureChoice = "auto"
 
     fit = regression.fit
     stream = regression.stream
@@ -233,7 +236,7 @@ n_missing_, plan_
         return found[:, 0] if np.ndim(self.alpha_) == 0 else found
 
     def _recipe(self) -> ProcessRecipe:
-        return ProcessRecipe(self, penalty=self.noise, sums=self.sums)
+        return ProcessRecipe(self, penalty=self.noise, sums=self.sums, chooses=True)
 
 
 def covariance_of_rows(

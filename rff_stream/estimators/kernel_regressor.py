@@ -234,7 +234,6 @@ class LossRecipe(RegressionRecipe):
     """Moments of one read, then a descent of the loss."""
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "loss", "max_passes", "tol"})
-    chooses: ClassVar[bool] = False
 
     def check(self) -> None:
         RegressionRecipe.check(self)
@@ -252,7 +251,7 @@ class LossRecipe(RegressionRecipe):
 
     def check_columns(self, columns: Columns) -> None:
         RegressionRecipe.check_columns(self, columns)
-        check_whole_space(self.chosen_features(columns), type(self.asked).__name__)
+        check_whole_space(self.map_parameters(columns).features, type(self.asked).__name__)
 
     def check_grows(self) -> None:
         raise ModelError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
@@ -14,7 +14,7 @@ from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
-from rff_stream.families.maps import LengthScale
+from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.families.whole_space import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
@@ -36,38 +36,46 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
 
     Parameters
     ----------
-    kernel : str, Kernel or sequence of Kernel, default="gaussian"
+    kernel : str, Kernel or sequence of Kernel, default="auto"
         "gaussian" ("rbf"), "laplacian", "cauchy", "matern", or a value such as
-        ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. If you
-        give several, the evidence on the pilot chooses one (``length_scale`` "evidence" or "ard").
-    length_scale : float, (d,) array, "median", "evidence" or "ard", default="median"
-        In input units. "median" is the median distance between rows of inputs divided by
-        their pilot standard deviation; "evidence" (one) and "ard" (one per input) maximise
-        the marginal likelihood of a small map on the pilot: this takes up to a minute and often
-        halves the error. Give numbers when they are known.
-    n_components : int, default=2048
-        R. The error of the kernel falls as 1/√R, the cost per row grows as R². With √n·log n
-        columns the error converges at the rate of the exact method (Rudi & Rosasco 2017).
+        ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. If you give
+        several, the data choose one. "auto": Gaussian, Matérn 1/2, 3/2 and 5/2 compete where the
+        map has cells; else it is Gaussian.
+    length_scale : float, (d,) array, "auto", "median", "evidence" or "ard", default="auto"
+        In input units. "auto" finds them with the map (see ``features``); for one map of the whole
+        space it is "median", the median distance between rows of inputs divided by their pilot
+        standard deviation. "evidence" (one) and "ard" (one per input) maximise the marginal
+        likelihood of pilot rows. Give numbers when they are known.
+    n_components : int, optional
+        R of one map of the whole space; if it is given, the map is one. The error of the kernel
+        falls as 1/√R, the cost per row grows as R². With √n·log n columns the error converges at
+        the rate of the exact method (Rudi & Rosasco 2017). Not given, and with a map by name, it
+        is 2048.
     alpha : float, (T,) array, "evidence", "cv" or "gcv", default="evidence"
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
         "evidence" maximises the marginal likelihood. "cv" minimises the error on held-out runs
         of rows: use it if neighbouring rows are correlated. "gcv" is for independent rows only.
-    features : str, FeatureMap or mapping, default="whole"
-        "whole" is one map of cosine/sine pairs (phases for an odd R). Its frequencies are
-        orthogonal if the kernel is isotropic, otherwise independent; "orthogonal", "fourier"
-        (iid) and "phase" select one of these. "auto" (or ``Candidates(maps)``) collects that map,
-        "local" and, for up to three inputs, "grid" in one read; then leave-one-out errors of the
-        row sample choose one of them, or a weighted mean. ``choice_`` gives the choice and its
-        reason. Length-scales that are not numbers are searched for. "local" (or
+    features : str, FeatureMap or mapping, default="auto"
+        "auto": kernels, length-scales, a metric and sizes of cells compete before the read, by
+        their errors at left-out rows of the pilot; ``choice_`` says what was compared. Up to 1,536
+        rows are one cell whose columns are all rows: the exact process. With ``n_components``,
+        ``until`` or ``stream`` it is "whole": one map of cosine/sine pairs (phases for an odd R).
+        Its frequencies are orthogonal if the kernel is isotropic, otherwise independent;
+        "orthogonal", "fourier" (iid) and "phase" select one of these. "local" (or
         ``Cells(n_components, n_trees, n_cells)``) divides the data into cells that have their own
-        columns, for functions with more structure than R columns of the whole space can
-        represent; ``n_components`` is then that of ``Cells``, and length-scales that are not
-        numbers are found on compact windows of rows. "grid" (or ``Grid(modes, periods)``) is for
+        columns; the rest is found as with "auto". "grid" (or ``Grid(modes, periods)``) is for
         one to three inputs: sums on a grid of frequencies, from which kernel, length-scales and
-        ``alpha`` are found after the read. For "hermite", "nystroem", "qmc", "structured" and
+        ``alpha`` are found after the read. ``Candidates(maps)`` collects the sums of several maps
+        in one read; leave-one-out errors choose one of them, or a weighted mean. For "hermite",
+        "nystroem", "qmc", "structured" and
         "binning" see :mod:`rff_stream.features`. A map that you give as a value has its own R and
         kernel. A mapping from columns to maps puts their columns side by side:
         ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; other inputs are left out.
+    metric : {"auto", "full"} or None, default="auto"
+        A matrix A in front of cells: rows are compared as xA, so that the kernel sees combinations
+        of inputs. "auto": it is learnt by evidence and taken if left-out rows are predicted better
+        than with one length-scale for each input; for up to 48 inputs, and where
+        ``length_scale`` is "auto". "full": it is taken always. None: never.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding error of float32 sums. Each step is one
         cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.
@@ -103,8 +111,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         The penalty that was used; at least the rounding error in the sums.
     df_ : float or (T,) array
         Effective degrees of freedom. R is large enough if df is well below R.
-    choice_ : Choice
-        Candidates with their leave-one-out errors and weights, if features is "auto".
+    choice_ : SearchRecord or Choice
+        What was compared, with errors at left-out rows, if the data chose the map.
     selection_ : Selection
         Scores of every α, if alpha is "cv" or "gcv".
     length_scale_ : float or (d,) array
@@ -126,15 +134,17 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
 
     tells_outside = True
 
-    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
-    length_scale: LengthScale = "median"
-    n_components: int = 2048
+    kernel: Kernel | str | Sequence[Kernel] = "auto"
+    length_scale: LengthScale = "auto"
+    n_components: int | None = None
     alpha: float | str | Array = "evidence"
     _: KW_ONLY
     cv: int = 5
     refine: int = 0
+    metric: Any = "auto"
     fit_intercept: bool = True
     sums: SumsDtype = "auto"
+    features: FeatureChoice = "auto"
 
     fit = regression.fit
     stream = regression.stream
@@ -144,7 +154,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     with_kernel = regression.with_kernel
 
     def _recipe(self) -> RidgeRecipe:
-        return RidgeRecipe(self, penalty=self.alpha, sums=self.sums)
+        return RidgeRecipe(self, penalty=self.alpha, sums=self.sums, chooses=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -19,10 +19,9 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
 from rff_stream.families import DrawnMap, StoredAnswer, Totals, WholeFamily, check_map, family_of
-from rff_stream.families.level_intercepts import coded_inputs
-from rff_stream.families.maps import chosen_map, seed_of
+from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import RidgeAnswer
-from rff_stream.features import Candidates
+from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
@@ -62,17 +61,8 @@ class RegressionRecipe(Recipe):
     A subclass answers, and says by ``n_folds`` which parameters that allows.
     """
 
-    chooses: ClassVar[bool] = True
-    """Whether "auto" means a choice among candidate maps, not one map of the whole space."""
-
     def open(self, data: Data) -> Opened:
         return open_values(self.asked, data)
-
-    def chosen_features(self, columns: Columns) -> Any:
-        asked: Any = chosen_map(self.asked.features, columns.inputs)
-        if not (self.chooses and isinstance(asked, str) and asked == "auto"):
-            return asked
-        return "whole" if coded_inputs(columns.inputs) else Candidates()
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)
@@ -89,7 +79,10 @@ class RegressionRecipe(Recipe):
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer
-        return {"length_scale_": fitted.length_scale} | answer.attributes(fitted.flat)
+        found = {"length_scale_": fitted.length_scale} | answer.attributes(fitted.flat)
+        if "choice" in fitted.scales and "choice_" not in found:
+            found["choice_"] = SearchRecord.of(fitted.scales["choice"])
+        return found
 
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
         answer: RidgeAnswer = fitted.answer
@@ -284,7 +277,7 @@ def fit(
         recipe = self._recipe()
         if until is None:
             return self._now(fit_rows(recipe, data, checkpoint))
-        return self._now(fit_until(recipe, data, until, checkpoint))
+        return self._now(fit_until(replace(recipe, chooses=False), data, until, checkpoint))
 
 
 def stream(
@@ -317,7 +310,7 @@ def stream(
         Rows, share read, and the error on held-out leaves with its standard error.
     """
     data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
-    for fitted, state in stream_rows(self._recipe(), data, every):
+    for fitted, state in stream_rows(replace(self._recipe(), chooses=False), data, every):
         with self._lock():
             self._now(fitted)
         yield state

@@ -24,15 +24,18 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
     draw_cells,
     encoding_of,
+    in_metric,
     known_kernel,
-    length_scale_of,
-    named_kernels,
+    length_scale_of_cells,
+    map_search,
     pilot_windows,
 )
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows
-from rff_stream.length_scales.cell_windows import CellSize, RowWindow, search_windows
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import search_map
+from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
@@ -115,9 +118,10 @@ class CellClasses:
             kernel = known_kernel(asked.kernel, asked.length_scale)
             if kernel is None:
                 with single_threaded_blas():
-                    kernel = _search_class_windows(pilot, asked, plan, encoding)
+                    found = _search_class_windows(pilot, asked, plan, encoding)
+                kernel, encoding = in_metric(found, encoding, pilot.x)
             features = draw_cells(kernel, pilot, asked, plan.cost, encoding)
-        return features, {"length_scale": np.asarray(length_scale_of(features.kernel))}
+        return features, {"length_scale": length_scale_of_cells(features)}
 
     def statistic(self, asked: SumRequest) -> Statistic:
         return ClassStatistic(
@@ -192,12 +196,6 @@ def _search_class_windows(pilot: Pilot, asked: MapParameters, plan: Plan, encodi
         y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     cost: Any = plan.cost
-    found = search_windows(
-        pilot_windows(rows, rng),
-        rows,
-        named_kernels(asked.kernel),
-        ard=asked.length_scale != "evidence",
-        rng=rng,
-        cell=CellSize(plan.n_rows // cost.n_cells, cost.n_features, in_rows=True),
-    )
-    return found.kernel
+    shape = CellShape(plan.n_rows // cost.n_cells, cost.n_features)
+    search = map_search(rows, pilot_windows(rows, rng), True, asked, shape, rng)
+    return search_map(search)

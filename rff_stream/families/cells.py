@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +33,10 @@ from rff_stream.families.maps import (
     chosen_map,
     draw_cells,
     encoding_of,
+    in_metric,
     known_kernel,
-    length_scale_of,
+    length_scale_of_cells,
+    map_search,
     named_kernels,
     neighbouring_rows,
     number_or_array,
@@ -49,9 +50,12 @@ from rff_stream.families.protocol import (
     Totals,
 )
 from rff_stream.features import Cells, LocalFeatures
-from rff_stream.features.cells import encode_rows
+from rff_stream.features.cells import ChosenCells, encode_rows
 from rff_stream.leaf_layout import n_rows_of
-from rff_stream.length_scales.cell_windows import CellSize, RowWindow, WindowFit, search_windows
+from rff_stream.length_scales.gap_factor import gap_factor
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import EXACT_ROWS, MapChoice, search_map
+from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.cells import CellMoments, cell_row
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
@@ -62,18 +66,19 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import CellStatistic
 from rff_stream.statistics.protocol import Statistic
 
-logger = logging.getLogger("rff_stream")
+FEWEST_COLUMNS = 256
+"""Columns of the one cell of few rows, which may become many."""
+
+GAP_CELLS = 8
+"""Cells whose halves are left out to see how wide errors in gaps are."""
 
 NOTHING_SEEN = 0.97
 """Error at left-out rows, relative to their standard deviation, at which length-scales are
 noise."""
 
-SEARCH_SECONDS, SEARCHED_ROWS = 15.0, 4000
-"""Approximate largest CPU seconds of a search on windows, for each kernel and once more for the
-last search (one kernel of six inputs: 21), and approximate rows of all its windows."""
-
-ROUGHER = 0.02
-"""Difference of log p per row at which another kernel is named: e²⁰ for 1,000 rows."""
+SEARCH_SECONDS, SEARCHED_ROWS = 3.0, 4000
+"""Approximate CPU seconds of a search, for each kernel and once more for a metric, and approximate
+rows of all its windows."""
 
 MOST_FREE = 1e6
 """Largest variance of the means of cells, in units of σ_f², in the test of gaps."""
@@ -187,7 +192,7 @@ class CellFamily:
         return PlanRequest(cell_cost(features, source))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
-        if not isinstance(asked.features, Cells):
+        if isinstance(asked.features, LocalFeatures):
             return request
         if known_kernel(asked.kernel, asked.length_scale) is not None:
             return request
@@ -208,16 +213,16 @@ class CellFamily:
         wanted = sizes.pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
         scales: dict[str, Array] = {}
-        if not isinstance(asked.features, LocalFeatures):
+        if not isinstance(features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
-                found = _search_windows(
-                    reading, pilot, asked, n_rows // sizes.n_cells, sizes.n_features, encoding
-                )
-                known, scales["gap_factor"] = found.kernel, found.gap_factor
+                with single_threaded_blas():
+                    found, scales = _search(reading, pilot, asked, n_rows, sizes, encoding)
+                known, encoding = in_metric(found, encoding, pilot.x)
+                sizes = cost_of_shape(sizes, found.shape, n_rows)
             features = draw_cells(known, pilot, asked, sizes, encoding)
-        scales["length_scale"] = np.asarray(length_scale_of(features.kernel))
+        scales["length_scale"] = length_scale_of_cells(features)
         return DrawnMap(features, self.row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
@@ -259,12 +264,27 @@ class CellFamily:
 
 
 def cell_cost(features: Any, source: Source) -> CellCost:
-    """Of cells that are drawn, or that are asked for with a source of so many rows."""
+    """Of cells that are drawn, or that are asked for with a source of so many rows.
+
+    Few rows are one cell, whose landmarks are all of them: the process itself.
+    """
     if isinstance(features, LocalFeatures):
         return CellCost(features.n_components, features.n_trees, features.n_cells)
+    n_rows = n_rows_of(source)
+    if isinstance(features, ChosenCells) and n_rows <= EXACT_ROWS:
+        return CellCost(max(n_rows, FEWEST_COLUMNS), 1, 1)
     asked = Cells() if isinstance(features, str) else features
-    r, n_trees, n_cells = asked.sizes(n_rows_of(source), len(source.columns.inputs))
+    r, n_trees, n_cells = asked.sizes(n_rows, len(source.columns.inputs))
     return CellCost(r, n_trees, n_cells)
+
+
+def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:
+    """Of cells of the shape that was chosen; the same for the shape that was asked for."""
+    if sizes.n_cells == 1:
+        return sizes
+    halvings = round(np.log2(max(n_rows / shape.n_rows, 1.0)))
+    n_cells = min(1 << halvings, sizes.n_cells)
+    return CellCost(shape.n_components, sizes.n_trees if n_cells > 1 else 1, n_cells)
 
 
 def _drawn_for_a_kernel() -> ValueError:
@@ -355,48 +375,39 @@ def penalties(features: LocalFeatures, weight: float) -> Float64:
     return np.asarray(ALPHAS * share)
 
 
-def _search_windows(
+def _search(
     reading: Reading,
     pilot: Pilot,
     asked: MapParameters,
-    cell_rows: int,
-    n_components: int,
+    n_rows: int,
+    sizes: CellCost,
     encoding: Any,
-) -> WindowFit:
-    """The kernel that explains windows of rows best."""
+) -> tuple[MapChoice, dict[str, Array]]:
+    """Kernel and metric that predict left-out rows best, and what is stored of the search."""
     rng = np.random.default_rng(asked.seed)
     rows = RowWindow(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
-    with single_threaded_blas():
-        blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
-        found = search_windows(
-            blocks,
-            rows,
-            named_kernels(asked.kernel),
-            ard=asked.length_scale != "evidence",
-            rng=rng,
-            cell=CellSize(cell_rows, n_components, in_rows=of_pilot),
-        )
-    if asked.progress:
-        logger.info(
-            "length-scales from windows: log p %.1f of %s", found.log_evidence, found.kernel
-        )
-        if found.rougher > ROUGHER:
-            logger.info(
-                "a Matérn 3/2 kernel has %.2f more log p a row: with kernel=(Gaussian(), "
-                "Matern(nu=1.5), Matern(nu=2.5)) windows choose among them",
-                found.rougher,
-            )
+    cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
+    shape = CellShape(cell_rows, sizes.n_features)
+    if not (rows.y != rows.y[:1]).any():
+        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape), {}
+    blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
+    search = map_search(rows, blocks, of_pilot, asked, shape, rng)
+    found = search_map(search)
     if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
-        warn_of_spacing(found, len(rows.x))
-    return found
+        warn_of_spacing(found.left_out_error, len(rows.x))
+    cells = search.cells_of(found.matrix)[:GAP_CELLS]
+    order = rng.permutation(max(len(each.x) for each in cells))
+    unit = found.unit_kernel.with_length_scale(1.0)
+    factor = gap_factor(unit, cells, sizes.n_features, order)
+    return found, {"gap_factor": factor, "choice": found.packed()}
 
 
-def warn_of_spacing(found: WindowFit, n_rows: int) -> None:
+def warn_of_spacing(left_out_error: float, n_rows: int) -> None:
     """Warn that the data may have structure finer than the rows that were looked at."""
-    if found.left_out_error > NOTHING_SEEN:
+    if left_out_error > NOTHING_SEEN:
         warn(
             f"The {n_rows} rows that were used to find length-scales do not predict each other: "
-            f"the error at left-out rows is {found.left_out_error:.3f} standard deviations. "
+            f"the error at left-out rows is {left_out_error:.3f} standard deviations. "
             "Structure finer than the distance between them cannot be found. Give length_scale as "
             "numbers, or store neighbouring rows side by side, so that dense windows are read."
         )

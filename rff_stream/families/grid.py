@@ -55,7 +55,8 @@ from rff_stream.families.protocol import (
 from rff_stream.features import Grid, GridFeatures
 from rff_stream.features.grid import PADDING, TAIL, check_n_inputs, share_modes
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
-from rff_stream.length_scales.cell_windows import RowWindow, WindowFit, fit_near_rows
+from rff_stream.length_scales.near_rows import fit_near_rows
+from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
@@ -277,7 +278,7 @@ class GridFamily:
         if request.modes is None and kernel is None:
             near = _look_near(reading, pilot, asked)
             if near is not None:
-                kernel, tail = near[0].kernel, TAIL_OF_NOISE * near[0].alpha
+                kernel, tail = near[0].own_kernel, TAIL_OF_NOISE * near[0].alpha
                 scales["near_error"] = near[1]
         if request.modes is None and kernel is not None:
             most, spacing = request.columns_of(features.n_inputs), _spacing(pilot.x)
@@ -528,7 +529,7 @@ def _grid_over(request: Grid, pilot: Pilot, columns: Columns) -> GridFeatures:
 
 def _look_near(
     reading: Reading, pilot: Pilot, asked: MapParameters
-) -> tuple[WindowFit, Float64] | None:
+) -> tuple[MetricFit, Float64] | None:
     """What small windows of neighbouring rows say of the kernel; None where they are too few."""
     rng = np.random.default_rng(asked.seed)
     rows = RowWindow(pilot.x, pilot.y, pilot.w)

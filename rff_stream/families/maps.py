@@ -17,11 +17,21 @@ from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.protocol import MapParameters, SumRequest
-from rff_stream.features import Cells, FeatureMap, LocalFeatures, MapRequest, by_columns, map_class
-from rff_stream.features.cells import encode_rows
-from rff_stream.kernels import Kernel, as_kernel, length_scale_vector
+from rff_stream.features import (
+    Cells,
+    FeatureMap,
+    LocalFeatures,
+    MapRequest,
+    Projection,
+    Then,
+    by_columns,
+    map_class,
+)
+from rff_stream.features.cells import ChosenCells, encode_rows
+from rff_stream.kernels import ExactKernel, Gaussian, Kernel, Matern, as_kernel, length_scale_vector
 from rff_stream.leaf_layout import n_rows_of
-from rff_stream.length_scales.cell_windows import RowWindow, compact_windows
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import MapChoice, MapSearch
 from rff_stream.length_scales.whole_space import (
     ITERATIONS,
     MOST_SEARCHED,
@@ -29,6 +39,8 @@ from rff_stream.length_scales.whole_space import (
     fit_length_scales,
     search_seconds,
 )
+from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.length_scales.windows import compact_windows
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
 from rff_stream.pilot import (
@@ -46,8 +58,17 @@ logger = logging.getLogger("rff_stream")
 PILOT_COMPONENTS = 1536
 """R of the map whose evidence determines length-scales: kin40k needs more than 1,000."""
 
+AUTO = "auto"
+"""What a parameter is if the data decide."""
+
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Number of windows from which length-scales are found; neighbouring rows kept for each."""
+
+COMPETING = (Gaussian(), Matern(nu=0.5), Matern(nu=1.5), Matern(nu=2.5))
+"""Kernels that compete where none is asked for: from smooth to rough."""
+
+DEFAULT_COMPONENTS = 2048
+"""R of one map of the whole space, where it is not said."""
 
 FEWEST_LEVELS = 4
 """With fewer values of an input in a window, its length-scale cannot be estimated there."""
@@ -130,9 +151,37 @@ def given_kernel(
     if isinstance(length_scale, str):
         raise ValueError(
             f"length_scale={length_scale!r} but it must be a number, one number per input, "
-            "'median', 'evidence' or 'ard'."
+            "'auto', 'median', 'evidence' or 'ard'."
         )
     return named.with_length_scale(_numbers(length_scale, d))
+
+
+def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
+    """The parameters with what was left open: ``"auto"``, and no ``n_components``.
+
+    The data decide on everything where neither a map nor its size is said, and on kernels,
+    length-scales and metric of cells. Any other map is one of the whole space with 2,048 columns,
+    a Gaussian kernel and the median length-scale. Numbers are length-scales of a Gaussian.
+    """
+    features: Any = asked.features
+    kernel: Any = asked.kernel
+    scale: Any = asked.length_scale
+    if isinstance(features, str) and features == AUTO:
+        features = ChosenCells() if choose and asked.n_components is None else "whole"
+    cells = isinstance(features, Cells) or (isinstance(features, str) and features == "local")
+    found = isinstance(scale, str) and scale in (AUTO, "median", "ard", "evidence")
+    if isinstance(kernel, str) and kernel == AUTO:
+        kernel = COMPETING if cells and found else "gaussian"
+    if isinstance(scale, str) and scale in (AUTO, "median"):
+        scale = AUTO if cells and known_kernel(kernel, AUTO) is None else "median"
+    r = asked.n_components
+    return replace(
+        asked,
+        features=features,
+        kernel=kernel,
+        length_scale=scale,
+        n_components=DEFAULT_COMPONENTS if r is None else int(r),
+    )
 
 
 def searches(length_scale: LengthScale) -> bool:
@@ -174,15 +223,8 @@ def _search_map(
 
 def pilot_windows(rows: RowWindow, rng: np.random.Generator) -> list[RowWindow]:
     """Compact windows of pilot rows."""
-    return compact_windows(
-        rows.x,
-        rows.y,
-        rows.w,
-        scale=neighbour_scale(rows.x),
-        size=min(BLOCK_ROWS, len(rows.x)),
-        count=WINDOWS,
-        rng=rng,
-    )
+    size, centres = min(BLOCK_ROWS, len(rows.x)), rng.permutation(len(rows.x))[:WINDOWS]
+    return compact_windows(rows, np.diag(1 / neighbour_scale(rows.x)), size=size, centres=centres)
 
 
 def neighbouring_rows(
@@ -288,6 +330,7 @@ def draw_cells(
     kernel: Any, pilot: Pilot, asked: MapParameters, cost: Any, encoding: Any
 ) -> LocalFeatures:
     """Cells of the sizes that are priced, cut and filled from pilot rows."""
+    exact = cost.n_cells == 1 and cost.n_features >= len(pilot.x)
     with single_threaded_blas():
         return LocalFeatures.sample(
             kernel,
@@ -296,9 +339,50 @@ def draw_cells(
             n_trees=cost.n_trees,
             n_components=cost.n_features,
             rng=asked.seed,
-            dtype=asked.dtype,
+            dtype="float64" if exact and isinstance(asked.features, ChosenCells) else asked.dtype,
             encoding=encoding,
         )
+
+
+def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
+    """The kernel of a choice, and the encoding of rows x (n, d) before it, with the metric."""
+    if found.metric is None:
+        return found.own_kernel, encoding
+    metric = Projection(found.metric, encode_rows(encoding, x).mean(axis=0))
+    return found.own_kernel, metric if encoding is None else Then(encoding, metric)
+
+
+def length_scale_of_cells(features: LocalFeatures) -> Float64:
+    """In units of the inputs, or of the columns of an encoding that is no metric."""
+    if isinstance(features.encoding, Projection):
+        return features.encoding.length_scale
+    return np.asarray(length_scale_of(features.kernel))
+
+
+def map_search(
+    rows: RowWindow,
+    blocks: Sequence[RowWindow],
+    in_rows: bool,
+    asked: MapParameters,
+    shape: CellShape,
+    rng: np.random.Generator,
+) -> MapSearch:
+    """The search that the parameters ask for, before it has run."""
+    free = isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
+    learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
+    return MapSearch(
+        rows,
+        blocks,
+        in_rows,
+        named_kernels(asked.kernel),
+        shape,
+        rng,
+        ard=asked.length_scale != "evidence",
+        metric=learns,
+        only_metric=learns and asked.metric == "full",
+        sizes=isinstance(asked.features, ChosenCells),
+        say=logger.info if asked.progress else lambda line: None,
+    )
 
 
 def check_cells(given: Any, kernel: Any, length_scale: LengthScale, d: int) -> None:
@@ -308,7 +392,8 @@ def check_cells(given: Any, kernel: Any, length_scale: LengthScale, d: int) -> N
         check_inputs((given if encoding is None else encoding).n_inputs, d)
     if encoding is not None:
         d = encoding.n_components
-    if not isinstance(given, LocalFeatures):
+    open_scale = isinstance(length_scale, str) and length_scale == AUTO
+    if not isinstance(given, LocalFeatures) and not open_scale:
         check_kernel(kernel, length_scale, d)
 
 
@@ -381,7 +466,9 @@ def check_sample_rows(size: Any) -> None:
 
 
 def check_n_components(n_components: Any, features: Any) -> None:
-    """R is an integer ≥ 1, even where cosines and sines come in pairs."""
+    """R is an integer ≥ 1, even where cosines and sines come in pairs; None if it is not said."""
+    if n_components is None:
+        return
     if not isinstance(n_components, (int, np.integer)) or isinstance(n_components, bool):
         raise TypeError(f"n_components={n_components!r} but it must be a whole number.")
     if n_components < 1:
@@ -419,7 +506,7 @@ def scale_of_map(features: Any) -> Float64:
     return np.asarray(getattr(features, "scale", 1.0), np.float64)
 
 
-def length_scale_of(kernel: Kernel) -> Float64 | float:
+def length_scale_of(kernel: ExactKernel) -> Float64 | float:
     """The kernel's length-scale in input units: a number, or one per input."""
     own = getattr(kernel, "length_scale", None)
     values = np.asarray(1.0 if own is None else own, dtype=np.float64)

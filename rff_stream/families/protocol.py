@@ -41,12 +41,14 @@ class MapParameters:
     one, or a request such as ``Cells()``)."""
     kernel: Any  # as in KernelRidge, like all up to ``sums``
     length_scale: Any
-    n_components: int
+    n_components: Any
     dtype: Any
     sums: Any
     penalty: Any  # float, array or str: α as it was given, or the rule that finds it
     seed: int
     progress: bool
+    metric: Any = None
+    """Matrix (d, k) in front of the map, "full", "auto", or None for a length-scale an input."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

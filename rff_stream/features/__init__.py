@@ -45,6 +45,7 @@ from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.level_intercepts import LevelIntercepts
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.polynomial import PolynomialFeatures
+from rff_stream.features.projection import Projection
 from rff_stream.features.structured import StructuredFeatures
 
 for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no line here
@@ -70,6 +71,7 @@ __all__ = [
     "PiecewiseLinear",
     "PolynomialFeatures",
     "Positional",
+    "Projection",
     "RandomBinningFeatures",
     "Scaled",
     "SideBySide",

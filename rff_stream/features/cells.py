@@ -117,6 +117,11 @@ class Cells:
         return r, n_trees, min(wanted, 1 << int(np.log2(most)))
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenCells(Cells):
+    """Cells of which nothing was said: the data decide on their number and their columns."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalFeatures(NamedMap):
     """z_c(x) = L_c⁻¹ k(U_c, x) in the cell c of row x, L_c L_cᵀ = k(U_c, U_c) + εI.

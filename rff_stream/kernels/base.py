@@ -377,6 +377,23 @@ class RadialKernel(Kernel):
         decay = np.where(apart, self.unit_decay(squared), 0) / np.where(apart, squared, 1)
         return np.asarray(-0.5 * self.variance * decay)
 
+    def write_unit(self, squared: Float64, value: Float64, slope: Float64) -> None:
+        """Write κ and dκ/d‖δ/ℓ‖² (n, m) at variance 1; may write over ``squared``.
+
+        The slope is 0 where the distance is 0. For kernels where both share what is dear.
+        """
+        apart = squared > 0
+        slope[...] = np.where(apart, self.unit_decay(squared), 0)
+        slope /= np.where(apart, -2 * squared, 1)
+        value[...] = self.unit_radial(squared)
+
+    def write_value_and_slope(self, squared: Float64, value: Float64, slope: Float64) -> None:
+        """Write κ and dκ/d‖δ/ℓ‖² (n, m) where ‖δ/ℓ‖² is ``squared``, which may be written over."""
+        self.write_unit(squared, value, slope)
+        if self.variance != 1:
+            value *= self.variance
+            slope *= self.variance
+
     @property
     def isotropic(self) -> bool:
         return True

@@ -46,6 +46,11 @@ class Gaussian(RadialKernel):
     def unit_decay(self, squared: Float64) -> Float64:
         return squared * np.exp(-0.5 * squared)
 
+    def write_unit(self, squared: Float64, value: Float64, slope: Float64) -> None:
+        np.multiply(squared, -0.5, out=value)
+        np.exp(value, out=value)
+        np.multiply(value, -0.5, out=slope)
+
     def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d) ~ N(0, 1)."""
         return rng.standard_normal((n, d))

@@ -19,6 +19,9 @@ SMALLEST_MIXING = 1e-30
 LARGEST_BESSEL = 20.0
 """For larger ν, tᵛ Kᵥ(t) overflows, and the mixture of Gaussians is summed instead."""
 
+TINY = 1e-150
+"""A smaller distance is 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matern(RadialKernel):
@@ -91,6 +94,32 @@ class Matern(RadialKernel):
         return np.asarray(
             np.nan_to_num(decay, nan=0.0, posinf=0.0)
         )  # t is too small for K: the limit is 0
+
+    def write_unit(self, squared: Float64, value: Float64, slope: Float64) -> None:
+        """With one exponential for both, for ν = 1/2, 3/2, 5/2."""
+        nu = self.nu
+        if nu not in (0.5, 1.5, 2.5):
+            return RadialKernel.write_unit(self, squared, value, slope)
+        t = np.sqrt(np.multiply(squared, 2 * nu, out=squared), out=squared)
+        np.exp(np.negative(t, out=slope), out=slope)  # e⁻ᵗ
+        if nu == 0.5:
+            value[...] = slope
+            np.divide(slope, np.maximum(t, TINY, out=t), out=slope)
+            slope *= -0.5
+            slope[t == TINY] = 0
+            return None
+        np.add(t, 1, out=value)
+        if nu == 2.5:
+            t *= t
+            t /= 3
+            t += value
+            t *= slope  # κ
+            slope *= value
+            value[...] = t
+        else:
+            value *= slope
+        slope *= -1.5 if nu == 1.5 else -5 / 6
+        return None
 
     def unit_frequencies(self, n: int, d: int, rng: Generator) -> Float64:
         """ω (n, d) ~ multivariate t with 2ν degrees of freedom."""

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rff_stream.features import CandidateFeatures, LocalFeatures
 from rff_stream.kernels import as_kernel
+from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.notebook_display import Card, names_with_units, numbers, some
 from rff_stream.text_formatting import format_bytes
 
@@ -54,7 +56,7 @@ def enough_features(model: Any) -> str:
     if np.isnan(most):
         return ""
     features = model.features_
-    if hasattr(model, "choice_"):
+    if isinstance(features, CandidateFeatures):
         features = features.maps[model.choice_.best]
     r = features.n_components
     cells = getattr(features, "n_cells", 0)
@@ -99,7 +101,9 @@ def _classes(model: Any) -> Fact:
 
 
 def _kernel(model: Any) -> Fact:
-    name = kernel_name(model.kernel)
+    name = kernel_name("gaussian" if model.kernel == "auto" else model.kernel)
+    if isinstance(model.features_, LocalFeatures):
+        name = model.features_.kernel.text
     return Fact("kernel", f"{name}, R = {model.features_.n_components}", {"kernel": name})
 
 
@@ -110,10 +114,13 @@ def _features(model: Any) -> Fact:
 
 
 def _choice(model: Any) -> Fact:
-    """What was compared after the read, and what was chosen."""
+    """What was compared before the read, or after it, and what was chosen."""
     if not hasattr(model, "choice_"):
         return Fact("choice", "")
     choice = model.choice_
+    if isinstance(choice, SearchRecord):
+        errors = dict(zip(choice.names, choice.errors.tolist(), strict=True))
+        return Fact("choice", str(choice), {"choice": choice.taken, "left_out_errors": errors})
     weights = dict(zip(choice.names, choice.weights.tolist(), strict=True))
     return Fact("choice", str(choice), {"choice": weights})
 

@@ -12,8 +12,15 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.level_intercepts import coded_inputs
-from rff_stream.families.maps import check_n_components, check_sample_rows, chosen_map, scale_of_map
+from rff_stream.families.maps import (
+    check_n_components,
+    check_sample_rows,
+    chosen_map,
+    decided,
+    scale_of_map,
+)
 from rff_stream.features import FeatureMap
+from rff_stream.features.cells import ChosenCells
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened, open_later
@@ -70,6 +77,8 @@ class Recipe(ABC):
     penalty: Any = None  # α as it was asked for; None where there is none
     sums: SumsDtype = "auto"  # precision of the sums
     order: Literal[1, 2] = 2  # of the moments that the answer needs
+    chooses: bool = False
+    """Whether "auto" leaves the map to the data; else it is one map of the whole space."""
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset()
     """Parameters that the sums do not depend on, besides ``memory`` and ``progress``."""
@@ -102,17 +111,20 @@ class Recipe(ABC):
     def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
         """What the map is drawn by."""
         asked = self.asked
-        return MapParameters(
+        given = MapParameters(
             self.chosen_features(columns),
             kernel=asked.kernel,
             length_scale=getattr(asked, "length_scale", None),
-            n_components=int(asked.n_components),
+            n_components=asked.n_components,
             dtype=asked.dtype,
             sums=getattr(asked, "sums", "auto"),
             penalty=self.penalty,
             seed=seed,
             progress=asked.progress,
+            metric=getattr(asked, "metric", None),
         )
+        choose = self.chooses and not coded_inputs(columns.inputs)
+        return decided(given, choose=choose)
 
     @abstractmethod
     def draw(self, request: PassRequest) -> DrawnMap:
@@ -151,9 +163,10 @@ class Recipe(ABC):
         return reading.plan(request, memory=self.asked.memory)
 
     def plan_of_map(self, request: PassRequest, drawn: DrawnMap) -> Plan:
-        """The plan of a map that is drawn: how many levels a column has is known by now."""
+        """The plan of a map that is drawn: sizes and numbers of levels are known by now."""
         plan, columns = request.plan, request.opened.columns
-        if coded_inputs(columns.inputs):
+        chosen = isinstance(self.map_parameters(columns).features, ChosenCells)
+        if chosen or coded_inputs(columns.inputs):
             plan = self.plan(request.reading, columns, drawn.features)
         return self.raise_precision(plan, drawn.scales)
 

@@ -36,7 +36,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     leaves in a step, or the factor by which they grow.
     """
     opened = open_rows(recipe, data)
-    family_of(recipe.chosen_features(opened.columns)).check_streams()
+    family_of(recipe.map_parameters(opened.columns).features).check_streams()
     if not (every > 0 and every != 1):
         raise ValueError(
             f"every={every!r} but it must be the share of a step in (0, 1), or a factor above 1."

@@ -1,0 +1,181 @@
+"""Errors at left-out rows of cells: what a kernel, a metric or a size is worth on new rows.
+
+Every candidate sees the same rows, cut into cells of its own, with the columns that its cells will
+have. α is the one of highest evidence in some of the cells. With residuals r and leverages h of a
+cell, errors are r/(1 − h). Rows with equal inputs are one row: they leave together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy import linalg
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.evidence import Profile, best_alpha
+from rff_stream.features.random_trees import Partition
+from rff_stream.kernels import ExactKernel, RadialKernel
+from rff_stream.length_scales.window_evidence import MetricFit, RowWindow, squared_distances
+
+NUGGET = 1e-8
+"""ε of the landmarks, in units of k(x, x)."""
+
+LEAST_REST = 1e-6
+"""Smallest 1 − h, with h a row's leverage: a smaller value is rounding error."""
+
+CELLS_OF_ALPHA = 6
+"""Cells whose evidence gives α."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellShape:
+    """Of the cells that a candidate is tried in."""
+
+    n_rows: int  # rows of data
+    n_components: int  # R landmarks; the process itself where there are no more rows
+
+
+def merge_copies(rows: RowWindow) -> RowWindow:
+    """One row in place of all with equal inputs: the mean of y, the sum of weights."""
+    x, first, inverse, counts = np.unique(
+        rows.x, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(x) == len(rows.x):
+        return rows
+    w = np.bincount(inverse, rows.w)
+    y = np.stack([np.bincount(inverse, rows.w * column) / w for column in rows.y.T], axis=1)
+    order = np.argsort(first)
+    return RowWindow(x[order], y[order], (w / counts)[order])
+
+
+def left_out_errors(
+    fit: MetricFit, regions: Sequence[RowWindow], shape: CellShape, *, n_trees: int = 1, seed: int
+) -> Float64:
+    """Errors (m, T) of all rows of the regions, each under the fit without it, mean over trees.
+
+    NaN where a kernel has no Cholesky factor. 2mR² + R³ multiply-adds for a cell of m rows.
+    """
+    kernel, matrix, rng = fit.kernel, fit.matrix, np.random.default_rng(seed)
+    total = np.zeros((sum(len(each.x) for each in regions), regions[0].y.shape[1]))
+    for _ in range(n_trees):
+        cells = [cut(each, matrix, shape, rng) for each in regions]
+        flat = [cell for region in cells for cell in region]
+        orders = [rng.permutation(len(cell.u)) for cell in flat]
+        some = rng.permutation(len(flat))[:CELLS_OF_ALPHA]
+        try:
+            alpha = _alpha(kernel, [flat[i] for i in some], [orders[i] for i in some], shape)
+            errors = [
+                _errors_in(kernel, cell, order, shape.n_components, alpha)
+                for cell, order in zip(flat, orders, strict=True)
+            ]
+        except linalg.LinAlgError:
+            return np.full_like(total, np.nan)
+        total += _in_order(cells, errors)
+    return total / n_trees
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellRows:
+    """Rows of a region that share a cell."""
+
+    at: Array  # places in the region
+    u: Float64  # (m, k): xA, about its mean
+    y: Float64  # (m, T)
+    w: Float64  # (m,)
+
+
+def cut(region: RowWindow, matrix: Float64, shape: CellShape, rng: Generator) -> list[CellRows]:
+    """The cells of a random tree over the rows of a region, in a metric."""
+    u = region.x @ matrix
+    n_cells = 1 << max(round(np.log2(len(u) / shape.n_rows)), 0)
+    places = np.zeros(len(u), int)
+    if n_cells > 1:
+        places = Partition.plant(u, n_cells=n_cells, n_trees=1, rng=rng).route(u)[0]
+    order = np.argsort(places, kind="stable")
+    parts = np.split(order, np.searchsorted(places[order], np.arange(1, n_cells)))
+    return [
+        CellRows(at, u[at] - u[at].mean(axis=0), region.y[at], region.w[at])
+        for at in parts
+        if len(at)
+    ]
+
+
+def _in_order(cells: list[list[CellRows]], errors: list[Float64]) -> Float64:
+    """Errors (m, T) of the cells' rows in the order of the regions' rows."""
+    found, source = [], iter(errors)
+    for region in cells:
+        size = sum(len(cell.at) for cell in region)
+        own = np.empty((size, region[0].y.shape[1]))
+        for cell in region:
+            own[cell.at] = next(source)
+        found.append(own)
+    return np.concatenate(found)
+
+
+def _values(kernel: ExactKernel, u: Float64, v: Float64 | None = None) -> Float64:
+    if isinstance(kernel, RadialKernel):
+        return kernel.of_squared_distance(squared_distances(u, v))
+    return kernel(u, u if v is None else v)
+
+
+def _columns(kernel: ExactKernel, cell: CellRows, order: Array, r: int) -> Float64:
+    """√w (z − z̄) (R, m) with landmarks at the first R rows in ``order``."""
+    U = cell.u[order[:r]]
+    values = np.array(_values(kernel, U))
+    values[np.diag_indices_from(values)] += NUGGET * kernel.variance
+    factor = linalg.cholesky(values, lower=True, check_finite=False, overwrite_a=True)
+    Z = linalg.solve_triangular(
+        factor, _values(kernel, U, cell.u), lower=True, check_finite=False, overwrite_b=True
+    )
+    Z -= np.average(Z, axis=1, weights=cell.w)[:, None]
+    Z *= np.sqrt(cell.w)
+    return np.asarray(Z)
+
+
+def _targets(cell: CellRows) -> Float64:
+    return np.sqrt(cell.w)[:, None] * (cell.y - np.average(cell.y, axis=0, weights=cell.w))
+
+
+def _alpha(
+    kernel: ExactKernel, cells: Sequence[CellRows], orders: Sequence[Array], shape: CellShape
+) -> float:
+    """α of highest evidence in some cells together."""
+    values, squares, border = [], [], 0.0
+    scatter = np.zeros(cells[0].y.shape[1])
+    for cell, order in zip(cells, orders, strict=True):
+        Z, y = _columns(kernel, cell, order, shape.n_components), _targets(cell)
+        found, vectors = linalg.eigh(Z @ Z.T, check_finite=False, driver="evd")
+        values.append(np.maximum(found, 0))
+        squares.append((vectors.T @ (Z @ y)) ** 2)
+        scatter += (y**2).sum(axis=0)
+        border += float(np.log(cell.w.sum()) - np.log(cell.w).sum())
+    varies = scatter > 0
+    if not np.any(varies):
+        return 1.0
+    freedom = sum(len(cell.u) - 1 for cell in cells)
+    profile = Profile(
+        eigenvalues=np.concatenate(values)[:, None],
+        squared_rhs=np.concatenate(squares)[:, varies],
+        scatter=scatter[varies],
+        least=scatter[varies] * NUGGET**2,
+        freedom=freedom,
+        constant=freedom * float(np.log(2 * np.pi)) + border,
+    )
+    largest = float(profile.eigenvalues.max())
+    return float(best_alpha(profile, largest, NUGGET * largest, shared=True)[0])
+
+
+def _errors_in(kernel: ExactKernel, cell: CellRows, order: Array, r: int, alpha: float) -> Float64:
+    """r/(1 − h) (m, T), in units of y."""
+    Z, y = _columns(kernel, cell, order, r), _targets(cell)
+    normal = Z @ Z.T
+    normal[np.diag_indices_from(normal)] += alpha
+    factor = linalg.cholesky(normal, lower=True, check_finite=False, overwrite_a=True)
+    B = linalg.solve_triangular(factor, Z, lower=True, check_finite=False, overwrite_b=True)
+    residual = y - B.T @ (B @ y)
+    leverage = np.einsum("rm,rm->m", B, B) + cell.w / cell.w.sum()
+    rest = np.maximum(1 - leverage, LEAST_REST) * np.sqrt(cell.w)
+    return np.asarray(residual / rest[:, None])

@@ -1,0 +1,425 @@
+"""Which kernel, metric and cells predict left-out rows best, found before the read.
+
+1. Length-scales of each kernel by the evidence of windows: compact ones see short scales, and
+   scattered ones see long ones. Windows are compact in the units that were learnt so far.
+2. The kernels compete by their errors at left-out rows of cells; so do length-scales from compact
+   windows alone, where both disagree.
+3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
+   functions of combinations of inputs. It is taken where left-out rows say so.
+4. Sizes of cells compete in the same way.
+
+A search goes on with what is within reach of the best, by paired differences of squared errors.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.random_trees import random_cell
+from rff_stream.kernels import ExactKernel, Matern, RadialKernel
+from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_copies
+from rff_stream.length_scales.relevant_inputs import relevant_inputs
+from rff_stream.length_scales.window_evidence import (
+    MetricFit,
+    RowWindow,
+    WindowEvidence,
+    best_start,
+    climb_from,
+    left_out_residuals,
+)
+from rff_stream.length_scales.windows import (
+    compact_windows,
+    deviation,
+    nearest_to_median,
+    scattered_windows,
+)
+from rff_stream.pilot import neighbour_scale, weight_unit
+
+FIRST = Matern(nu=1.5)
+"""The kernel whose length-scales the others begin from."""
+
+SET_ROWS, WINDOW_ROWS = 400, 256
+"""Rows of a scattered set and of a compact window."""
+
+FIRST_WINDOWS, FEW_WINDOWS, MANY_WINDOWS = (2, 5), (3, 10), (6, 20)
+"""Scattered sets and compact windows: for several starts, for length-scales and for a metric."""
+
+ONE_SET, SET_OF_MANY, SETS_OF_ALL = 800, 500, 4
+"""Rows that are one set; rows of a set, and number of sets, that more rows are cut into; of still
+more rows some are looked at, in compact windows, too."""
+
+FIRST_STEPS, LATER_STEPS, METRIC_STEPS = 30, 12, 25
+"""Steps of a first search for length-scales, of one that goes on, and of one for a metric."""
+
+JUDGED_ROWS, REGIONS = 12_288, 3
+"""Rows whose left-out errors are compared, and regions that they come from."""
+
+BEHIND = 0.2
+"""Difference of log p a row at which a kernel is left out: e⁸⁰ for 400 rows."""
+
+WITHIN_REACH = 1.1
+"""A candidate whose squared error is more than this times the least one is not developed."""
+
+DEVELOPED = 2
+"""Kernels that learn a metric."""
+
+MOST_OF_CELL = 384
+"""Rows of a cell that is only looked at."""
+
+LARGER = 4
+"""Factor between sizes of cells that compete."""
+
+MOST_OF_MANY_COLUMNS = 20_000
+"""Rows up to which cells of twice as many columns compete: they cost four times as much a row."""
+
+MOST_OF_METRIC = 48
+"""Largest number of inputs of which a full metric is learnt: its entries are their square."""
+
+EXACT_ROWS = 1536
+"""Rows up to which the process itself is fitted: one cell whose landmarks are all rows."""
+
+APART = 3.0
+"""Ratio between length-scales of compact windows and of all at which both are candidates."""
+
+RELEVANT_ROWS = 3000
+UNUSED = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate, and what was found."""
+
+    name: str
+    error: float  # root mean square over targets, each over its standard deviation
+    behind: float  # mean squared error − that of the best
+    spread: float  # standard error of this difference
+    seconds: float  # CPU seconds of its search
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapChoice:
+    """The kernel on rows xA that was taken, with all that was compared."""
+
+    unit_kernel: ExactKernel  # of length-scale 1
+    matrix: Float64  # A (d, k)
+    shape: CellShape
+    taken: str  # name of the trial
+    n_rows: int  # rows that were compared
+    trials: tuple[Trial, ...]
+
+    @classmethod
+    def of_constant(cls, kernel: ExactKernel, x: Float64, shape: CellShape) -> MapChoice:
+        """Where no target varies: one standard deviation along each input."""
+        return cls(kernel, np.diag(1 / deviation(x)), shape, kernel.text, 0, ())
+
+    @property
+    def metric(self) -> Float64 | None:
+        """A where it mixes inputs."""
+        return self.matrix if (self.matrix != np.diag(self.matrix.diagonal())).any() else None
+
+    @property
+    def own_kernel(self) -> ExactKernel:
+        """The kernel of rows x where there is no metric, else that of rows xA."""
+        if self.metric is not None:
+            return self.unit_kernel
+        return self.unit_kernel.with_length_scale(tuple((1 / self.matrix.diagonal()).tolist()))
+
+    @property
+    def left_out_error(self) -> float:
+        """Root mean squared error at left-out rows, over the standard deviation of y."""
+        return next((each.error for each in self.trials if each.name == self.taken), np.nan)
+
+    def packed(self) -> Array:
+        """The trials as bytes, for the store."""
+        plain = {
+            "taken": self.taken,
+            "n_rows": self.n_rows,
+            "trials": list(map(asdict, self.trials)),
+        }
+        return np.frombuffer(json.dumps(plain).encode(), np.uint8).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """What was compared before the read, and what was taken: ``choice_`` of a model."""
+
+    taken: str
+    n_rows: int  # rows that were compared
+    trials: tuple[Trial, ...]
+
+    @classmethod
+    def of(cls, packed: Array) -> SearchRecord:
+        """The record of a search from its bytes."""
+        plain = json.loads(bytes(packed.astype(np.uint8)))
+        trials = tuple(Trial(**each) for each in plain["trials"])
+        return cls(plain["taken"], plain["n_rows"], trials)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the candidates."""
+        return tuple(each.name for each in self.trials)
+
+    @property
+    def errors(self) -> Float64:
+        """Root mean squared errors at left-out rows, over the standard deviation of y."""
+        return np.array([each.error for each in self.trials])
+
+    def __str__(self) -> str:
+        errors = ", ".join(f"{each.name} {each.error:.3g}" for each in self.trials)
+        return f"{self.taken} (left-out error {errors}; on {self.n_rows:,} rows)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    name: str
+    kernel: ExactKernel
+    matrix: Float64
+    alpha: float
+    shape: CellShape
+    errors: Float64  # (m, T)
+    seconds: float
+
+    @property
+    def squares(self) -> Float64:
+        """(m,), mean over targets; infinite where a fit failed."""
+        found = (self.errors**2).mean(axis=1)
+        return np.where(np.isfinite(found), found, np.inf)
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(self.squares.mean()))
+
+
+@dataclass(slots=True, eq=False)
+class MapSearch:
+    """The candidates so far; see the head of this file."""
+
+    rows: RowWindow  # of the pilot
+    blocks: Sequence[RowWindow]  # of neighbouring rows
+    in_rows: bool  # whether blocks are rows of the pilot
+    kernels: Sequence[ExactKernel]
+    shape: CellShape
+    rng: Generator
+    ard: bool = True
+    metric: bool = True
+    only_metric: bool = False
+    sizes: bool = False  # whether cells of other sizes compete
+    say: Callable[[str], None] = lambda line: None
+    candidates: list[_Candidate] = field(default_factory=list)
+    regions: list[RowWindow] = field(default_factory=list)
+    seed: int = 0
+    _most_evidence: float = -np.inf  # a row, of the kernels so far
+
+    def run(self) -> _Candidate:
+        """The best candidate of the smallest cells."""
+        unit = weight_unit(self.rows.w)
+        targets = self.rows.y.std(axis=0)
+        targets = np.where(targets > 0, targets, 1.0)
+
+        middle = self.rows.x.mean(axis=0)
+
+        def scaled(rows: RowWindow) -> RowWindow:
+            return RowWindow(rows.x - middle, rows.y / targets, rows.w / unit)
+
+        self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
+        first, started = self._first_scales(), time.process_time()
+        self.regions = self._regions(first.matrix)
+        windows = self._windows(first.matrix, *FEW_WINDOWS)
+        for kernel in sorted(self.kernels, key=lambda each: each != first.kernel):
+            fit = self._fit_kernel(windows, kernel, first)
+            if fit is not None:
+                self._judge(kernel.text, fit, started)
+            started = time.process_time()
+        self._compact_alone()
+        if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
+            for each in self._near_best()[:DEVELOPED]:
+                self._learn_metric(each)
+        if self.only_metric:
+            learnt = [each for each in self.candidates if each.name.endswith("metric")]
+            self.candidates = learnt or self.candidates
+        if self.sizes:
+            self._compare_sizes()
+        return self.best
+
+    @property
+    def best(self) -> _Candidate:
+        """That of the least squared error; an earlier one if the difference is noise."""
+        ordered = sorted(self.candidates, key=lambda each: each.error)
+        least = ordered[0]
+        for each in self.candidates:
+            gain = each.squares - least.squares
+            if each is least or gain.mean() <= gain.std() / np.sqrt(len(gain)):
+                return each
+        return least
+
+    def _near_best(self) -> list[_Candidate]:
+        ordered = sorted(self.candidates, key=lambda each: each.error)
+        least = ordered[0].error
+        found: list[_Candidate] = []
+        for each in ordered:
+            near = each.error**2 <= WITHIN_REACH * least**2
+            new = all(each.kernel != other.kernel for other in found)
+            if near and new and isinstance(each.kernel, RadialKernel):
+                found.append(each)
+        return found
+
+    # ------------------------------------------------------------------------ length-scales
+
+    def _first_scales(self) -> MetricFit:
+        """Length-scales of one kernel, from several starts and then in its own units."""
+        kernel = self.kernels[0] if len(self.kernels) == 1 else FIRST
+        spread = deviation(self.rows.x)
+        steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
+        windows = self._windows(np.diag(1 / steps), *FIRST_WINDOWS)
+        matrices = [best_start(windows, kernel, unit) for unit in (spread, steps)]
+        relevant = self._relevant_start(spread) if self.ard else None
+        matrices += [] if relevant is None else [relevant]
+        found = [climb_from(windows, kernel, each, self.ard, FIRST_STEPS) for each in matrices]
+        return max(found, key=lambda each: each.log_evidence)
+
+    def _relevant_start(self, unit: Float64) -> Float64 | None:
+        """From the inputs that matter alone; None where all do, or none is seen."""
+        few = np.random.default_rng(0).permutation(len(self.rows.x))[:RELEVANT_ROWS]
+        x, y = self.rows.x[few], self.rows.y[few]
+        y = y - y.mean(axis=0)
+        matter = relevant_inputs((x - x.mean(axis=0)) / unit, y / deviation(y), self.rows.w[few])
+        if matter.all() or not matter.any():
+            return None
+        steps = np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(unit)))
+        return np.diag(1 / (unit * steps))
+
+    def _fit_kernel(
+        self, windows: Sequence[RowWindow], kernel: ExactKernel, first: MetricFit
+    ) -> MetricFit | None:
+        """A kernel's own length-scales, from those of the first; None if it is far behind."""
+        evidence = WindowEvidence(windows, first.matrix)
+        found = evidence.climb_scales(kernel, first.alpha, ard=False, iterations=LATER_STEPS)
+        lead = self._most_evidence - found.log_evidence / evidence.freedom
+        if lead > BEHIND:
+            return None
+        if self.ard:
+            evidence = WindowEvidence(windows, found.matrix)
+            found = evidence.climb_scales(kernel, found.alpha, ard=True, iterations=LATER_STEPS)
+        self._most_evidence = max(self._most_evidence, found.log_evidence / evidence.freedom)
+        return found
+
+    def _compact_alone(self) -> None:
+        """Where seasons and weather act together, scattered rows see the former alone."""
+        least = min(self.candidates, key=lambda each: each.error)
+        started = time.process_time()
+        steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
+        windows = self._windows(np.diag(1 / steps), 0, FEW_WINDOWS[1])
+        if len(windows) < 2:
+            return
+        start = best_start(windows, least.kernel, steps)
+        found = climb_from(windows, least.kernel, start, self.ard, LATER_STEPS)
+        moved = np.log(np.abs(found.matrix).sum(axis=0) / np.abs(least.matrix).sum(axis=0))
+        if np.abs(moved).max() >= np.log(APART):
+            self._judge(f"{least.kernel.text}, near rows", found, started)
+
+    def _learn_metric(self, start: _Candidate) -> None:
+        """Two turns, the second in windows that are compact in the metric of the first."""
+        kernel, started = start.kernel, time.process_time()
+        assert isinstance(kernel, RadialKernel)
+        matrix, alpha = start.matrix, start.alpha
+        for sizes in (FEW_WINDOWS, MANY_WINDOWS):
+            windows = self._windows(matrix, *sizes)
+            found = WindowEvidence(windows, matrix).climb_metric(
+                kernel, alpha, iterations=METRIC_STEPS
+            )
+            matrix, alpha = found.matrix, found.alpha
+        self._judge(f"{kernel.text}, metric", found, started)
+
+    # ------------------------------------------------------------------------------- windows
+
+    def _windows(self, matrix: Float64, n_sets: int, n_compact: int) -> list[RowWindow]:
+        """Scattered sets, and windows of neighbours in units of a metric.
+
+        All rows, in sets, where they are so few that windows would overlap.
+        """
+        rows, n = self.rows, len(self.rows.x)
+        count = 1 if n <= ONE_SET else -(-n // SET_OF_MANY)
+        if self.in_rows and count <= SETS_OF_ALL:
+            return scattered_windows(rows, size=-(-n // count), count=count, rng=self.rng)
+        sets = scattered_windows(rows, size=SET_ROWS, count=n_sets, rng=self.rng)
+        if not self.in_rows:
+            near = [nearest_to_median(each, matrix, WINDOW_ROWS) for each in self.blocks]
+            return sets + [each for each in near if len(each.x) > 1]
+        centres = self.rng.permutation(n)[:n_compact]
+        return sets + compact_windows(rows, matrix, size=WINDOW_ROWS, centres=centres)
+
+    def _regions(self, matrix: Float64) -> list[RowWindow]:
+        """Rows whose errors are compared: all, or some places at the full density of the data."""
+        n = len(self.rows.x)
+        if not self.in_rows:
+            return [merge_copies(each) for each in self.blocks]
+        depth = max(int(np.ceil(np.log2(n * REGIONS / JUDGED_ROWS))), 0)
+        if n <= JUDGED_ROWS or depth < 1:
+            return [merge_copies(self.rows)]
+        u = self.rows.x @ matrix
+        places = [random_cell(u, depth, np.ones(u.shape[1]), self.rng) for _ in range(REGIONS)]
+        return [merge_copies(self.rows.part(own)) for own in places]
+
+    def cells_of(self, matrix: Float64) -> list[RowWindow]:
+        """Rows of cells of the size that is asked for, in a metric, in units of xA."""
+        cells = [cell for each in self.regions for cell in cut(each, matrix, self.shape, self.rng)]
+        return [RowWindow(each.u, each.y, each.w) for each in cells if len(each.u) > 1]
+
+    # ---------------------------------------------------------------------------- comparison
+
+    def _compare_sizes(self) -> None:
+        """Larger cells, of as many columns and of more, while errors fall.
+
+        Many rows a column average noise out; many columns represent more. The candidate's errors
+        are those in cells of the first size, of the same number of trees.
+        """
+        least, r = self.best, self.shape.n_components
+        largest = max(len(each.x) for each in self.regions)
+        fit = MetricFit(least.kernel, least.matrix, least.alpha, np.nan)
+        if self.shape.n_rows >= largest:
+            return
+        n = len(self.rows.x)
+        if n <= MOST_OF_MANY_COLUMNS:
+            shape = CellShape(2 * self.shape.n_rows, 2 * r)
+            self._judge(f"{least.name}, {2 * r} columns", fit, time.process_time(), shape)
+        rows = LARGER * self.shape.n_rows
+        before = least.error
+        while rows <= largest:
+            started = time.process_time()
+            self._judge(f"{least.name}, cells of {rows:,} rows", fit, started, CellShape(rows, r))
+            if self.candidates[-1].error >= before:
+                return
+            before, rows = self.candidates[-1].error, LARGER * rows
+
+    def _judge(
+        self, name: str, fit: MetricFit, started: float, shape: CellShape | None = None
+    ) -> None:
+        shape = shape or self.shape
+        if len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
+            errors = left_out_residuals(self.regions[0], fit)
+        else:
+            errors = left_out_errors(fit, self.regions, shape, seed=self.seed)
+        seconds = time.process_time() - started
+        found = _Candidate(name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds)
+        self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
+        self.candidates.append(found)
+
+
+def search_map(search: MapSearch) -> MapChoice:
+    """The best candidate of a search, and what was compared."""
+    best = search.run()
+    trials = []
+    for each in search.candidates:
+        gain = each.squares - best.squares if each is not best else np.zeros(len(best.squares))
+        spread = float(gain.std() / np.sqrt(len(gain)))
+        trials.append(Trial(each.name, each.error, float(gain.mean()), spread, each.seconds))
+    return MapChoice(
+        best.kernel, best.matrix, best.shape, best.name, len(best.errors), tuple(trials)
+    )

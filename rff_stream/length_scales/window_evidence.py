@@ -1,0 +1,337 @@
+"""The evidence of a kernel on windows of rows, and its climb over length-scales or a metric.
+
+Windows share one kernel and one α, and each has its own flat mean. With u = xA, A the metric:
+
+    K = κ(U, U) + α diag(1/w),   P = K⁻¹ − K⁻¹11ᵀK⁻¹/(1ᵀK⁻¹1),   Q = yᵀPy
+    −2 log p = Σ [(m − 1) log 2πσ² + log|K| + log 1ᵀK⁻¹1 + Q/σ²],   σ² = ΣQ/Σ(m − 1)
+    ∂(−2 log p)/∂u_i = 4 Σⱼ Eᵢⱼ κ'(‖uᵢ − uⱼ‖²) (uᵢ − uⱼ),   E = P − Pyyᵀ P/σ²
+
+κ' is the slope by the squared distance. From the derivative by the rows follow, at the cost of one
+product, those by length-scales (A diagonal) and by every entry of a matrix A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize
+from scipy.linalg import blas, lapack
+
+from rff_stream._array import Array, Float64
+from rff_stream.kernels import ExactKernel, RadialKernel
+
+LEAST_ALPHA, MOST_ALPHA = 1e-8, 1e2
+"""Ends of the search over α = σₙ²/σ_f² for rows of weight 1."""
+
+START_ALPHA = 0.05
+
+STARTS = (0.03, 0.1, 0.3, 1.0, 3.0)
+"""Multiples of the typical distance inside windows that are looked at first."""
+
+RANGE = 1e3
+"""Length-scales are searched for within this factor of their start."""
+
+FLAT = 1e-6
+"""Relative change of log p at which a search ends."""
+
+FAILED = 1e300
+
+SPREAD = 1.0
+"""Standard deviation, a priori, of the entries of a metric about where its search begins: a
+matrix of many inputs has more entries than few rows can tell."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowWindow:
+    """Rows looked at together."""
+
+    x: Float64  # (m, d)
+    y: Float64  # (m, T)
+    w: Float64  # (m,)
+
+    def part(self, own: Array) -> RowWindow:
+        """Some of the rows, by their places."""
+        return RowWindow(self.x[own], self.y[own], self.w[own])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetricFit:
+    """A kernel on rows xA that explains windows best."""
+
+    kernel: ExactKernel  # of length-scale 1
+    matrix: Float64  # A (d, k)
+    alpha: float  # σₙ²/σ_f² of a row of weight 1
+    log_evidence: float  # Σ log p of the windows
+
+    @property
+    def own_kernel(self) -> ExactKernel:
+        """The kernel of rows x, with a length-scale for each input, where A is diagonal."""
+        return self.kernel.with_length_scale(tuple((1 / self.matrix.diagonal()).tolist()))
+
+
+class WindowEvidence:
+    """−log p of all windows, over their rows, as a minimiser asks for it.
+
+    Raises ValueError: where every target is constant in all windows.
+    """
+
+    def __init__(self, windows: Sequence[RowWindow], matrix: Float64) -> None:
+        unit = np.sqrt(np.mean([window.y.var(axis=0) for window in windows], axis=0))
+        kept = unit > 0
+        if not kept.any():
+            raise ValueError(
+                "Every target is constant in all windows: there is nothing to learn "
+                "length-scales from. Give them as numbers."
+            )
+        self._rows = [(each.x - each.x.mean(axis=0)) @ matrix for each in windows]
+        self._y = [each.y[:, kept] / unit[kept] for each in windows]
+        self._w = [each.w for each in windows]
+        self._matrix = matrix
+        self._rooms: list[_Room] = []
+        self.freedom = sum(len(each.x) - 1 for each in windows)
+        self.evaluations = 0
+
+    @property
+    def spread(self) -> float:
+        """The typical distance of rows from the middle of their window."""
+        sizes = [np.sqrt(rows.var(axis=0).sum()) for rows in self._rows]
+        return float(np.median(sizes)) or 1.0
+
+    def at(self, kernel: ExactKernel, scale: float, alpha: float = START_ALPHA) -> float:
+        """−log p / rows of rows over one length-scale."""
+        value, _, _ = self._evaluate(kernel, [rows / scale for rows in self._rows], alpha)
+        return value
+
+    def climb_scales(
+        self, kernel: ExactKernel, alpha: float, *, ard: bool, iterations: int = 60
+    ) -> MetricFit:
+        """The best length-scale for all columns of xA, or with ``ard`` one for each."""
+        k = self._matrix.shape[1]
+
+        def objective(point: Float64) -> tuple[float, Float64]:
+            factors = np.exp(-np.broadcast_to(point[:-1], (k,)))
+            rows = [each * factors for each in self._rows]
+            value, slopes, to_alpha = self._evaluate(kernel, rows, float(np.exp(point[-1])))
+            to_scale = np.zeros(k)
+            for each, slope in zip(rows, slopes, strict=True):
+                to_scale -= slope if slope.ndim == 1 else (each * slope).sum(axis=0)
+            return value, np.r_[to_scale if ard else to_scale.sum(), to_alpha]
+
+        bound = float(np.log(RANGE))
+        start = np.zeros(k if ard else 1)
+        point, value = self._climb(objective, start, alpha, bound, iterations)
+        matrix = self._matrix * np.exp(-np.broadcast_to(point[:-1], (k,)))
+        return self._fit(kernel, matrix, point, value)
+
+    def climb_metric(
+        self, kernel: RadialKernel, alpha: float, *, iterations: int = 25
+    ) -> MetricFit:
+        """The best matrix for the columns of xA, near to the identity a priori: A times it."""
+        k = self._matrix.shape[1]
+        prior = 0.5 / (SPREAD**2 * self.freedom)
+        identity = np.eye(k).ravel()
+
+        def objective(point: Float64) -> tuple[float, Float64]:
+            S = point[:-1].reshape(k, k)
+            rows = [each @ S for each in self._rows]
+            value, slopes, to_alpha = self._evaluate(kernel, rows, float(np.exp(point[-1])))
+            to_matrix = np.zeros((k, k))
+            for each, slope in zip(self._rows, slopes, strict=True):
+                to_matrix += each.T @ slope
+            moved = point[:-1] - identity
+            gradient = to_matrix.ravel() + 2 * prior * moved
+            return value + prior * float(moved @ moved), np.r_[gradient, to_alpha]
+
+        point, value = self._climb(objective, identity, alpha, np.inf, iterations)
+        return self._fit(kernel, self._matrix @ point[:-1].reshape(k, k), point, value)
+
+    def _climb(
+        self,
+        objective: Callable[[Float64], tuple[float, Float64]],
+        start: Float64,
+        alpha: float,
+        bound: float,
+        iterations: int,
+    ) -> tuple[Float64, float]:
+        bounds = (
+            [(-bound, bound)] * len(start) if np.isfinite(bound) else [(None, None)] * len(start)
+        )
+        ends = float(np.log(LEAST_ALPHA)), float(np.log(MOST_ALPHA))
+        result = optimize.minimize(
+            objective,
+            np.r_[start, np.clip(np.log(alpha), *ends)],
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[*bounds, ends],
+            options={"maxiter": iterations, "ftol": FLAT},
+        )
+        return result.x, float(result.fun)
+
+    def _fit(self, kernel: ExactKernel, matrix: Float64, point: Float64, value: float) -> MetricFit:
+        return MetricFit(kernel, matrix, float(np.exp(point[-1])), -value * self.freedom)
+
+    def _evaluate(
+        self, kernel: ExactKernel, rows: Sequence[Float64], alpha: float
+    ) -> tuple[float, list[Float64], float]:
+        """−log p/rows; its derivatives by rows (m, k), or by −log ℓ (k,); that by log α."""
+        self.evaluations += 1
+        if not self._rooms:
+            self._rooms = [_Room.of(len(each)) for each in self._rows]
+        solved = []
+        for u, y, w, room in zip(rows, self._y, self._w, self._rooms, strict=True):
+            part = _solve(kernel, u, y, w, alpha, room)
+            if part is None:
+                return FAILED, [np.zeros_like(each) for each in rows], 0.0
+            solved.append(part)
+        n_targets = self._y[0].shape[1]
+        noise = np.sum([part.misfit for part in solved], axis=0) / self.freedom  # (T,)
+        value = self.freedom * (np.log(2 * np.pi * noise) + 1).sum()
+        value += n_targets * sum(part.log_det for part in solved)
+        slopes, to_alpha = [], 0.0
+        for part, u, w in zip(solved, rows, self._w, strict=True):
+            slope, own = part.slope(kernel, u, w, alpha, noise)
+            slopes.append(slope / (2 * self.freedom))
+            to_alpha += own / (2 * self.freedom)
+        return float(value) / (2 * self.freedom), slopes, to_alpha
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """Matrices (m, m) of one window, written again at every step: new memory costs as much."""
+
+    squared: Float64
+    values: Float64
+    decay: Float64
+
+    @classmethod
+    def of(cls, m: int) -> _Room:
+        return cls(*np.empty((3, m, m)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SolvedWindow:
+    """What value and derivatives of one window share."""
+
+    inverse: Float64  # K⁻¹ (m, m)
+    ones: Float64  # K⁻¹1 (m,)
+    weighed: Float64  # Py (m, T)
+    misfit: Float64  # Q (T,)
+    log_det: float  # log|K| + log 1ᵀK⁻¹1
+    decay: Float64 | None  # κ' (m, m) of a radial kernel
+
+    def slope(
+        self, kernel: ExactKernel, u: Float64, w: Float64, alpha: float, noise: Float64
+    ) -> tuple[Float64, float]:
+        """∂(−2 log p) by rows (m, k), or by −log ℓ (k,) where that is all a kernel knows; by log α.
+
+        Writes E over the inverse.
+        """
+        total, n_targets, change = float(self.ones.sum()), len(noise), self.inverse
+        left = np.column_stack([self.ones * (n_targets / total), self.weighed / noise])
+        right = np.column_stack([self.ones, self.weighed])
+        if n_targets > 1:
+            change *= n_targets
+        # of the transpose, which is the same matrix: BLAS writes in place
+        blas.dgemm(-1.0, right, left, beta=1.0, c=change.T, trans_b=True, overwrite_c=True)
+        to_alpha = alpha * float((change.diagonal() / w).sum())
+        if self.decay is None:
+            own = (change * kernel.length_scale_gradient(u, u)).sum(axis=(1, 2))
+            return -own, to_alpha
+        change *= self.decay
+        both = change @ np.column_stack([u, np.ones(len(u))])
+        return 4 * (both[:, -1:] * u - both[:, :-1]), to_alpha
+
+
+def _solve(
+    kernel: ExactKernel, u: Float64, y: Float64, w: Float64, alpha: float, room: _Room
+) -> _SolvedWindow | None:
+    matrix, decay = room.values, None
+    if isinstance(kernel, RadialKernel):
+        decay = room.decay
+        kernel.write_value_and_slope(squared_distances(u, out=room.squared), matrix, decay)
+    else:
+        matrix[...] = kernel(u, u)
+    diagonal = np.diag_indices_from(matrix)
+    matrix[diagonal] += alpha / w
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
+    if failed:
+        return None
+    log_det = 2 * float(np.log(factor.diagonal()).sum())
+    half, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)  # zeros above the diagonal
+    inverse = np.add(half, half.T, out=room.squared)
+    inverse[diagonal] *= 0.5
+    ones = inverse.sum(axis=0)
+    total = float(ones.sum())
+    weighed = inverse @ y
+    weighed -= np.outer(ones, ones @ y / total)
+    misfit = np.maximum((y * weighed).sum(axis=0), 1e-300)
+    return _SolvedWindow(inverse, ones, weighed, misfit, log_det + float(np.log(total)), decay)
+
+
+def best_start(windows: Sequence[RowWindow], kernel: ExactKernel, unit: Float64) -> Float64:
+    """The matrix of the best of some multiples of the typical distance.
+
+    From a scale far too long the evidence is flat, and a search ends where it began.
+    """
+    evidence = WindowEvidence(windows, np.diag(1 / unit))
+    scales = [factor * evidence.spread for factor in STARTS]
+    best = min(scales, key=lambda scale: evidence.at(kernel, scale))
+    return np.diag(1 / (unit * best))
+
+
+def fit_windows(
+    windows: Sequence[RowWindow],
+    kernel: ExactKernel,
+    unit: Float64,
+    *,
+    ard: bool,
+    iterations: int = 60,
+) -> MetricFit:
+    """The length-scales and α of the highest joint evidence of windows.
+
+    The search begins from the best multiple of ``unit`` (d,); it finds one length-scale for all,
+    and from there, with ``ard``, one for each input.
+    """
+    return climb_from(windows, kernel, best_start(windows, kernel, unit), ard, iterations)
+
+
+def climb_from(
+    windows: Sequence[RowWindow], kernel: ExactKernel, start: Float64, ard: bool, iterations: int
+) -> MetricFit:
+    """The same from a matrix."""
+    evidence = WindowEvidence(windows, start)
+    found = evidence.climb_scales(kernel, START_ALPHA, ard=False, iterations=iterations)
+    if not ard:
+        return found
+    evidence = WindowEvidence(windows, found.matrix)
+    return evidence.climb_scales(kernel, found.alpha, ard=True, iterations=iterations)
+
+
+def left_out_residuals(window: RowWindow, fit: MetricFit) -> Float64:
+    """Errors (m, T) of rows of a window, each under the exact fit without it: (Py)ᵢ/Pᵢᵢ.
+
+    NaN where the kernel has no Cholesky factor.
+    """
+    u = (window.x - window.x.mean(axis=0)) @ fit.matrix
+    y = window.y - window.y.mean(axis=0)
+    solved = _solve(fit.kernel, u, y, window.w, fit.alpha, _Room.of(len(u)))
+    if solved is None:
+        return np.full(window.y.shape, np.nan)
+    diagonal = solved.inverse.diagonal() - solved.ones**2 / solved.ones.sum()
+    return np.asarray(solved.weighed / diagonal[:, None])
+
+
+def squared_distances(u: Float64, v: Float64 | None = None, out: Float64 | None = None) -> Float64:
+    """‖uᵢ − vⱼ‖² (n, m) by one product: rows are best centred. Exactly 0 of a row to itself."""
+    other = u if v is None else v
+    lengths, ones = np.einsum("ij,ij->i", u, u), np.ones(len(u))
+    others = lengths if v is None else np.einsum("ij,ij->i", other, other)
+    left = np.column_stack([u, lengths, ones])
+    right = np.column_stack([-2 * other, np.ones(len(other)), others])
+    squared = np.matmul(left, right.T, out=out)
+    np.maximum(squared, 0, out=squared)
+    if v is None:
+        squared[np.diag_indices_from(squared)] = 0
+    return np.asarray(squared)

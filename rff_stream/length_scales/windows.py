@@ -1,0 +1,40 @@
+"""Windows of rows: compact ones of neighbours, and sets from everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+
+from rff_stream._array import Array, Float64
+from rff_stream.length_scales.window_evidence import RowWindow
+
+
+def compact_windows(
+    rows: RowWindow, matrix: Float64, *, size: int, centres: Array
+) -> list[RowWindow]:
+    """For each of some rows (places) the ``size`` nearest to it, in the metric of a matrix."""
+    u = (rows.x - rows.x[:1]) @ matrix
+    windows = []
+    for centre in centres:
+        distance = ((u - u[centre]) ** 2).sum(axis=1)
+        windows.append(rows.part(np.sort(np.argsort(distance, kind="stable")[:size])))
+    return windows
+
+
+def nearest_to_median(rows: RowWindow, matrix: Float64, size: int) -> RowWindow:
+    """The ``size`` rows that are nearest to the median row, in the metric of a matrix."""
+    distance = (((rows.x - np.median(rows.x, axis=0)) @ matrix) ** 2).sum(axis=1)
+    return rows.part(np.sort(np.argsort(distance, kind="stable")[:size]))
+
+
+def scattered_windows(rows: RowWindow, *, size: int, count: int, rng: Generator) -> list[RowWindow]:
+    """``count`` disjoint sets of ``size`` random rows; fewer where there are not so many."""
+    order = rng.permutation(len(rows.x))
+    sets = [order[i * size : (i + 1) * size] for i in range(count)]
+    return [rows.part(own) for own in sets if len(own) > 1]
+
+
+def deviation(values: Float64) -> Float64:
+    """Standard deviation of columns; 1 for a constant one."""
+    spread = values.std(axis=0)
+    return np.where(spread > 0, spread, 1.0)
