@@ -6,6 +6,9 @@ RMSE on new rows, in standard deviations of y, beside ridge on one-hot columns, 
 target's mean per level (scikit-learn's ``TargetEncoder``, which is cross-fitted). Also the same
 with the function of the quantities made easy for a line, where only the intercepts matter. CPU
 seconds are of the fit.
+
+The rivals have a line of the quantities, and also random Fourier features of them: only beside
+those is a difference one of how levels are treated, and not of the function of the quantities.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
@@ -46,18 +50,23 @@ def table(n_levels: int, seed: int, curved: bool = True, n: int = 20_000) -> pd.
 
 
 def rivals(seed: int) -> dict[str, Any]:
-    """Models with a line of the quantities, and ours."""
-    line = ["a", "b"]
-    hot = make_column_transformer(
-        (StandardScaler(), line), (OneHotEncoder(handle_unknown="ignore"), ["place"])
+    """Ridge on a line and on a curve of the quantities, with two codes of the level; and ours."""
+    curve = make_pipeline(
+        StandardScaler(), RBFSampler(gamma=0.5, n_components=256, random_state=seed)
     )
-    mean = make_column_transformer(
-        (StandardScaler(), line),
-        (TargetEncoder(cv=KFold(5, shuffle=True, random_state=seed)), ["place"]),
-    )
+    codes = {
+        "one-hot": OneHotEncoder(handle_unknown="ignore"),
+        "TargetEncoder": TargetEncoder(cv=KFold(5, shuffle=True, random_state=seed)),
+    }
+    ridges = {
+        f"{name}, {of}": make_pipeline(
+            make_column_transformer((basis, ["a", "b"]), (code, ["place"])), RidgeCV(ALPHAS)
+        )
+        for of, basis in (("line", StandardScaler()), ("curve", curve))
+        for name, code in codes.items()
+    }
     return {
-        "one-hot + ridge": make_pipeline(hot, RidgeCV(ALPHAS)),
-        "TargetEncoder + ridge": make_pipeline(mean, RidgeCV(ALPHAS)),
+        **ridges,
         "KernelRidge": rs.KernelRidge(n_components=256, random_state=seed, progress=False),
         "GaussianProcessRegressor": rs.GaussianProcessRegressor(
             n_components=256, random_state=seed, progress=False
