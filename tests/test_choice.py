@@ -235,3 +235,31 @@ def test_reports_and_pictures_show_any_kind_of_map(features: Any, rng: Any, tmp_
     assert "standard deviation" in (tmp_path / "report.html").read_text(encoding="utf-8")
     rs.plot.surface(fit)
     rs.plot.observed(fit)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric": "foo"}, "metric='foo' but it must be 'auto', 'full' or None"),
+        ({"metric": np.eye(2)}, "but it must be 'auto', 'full' or None"),
+        ({"metric": "full", "n_components": 64}, "this map has none.*features='local'"),
+        ({"metric": "full", "kernel": "laplacian"}, "no function of .*Use gaussian or matern"),
+        ({"metric": "full", "length_scale": 1.0}, "length_scale=1.0 .*Leave one of them out"),
+    ],
+)
+def test_a_metric_that_cannot_be_learnt_is_refused(changes: Any, words: str, rng: Any) -> None:
+    """Each was taken in silence, and no metric was learnt."""
+    X, y = rows(rng, 60)
+    with pytest.raises(ValueError, match=words):
+        rs.KernelRidge(random_state=0, progress=False, **changes).fit(X, y)
+    with pytest.raises(ValueError, match="there are 1 inputs, and a metric is learnt for 2 to 48"):
+        rs.KernelRidge(metric="full", progress=False).fit(X[:, :1], y)
+
+
+def test_a_metric_that_is_asked_for_is_taken(rng: Any) -> None:
+    X, y = rows(rng, 200)
+    fit = rs.GaussianProcessRegressor(metric="full", random_state=0, progress=False).fit(X, y)
+    assert all(name.endswith("metric") for name in fit.choice_.names)
+    assert fit.features_.encoding.matrix.shape == (2, 2)
+    none = rs.GaussianProcessRegressor(metric=None, random_state=0, progress=False).fit(X, y)
+    assert not any(name.endswith("metric") for name in none.choice_.names)

@@ -14,6 +14,7 @@ from typing import Any
 
 from rff_stream.families.choice import family_of
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
+from rff_stream.families.maps import check_metric
 from rff_stream.families.protocol import (
     DrawnMap,
     Family,
@@ -47,6 +48,7 @@ def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:
     ValueError
         Naming the parameter, or the column of many levels that the family has no columns for.
     """
+    check_metric(asked, len(inputs))
     family = family_of(asked.features)
     if family != WholeFamily():
         refuse_coded(inputs, f"features={asked.features!r}")

@@ -28,10 +28,18 @@ from rff_stream.features import (
     map_class,
 )
 from rff_stream.features.cells import ChosenCells, encode_rows
-from rff_stream.kernels import ExactKernel, Gaussian, Kernel, Matern, as_kernel, length_scale_vector
+from rff_stream.kernels import (
+    ExactKernel,
+    Gaussian,
+    Kernel,
+    Matern,
+    RadialKernel,
+    as_kernel,
+    length_scale_vector,
+)
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapChoice, MapSearch
+from rff_stream.length_scales.map_search import MOST_OF_METRIC, MapChoice, MapSearch
 from rff_stream.length_scales.whole_space import (
     ITERATIONS,
     MOST_SEARCHED,
@@ -168,7 +176,7 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
     scale: Any = asked.length_scale
     if isinstance(features, str) and features == AUTO:
         features = ChosenCells() if choose and asked.n_components is None else "whole"
-    cells = isinstance(features, Cells) or (isinstance(features, str) and features == "local")
+    cells = _has_cells(features)
     found = isinstance(scale, str) and scale in (AUTO, "median", "ard", "evidence")
     if isinstance(kernel, str) and kernel == AUTO:
         kernel = COMPETING if cells and found else "gaussian"
@@ -182,6 +190,11 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
         length_scale=scale,
         n_components=DEFAULT_COMPONENTS if r is None else int(r),
     )
+
+
+def _has_cells(features: Any) -> bool:
+    """Whether cells are asked for that are not drawn yet."""
+    return isinstance(features, Cells) or (isinstance(features, str) and features == "local")
 
 
 def searches(length_scale: LengthScale) -> bool:
@@ -357,6 +370,39 @@ def length_scale_of_cells(features: LocalFeatures) -> Float64:
     if isinstance(features.encoding, Projection):
         return features.encoding.length_scale
     return np.asarray(length_scale_of(features.kernel))
+
+
+def check_metric(asked: MapParameters, n_inputs: int) -> None:
+    """Refuse a metric that is no choice, or that must be learnt where none can be.
+
+    Raises ValueError: naming the parameter.
+    """
+    metric = asked.metric
+    if metric is None or (isinstance(metric, str) and metric == AUTO):
+        return
+    if not (isinstance(metric, str) and metric == "full"):
+        raise ValueError(f"metric={metric!r} but it must be 'auto', 'full' or None.")
+    if not _has_cells(asked.features):
+        raise ValueError(
+            "metric='full' but a metric is learnt in front of cells, and this map has none. "
+            "Leave n_components out, give features='local', or use metric='auto'."
+        )
+    if known_kernel(asked.kernel, asked.length_scale) is not None:
+        raise ValueError(
+            f"metric='full' but length_scale={asked.length_scale!r} and kernel={asked.kernel!r} "
+            "give length-scales, and a metric is learnt in their place. Leave one of them out."
+        )
+    for kernel in named_kernels(asked.kernel):
+        if not isinstance(kernel, RadialKernel):
+            raise ValueError(
+                f"metric='full' but {kernel!r} is no function of ‖x − x'‖, and a metric is learnt "
+                "for such kernels. Use gaussian or matern, or metric='auto'."
+            )
+    if not 1 < n_inputs <= MOST_OF_METRIC:
+        raise ValueError(
+            f"metric='full' but there are {n_inputs} inputs, and a metric is learnt for 2 to "
+            f"{MOST_OF_METRIC}. Choose inputs, or use metric='auto'."
+        )
 
 
 def map_search(
