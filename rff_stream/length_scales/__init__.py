@@ -1,6 +1,7 @@
-"""Length-scales that are found on rows in memory, each file named by the family of maps it serves.
+"""What is found on rows in memory before the read: length-scales, kernels and metrics.
 
 ``whole_space``, ``whole_space_evidence``: one map of the whole space, by a small one's evidence.
-``cell_windows``: cells, by windows of neighbouring rows; grids take their first look from it.
-``relevant_inputs``: which inputs matter, for both.
+``map_search``: cells, by candidates that compete. ``window_evidence`` climbs the evidence of
+``windows`` of rows; ``left_out`` tells errors at left-out rows of cells, ``gap_factor`` those in
+gaps. ``near_rows``: the first look of grids. ``relevant_inputs``: which inputs matter, for all.
 """

@@ -52,29 +52,27 @@ def merge_copies(rows: RowWindow) -> RowWindow:
 
 
 def left_out_errors(
-    fit: MetricFit, regions: Sequence[RowWindow], shape: CellShape, *, n_trees: int = 1, seed: int
+    fit: MetricFit, regions: Sequence[RowWindow], shape: CellShape, *, seed: int
 ) -> Float64:
-    """Errors (m, T) of all rows of the regions, each under the fit without it, mean over trees.
+    """Errors (m, T) of all rows of the regions in cells of a tree, each under the fit without it.
 
     NaN where a kernel has no Cholesky factor. 2mR² + R³ multiply-adds for a cell of m rows.
     """
-    kernel, matrix, rng = fit.kernel, fit.matrix, np.random.default_rng(seed)
-    total = np.zeros((sum(len(each.x) for each in regions), regions[0].y.shape[1]))
-    for _ in range(n_trees):
-        cells = [cut(each, matrix, shape, rng) for each in regions]
-        flat = [cell for region in cells for cell in region]
-        orders = [rng.permutation(len(cell.u)) for cell in flat]
-        some = rng.permutation(len(flat))[:CELLS_OF_ALPHA]
-        try:
-            alpha = _alpha(kernel, [flat[i] for i in some], [orders[i] for i in some], shape)
-            errors = [
-                _errors_in(kernel, cell, order, shape.n_components, alpha)
-                for cell, order in zip(flat, orders, strict=True)
-            ]
-        except linalg.LinAlgError:
-            return np.full_like(total, np.nan)
-        total += _in_order(cells, errors)
-    return total / n_trees
+    rng = np.random.default_rng(seed)
+    cells = [cut(each, fit.matrix, shape, rng) for each in regions]
+    flat = [cell for region in cells for cell in region]
+    orders = [rng.permutation(len(cell.u)) for cell in flat]
+    some = rng.permutation(len(flat))[:CELLS_OF_ALPHA]
+    try:
+        alpha = _alpha(fit.kernel, [flat[i] for i in some], [orders[i] for i in some], shape)
+        errors = [
+            _errors_in(fit.kernel, cell, order, shape.n_components, alpha)
+            for cell, order in zip(flat, orders, strict=True)
+        ]
+    except linalg.LinAlgError:
+        size = sum(len(each.x) for each in regions), regions[0].y.shape[1]
+        return np.full(size, np.nan)
+    return _in_order(cells, errors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

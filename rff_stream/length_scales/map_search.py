@@ -71,7 +71,7 @@ DEVELOPED = 2
 """Kernels that learn a metric."""
 
 MOST_OF_CELL = 384
-"""Rows of a cell that is only looked at."""
+"""Largest number of rows of a cell whose halves are left out: their cost grows as m³."""
 
 LARGER = 4
 """Factor between sizes of cells that compete."""
@@ -89,7 +89,10 @@ APART = 3.0
 """Ratio between length-scales of compact windows and of all at which both are candidates."""
 
 RELEVANT_ROWS = 3000
+"""Rows on which relevant inputs are searched for."""
+
 UNUSED = 30.0
+"""Length-scale of inputs that seem irrelevant, relative to the typical distance of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,6 @@ class MapSearch:
     say: Callable[[str], None] = lambda line: None
     candidates: list[_Candidate] = field(default_factory=list)
     regions: list[RowWindow] = field(default_factory=list)
-    seed: int = 0
     _most_evidence: float = -np.inf  # a row, of the kernels so far
 
     def run(self) -> _Candidate:
@@ -239,11 +241,11 @@ class MapSearch:
             started = time.process_time()
         self._compact_alone()
         if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
+            without = len(self.candidates)
             for each in self._near_best()[:DEVELOPED]:
                 self._learn_metric(each)
-        if self.only_metric:
-            learnt = [each for each in self.candidates if each.name.endswith("metric")]
-            self.candidates = learnt or self.candidates
+            if self.only_metric:
+                self.candidates = self.candidates[without:]
         if self.sizes:
             self._compare_sizes()
         return self.best
@@ -360,16 +362,16 @@ class MapSearch:
         n = len(self.rows.x)
         if not self.in_rows:
             return [merge_copies(each) for each in self.blocks]
-        depth = max(int(np.ceil(np.log2(n * REGIONS / JUDGED_ROWS))), 0)
-        if n <= JUDGED_ROWS or depth < 1:
+        if n <= JUDGED_ROWS:
             return [merge_copies(self.rows)]
-        u = self.rows.x @ matrix
+        depth, u = int(np.ceil(np.log2(n * REGIONS / JUDGED_ROWS))), self.rows.x @ matrix
         places = [random_cell(u, depth, np.ones(u.shape[1]), self.rng) for _ in range(REGIONS)]
         return [merge_copies(self.rows.part(own)) for own in places]
 
     def cells_of(self, matrix: Float64) -> list[RowWindow]:
-        """Rows of cells of the size that is asked for, in a metric, in units of xA."""
-        cells = [cell for each in self.regions for cell in cut(each, matrix, self.shape, self.rng)]
+        """Rows of cells of the size that is asked for, and not larger, in units of xA."""
+        shape = CellShape(min(self.shape.n_rows, MOST_OF_CELL), self.shape.n_components)
+        cells = [cell for each in self.regions for cell in cut(each, matrix, shape, self.rng)]
         return [RowWindow(each.u, each.y, each.w) for each in cells if len(each.u) > 1]
 
     # ---------------------------------------------------------------------------- comparison
@@ -377,8 +379,7 @@ class MapSearch:
     def _compare_sizes(self) -> None:
         """Larger cells, of as many columns and of more, while errors fall.
 
-        Many rows a column average noise out; many columns represent more. The candidate's errors
-        are those in cells of the first size, of the same number of trees.
+        Many rows a column average noise out; many columns represent more.
         """
         least, r = self.best, self.shape.n_components
         largest = max(len(each.x) for each in self.regions)
@@ -401,11 +402,12 @@ class MapSearch:
     def _judge(
         self, name: str, fit: MetricFit, started: float, shape: CellShape | None = None
     ) -> None:
+        """One more candidate, with its errors in cells of a shape."""
         shape = shape or self.shape
         if len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
             errors = left_out_residuals(self.regions[0], fit)
         else:
-            errors = left_out_errors(fit, self.regions, shape, seed=self.seed)
+            errors = left_out_errors(fit, self.regions, shape, seed=0)  # the same trees for all
         seconds = time.process_time() - started
         found = _Candidate(name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds)
         self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
