@@ -21,7 +21,8 @@ def smooth(x: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Measure, print, and write the table."""
     rng, table = np.random.default_rng(0), Path(__file__).with_name("when-not-table.md")
-    lines = ["| data | this, median | this, ARD | boosted trees |", "|---|---|---|---|"]
+    heads = ("data", "this, nothing set", "one map, median", "one map, ARD", "boosted trees")
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|---|"]
     for words, truth, d in (
         ("smooth, 3 inputs", smooth, 3),
         ("smooth in 3 of 30 inputs", smooth, 30),
@@ -30,9 +31,10 @@ def main() -> None:
         y = truth(x) + NOISE * rng.standard_normal(ROWS)
         cells = []
         for model in (
+            rs.KernelRidge(random_state=0),
             rs.KernelRidge(n_components=1024, random_state=0),
             rs.KernelRidge(n_components=1024, length_scale="ard", random_state=0),
-            HistGradientBoostingRegressor(random_state=0),
+            HistGradientBoostingRegressor(max_iter=2000, learning_rate=0.05, random_state=0),
         ):
             started = time.process_time()
             error = np.sqrt(np.mean((model.fit(x, y).predict(fresh) - truth(fresh)) ** 2))
