@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 BOUND = 120.0  # seconds that anything here may take on a busy machine
 
@@ -28,6 +31,34 @@ def until(condition: Callable[[], bool], what: str, seconds: float = BOUND) -> N
     while not condition():
         assert time.monotonic() < end, f"No {what} after {seconds:.0f} s."
         time.sleep(0.05)
+
+
+PRODUCTS = """
+import numpy as np
+rng = np.random.default_rng(0)
+for d in (1, 3, 33, 400):
+    for r in (2, 255, 510, 1026):
+        for order in "CF":
+            for dtype in ("float32", "float64"):
+                A = rng.normal(size=(128, d)).astype(dtype)
+                A @ np.asarray(rng.normal(size=(d, r)), dtype, order=order)
+np.linalg.qr(rng.normal(size=(400, 400)))
+"""
+
+
+def run_with_blas_core(code: str, core: str) -> None:
+    """Run Python code with the BLAS kernels of a CPU; refuses what it fails.
+
+    Skips where NumPy alone does not survive its products with them: some builds of OpenBLAS crash
+    on a CPU that is not the one named.
+    """
+    environment = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
+    alone = subprocess.run([sys.executable, "-c", PRODUCTS], env=environment, timeout=BOUND)
+    if alone.returncode < 0:
+        name = signal.Signals(-alone.returncode).name
+        pytest.skip(f"NumPy {np.__version__} alone ends with {name} on the kernels of {core}.")
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, env=environment, timeout=BOUND, cwd=ROOT)
 
 
 COUNTER = """

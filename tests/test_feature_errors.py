@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reference
+from processes import run_with_blas_core
 from rff_stream.errors import DataError
 from rff_stream.features import (
     FeatureMap,
@@ -338,6 +336,4 @@ for d in (1, 3, 33):
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 kernels")
 @pytest.mark.parametrize("core", ["Haswell", "Sandybridge"])
 def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
-    environment = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", CHECK_BITS]
-    subprocess.run(command, check=True, env=environment, timeout=120, cwd=ROOT)
+    run_with_blas_core(CHECK_BITS, core)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import pickle
 import platform
 import subprocess
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import reference
+from processes import run_with_blas_core
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import FeatureMap, FourierFeatures, map_from_spec
 from rff_stream.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, RationalQuadratic
@@ -358,9 +358,7 @@ for d in (1, 3, 33, 400):
 @pytest.mark.parametrize("core", ["Haswell", "Sandybridge"])
 def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
     """OpenBLAS picks its code by the CPU: here those of AVX2 (also Zen) and AVX."""
-    environment = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", CHECK_BITS]
-    subprocess.run(command, check=True, env=environment, timeout=120, cwd=ROOT)
+    run_with_blas_core(CHECK_BITS, core)
 
 
 def test_integers_are_rows_too():

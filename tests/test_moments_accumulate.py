@@ -230,6 +230,7 @@ def test_every_length_around_a_batch(rng: np.random.Generator, n: int, sums: Any
     a = reference.augmented(features(x), y, 0, 0)
     eps = 2.0**-52 if sums == "float64" else 2.0**-23
     bound = reference.rounding_bound(np.maximum(np.abs(a), 1), eps=eps) if n else 0.0
+    bound = 2 * bound  # aᵀa is rounded, too
     assert found.n == n
     assert (np.abs(found.matrix() - a.T @ a) <= bound).all()
 
