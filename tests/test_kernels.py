@@ -229,6 +229,13 @@ def test_the_gradient_is_that_of_the_values(rows, kernel, scale):
         np.testing.assert_allclose(
             found[j], (sides[0] - sides[1]) / 2e-4, rtol=2e-6, atol=2e-7 * np.abs(sides[0]).max()
         )
+    weights = np.random.default_rng(0).normal(size=found.shape[1:])
+    np.testing.assert_allclose(
+        kernel.weighted_gradient(x, y, weights),
+        (found * weights).sum(axis=(1, 2)),
+        rtol=1e-12,
+        atol=1e-13 * np.abs(found).sum(),
+    )
 
 
 @pytest.mark.parametrize("nu", [0.05, 0.5, 0.8, 2.5, 20.5])

@@ -249,6 +249,19 @@ def test_the_kernel_that_made_the_rows_is_taken(rng):
         assert found.unit_kernel == rs.Matern(nu=nu)
 
 
+def test_steps_of_single_inputs_take_the_laplacian():
+    """As hours and ages are: a kernel of distances sees them half as well."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(500, 4))
+    y = np.sum(np.floor(4 * x) * [1.0, 2.0, 1.0, 0.5], axis=1, keepdims=True)
+    rows = RowWindow(x, y, np.ones(500))
+    kernels = [rs.Matern(nu=1.5), rs.Laplacian()]
+    found = search(rows, kernels, CellShape(500, 500))
+    errors = {each.name: each.error for each in found.trials}
+    assert found.taken == "laplacian"
+    assert errors["laplacian"] < 0.9 * errors["matern nu=1.5"]
+
+
 def test_copies_of_rows_leave_together(rng):
     x, y = rng.normal(size=(50, 2)), rng.normal(size=(150, 1))
     w = rng.uniform(0.5, 2, 150)

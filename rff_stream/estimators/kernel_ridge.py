@@ -39,8 +39,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     kernel : str, Kernel or sequence of Kernel, default="auto"
         "gaussian" ("rbf"), "laplacian", "cauchy", "matern", or a value such as
         ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. If you give
-        several, the data choose one. "auto": Gaussian, Matérn 1/2, 3/2 and 5/2 compete where the
-        map has cells; else it is Gaussian.
+        several, the data choose one. "auto": Gaussian, Matérn 1/2, 3/2, 5/2 and Laplacian compete
+        where the map has cells; else it is Gaussian.
     length_scale : float, (d,) array, "auto", "median", "evidence" or "ard", default="auto"
         In input units. "auto" finds them with the map (see ``features``); for one map of the whole
         space it is "median", the median distance between rows of inputs divided by their pilot

@@ -32,6 +32,7 @@ from rff_stream.kernels import (
     ExactKernel,
     Gaussian,
     Kernel,
+    Laplacian,
     Matern,
     RadialKernel,
     as_kernel,
@@ -72,8 +73,12 @@ AUTO = "auto"
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Number of windows from which length-scales are found; neighbouring rows kept for each."""
 
-COMPETING = (Gaussian(), Matern(nu=0.5), Matern(nu=1.5), Matern(nu=2.5))
-"""Kernels that compete where none is asked for: from smooth to rough."""
+COMPETING = (Gaussian(), Matern(nu=0.5), Matern(nu=1.5), Matern(nu=2.5), Laplacian())
+"""Kernels that compete where none is asked for: from smooth to rough, and a product over inputs,
+for functions that change at values of single inputs."""
+
+RADIAL = tuple(each for each in COMPETING if isinstance(each, RadialKernel))
+"""Those that a full metric is learnt for."""
 
 DEFAULT_COMPONENTS = 2048
 """R of one map of the whole space, where it is not said."""
@@ -179,7 +184,8 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
     cells = _has_cells(features)
     found = isinstance(scale, str) and scale in (AUTO, "median", "ard", "evidence")
     if isinstance(kernel, str) and kernel == AUTO:
-        kernel = COMPETING if cells and found else "gaussian"
+        every = RADIAL if isinstance(asked.metric, str) and asked.metric == "full" else COMPETING
+        kernel = every if cells and found else "gaussian"
     if isinstance(scale, str) and scale in (AUTO, "median"):
         scale = AUTO if cells and known_kernel(kernel, AUTO) is None else "median"
     r = asked.n_components

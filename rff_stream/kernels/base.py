@@ -144,6 +144,10 @@ class ExactKernel(ABC):
         """
         return self.variance * self.unit_gradient(*scaled_rows(self, X, Y))
 
+    def weighted_gradient(self, X: Array, Y: Array, weights: Float64) -> Float64:
+        """Σ weightsₙₘ ∂kₙₘ/∂ log ℓⱼ (d,): what a climb over length-scales asks for."""
+        return np.asarray(np.einsum("dnm,nm->d", self.length_scale_gradient(X, Y), weights))
+
     def log_spectral_density(self, frequencies: Array) -> Float64:
         """log p(ω) (m,) of frequencies ω (m, d), in rad per unit of input.
 

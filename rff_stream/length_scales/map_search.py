@@ -58,6 +58,9 @@ more rows some are looked at, in compact windows, too."""
 FIRST_STEPS, LATER_STEPS, METRIC_STEPS = 30, 12, 25
 """Steps of a first search for length-scales, of one that goes on, and of one for a metric."""
 
+STEPS_OF_FEW = 60
+"""Steps of each search where rows are so few that windows hold them all: they cost little."""
+
 JUDGED_ROWS, REGIONS = 12_288, 3
 """Rows whose left-out errors are compared, and regions that they come from."""
 
@@ -243,7 +246,8 @@ class MapSearch:
         if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
             without = len(self.candidates)
             for each in self._near_best()[:DEVELOPED]:
-                self._learn_metric(each)
+                if not self._learn_metric(each):
+                    break
             if self.only_metric:
                 self.candidates = self.candidates[without:]
         if self.sizes:
@@ -272,6 +276,14 @@ class MapSearch:
                 found.append(each)
         return found
 
+    @property
+    def _sees_all(self) -> bool:
+        """Whether windows hold all rows."""
+        return self.in_rows and len(self.rows.x) <= SETS_OF_ALL * SET_OF_MANY
+
+    def _steps(self, of_many: int) -> int:
+        return STEPS_OF_FEW if self._sees_all else of_many
+
     # ------------------------------------------------------------------------ length-scales
 
     def _first_scales(self) -> MetricFit:
@@ -283,7 +295,10 @@ class MapSearch:
         matrices = [best_start(windows, kernel, unit) for unit in (spread, steps)]
         relevant = self._relevant_start(spread) if self.ard else None
         matrices += [] if relevant is None else [relevant]
-        found = [climb_from(windows, kernel, each, self.ard, FIRST_STEPS) for each in matrices]
+        found = [
+            climb_from(windows, kernel, each, self.ard, self._steps(FIRST_STEPS))
+            for each in matrices
+        ]
         return max(found, key=lambda each: each.log_evidence)
 
     def _relevant_start(self, unit: Float64) -> Float64 | None:
@@ -301,14 +316,14 @@ class MapSearch:
         self, windows: Sequence[RowWindow], kernel: ExactKernel, first: MetricFit
     ) -> MetricFit | None:
         """A kernel's own length-scales, from those of the first; None if it is far behind."""
-        evidence = WindowEvidence(windows, first.matrix)
-        found = evidence.climb_scales(kernel, first.alpha, ard=False, iterations=LATER_STEPS)
+        evidence, steps = WindowEvidence(windows, first.matrix), self._steps(LATER_STEPS)
+        found = evidence.climb_scales(kernel, first.alpha, ard=False, iterations=steps)
         lead = self._most_evidence - found.log_evidence / evidence.freedom
         if lead > BEHIND:
             return None
         if self.ard:
             evidence = WindowEvidence(windows, found.matrix)
-            found = evidence.climb_scales(kernel, found.alpha, ard=True, iterations=LATER_STEPS)
+            found = evidence.climb_scales(kernel, found.alpha, ard=True, iterations=steps)
         self._most_evidence = max(self._most_evidence, found.log_evidence / evidence.freedom)
         return found
 
@@ -321,23 +336,30 @@ class MapSearch:
         if len(windows) < 2:
             return
         start = best_start(windows, least.kernel, steps)
-        found = climb_from(windows, least.kernel, start, self.ard, LATER_STEPS)
+        found = climb_from(windows, least.kernel, start, self.ard, self._steps(LATER_STEPS))
         moved = np.log(np.abs(found.matrix).sum(axis=0) / np.abs(least.matrix).sum(axis=0))
         if np.abs(moved).max() >= np.log(APART):
             self._judge(f"{least.kernel.text}, near rows", found, started)
 
-    def _learn_metric(self, start: _Candidate) -> None:
-        """Two turns, the second in windows that are compact in the metric of the first."""
-        kernel, started = start.kernel, time.process_time()
+    def _learn_metric(self, start: _Candidate) -> bool:
+        """Whether a first turn is better than its start; then a second turn is made.
+
+        Its windows are more, and compact in the metric of the first. Few rows are all seen at once.
+        """
+        kernel, before = start.kernel, start
         assert isinstance(kernel, RadialKernel)
-        matrix, alpha = start.matrix, start.alpha
-        for sizes in (FEW_WINDOWS, MANY_WINDOWS):
-            windows = self._windows(matrix, *sizes)
-            found = WindowEvidence(windows, matrix).climb_metric(
-                kernel, alpha, iterations=METRIC_STEPS
+        turns = [("metric", FEW_WINDOWS), ("metric, more windows", MANY_WINDOWS)]
+        for name, sizes in turns[:1] if self._sees_all else turns:
+            started = time.process_time()
+            windows = self._windows(before.matrix, *sizes)
+            found = WindowEvidence(windows, before.matrix).climb_metric(
+                kernel, before.alpha, iterations=self._steps(METRIC_STEPS)
             )
-            matrix, alpha = found.matrix, found.alpha
-        self._judge(f"{kernel.text}, metric", found, started)
+            self._judge(f"{kernel.text}, {name}", found, started)
+            if self.candidates[-1].error >= start.error:
+                return before is not start
+            before = self.candidates[-1]
+        return True
 
     # ------------------------------------------------------------------------------- windows
 
