@@ -30,7 +30,7 @@ _ROOMS = {
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 if TYPE_CHECKING:
-    from rff_stream import plot
+    from rff_stream import inspect, plot
     from rff_stream.answers.maximum_mean_discrepancy import mmd
     from rff_stream.errors import NumericalWarning
     from rff_stream.estimators import (
@@ -91,6 +91,7 @@ __all__ = [
     "RationalQuadratic",
     "__version__",
     "collect",
+    "inspect",
     "load",
     "mmd",
     "open_source",
@@ -101,8 +102,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a room on first use: importing the package stays cheap."""
-    if name == "plot":
-        return importlib.import_module("rff_stream.plot")
+    if name in ("inspect", "plot"):
+        return importlib.import_module(f"rff_stream.{name}")
     if name in _HOMES:
         found = getattr(importlib.import_module(f"rff_stream.{_HOMES[name]}"), name)
         globals()[name] = found  # asked for once

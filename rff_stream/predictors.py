@@ -29,6 +29,10 @@ class RowFunction(Protocol):
         """Values (m, width) of rows (m, d)."""
 
 
+Slopes = Callable[[Array], Float64]
+"""x (m, d) -> ∂f/∂x (m, d, T) of T functions; picklable."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearPredictor:
     """x ↦ μ + z(x)ᵀ β for T targets."""
@@ -188,8 +192,10 @@ class StackedMean:
         """Means (n, T) of rows (n, d)."""
         return self.blend(x, self.functions)
 
-    def blend(self, x: Array, functions: Sequence[Callable[[Array], Float64]]) -> Float64:
-        """Σ v_k g_k(x) (n, T) of as many other functions."""
+    def blend(
+        self, x: Array, functions: Sequence[Callable[[Array], Float64]], shape: tuple[int, ...] = ()
+    ) -> Float64:
+        """Σ v_k g_k(x) (n, …, T) of as many other functions, whose values have this ``shape``."""
         weights = np.repeat(self.weights[:, None], len(x), axis=1)  # (K, n, T)
         there = [None if each is None else each.covers(x) for each in self.reaches]
         for k, rows in enumerate(there):
@@ -198,7 +204,8 @@ class StackedMean:
         lost = weights.sum(axis=0) == 0
         weights[self.reaches.index(None) if None in self.reaches else 0][lost] = 1.0
         weights /= weights.sum(axis=0)
-        total = np.zeros((len(x), self.width))
+        weights = np.expand_dims(weights, tuple(range(2, 2 + len(shape))))
+        total = np.zeros((len(x), *shape, self.width))
         for own, rows, function in zip(weights, there, functions, strict=True):
             if rows is None or rows.all():
                 total += own * function(x)

@@ -28,6 +28,7 @@ from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import ridge_path
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
+from rff_stream.model import gradients
 from rff_stream.model.facts import enough_features, model_card
 from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import open_by_fit
@@ -206,6 +207,7 @@ PATH_FEATURES = 2048
 """R up to which the path of α is drawn: a decomposition of 1.5 CPU s."""
 
 MOST_GROUPS = 60
+MOST_INPUTS, MOST_DIRECTIONS = 12, 4
 COVERAGE = 0.95
 
 
@@ -279,6 +281,31 @@ def good(model: Any, test: Assessment | None) -> Section:
             )
         )
     return Section("How good it is", (*blocks, *_shape(model)))
+
+
+def depends(model: Any) -> Section:
+    """Which inputs the function depends on, and which combinations of them."""
+    title = "What it depends on"
+    try:
+        found = gradients.of_sample(model)
+        directions = found.directions()
+    except (ModelError, ValueError):  # no function of rows, no rows, or no slopes
+        return Section(title, ())
+    if not directions.eigenvalues.any():
+        return Section(title, (paragraph("Nothing: the fitted function is constant."),))
+    shares = sorted(found.importance().items(), key=lambda pair: -pair[1])
+    inputs = [[name, f"{share:.1%}"] for name, share in shares[:MOST_INPUTS]]
+    leading = enumerate(directions.shares[:MOST_DIRECTIONS].tolist())
+    combined = [
+        [f"{share:.1%}", directions.combination(k)] for k, share in leading if share >= 0.01
+    ]
+    tables = table(["input", "share"], inputs) + table(["share", "combination"], combined)
+    words = paragraph(
+        "Shares of the squared slope of the fitted function over its row sample, inputs over "
+        "their standard deviations."
+    )
+    caption = "Directions along which the fitted function changes, and the inputs in each."
+    return Section(title, (tables, picture(partial(plot.metric, directions), caption)), words=words)
 
 
 def sure(model: Any, test: Assessment | None) -> Section:
@@ -566,6 +593,7 @@ def report(
         [
             fit_section(model),
             good(model, test),
+            depends(model),
             sure(model, test),
             cost_section(model, test, notes),
             drift_section(model, groups_of(store)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaln, kv
 
@@ -112,3 +114,19 @@ def softmax_hessian(phi: Float64, theta: Float64, alpha: float) -> Float64:
         found += np.kron(np.diag(share) - np.outer(share, share), np.outer(row, row))
     penalised = np.append(np.full(p - 1, alpha), 0.0)
     return found + np.diag(np.tile(penalised, n_classes))
+
+
+def slopes(function: Any, X: Array, step: float = 1e-5) -> Float64:
+    """∂f/∂x_j (n, d, T) of a function (n, d) -> (n, T), by central differences, one input each."""
+    moves = step * np.eye(X.shape[1])
+    return np.stack([(function(X + h) - function(X - h)) / (2 * step) for h in moves], axis=1)
+
+
+def gradient_outer_product(function: Any, X: Array, w: Array | None = None) -> Float64:
+    """Σ w ∇f∇fᵀ (T, d, d), row by row."""
+    found = slopes(function, X)
+    total = np.zeros((found.shape[2], X.shape[1], X.shape[1]))
+    for row, weight in zip(found, np.ones(len(X)) if w is None else w, strict=True):
+        for t, gradient in enumerate(row.T):
+            total[t] += weight * np.outer(gradient, gradient)
+    return total

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 LARGEST_PICTURE = 150_000  # bytes
-WITHOUT_EXAMPLE = {"__version__", "NumericalWarning", "plot"}
+WITHOUT_EXAMPLE = {"__version__", "NumericalWarning", "inspect", "plot"}
 
 
 @pytest.mark.parametrize("name", sorted(set(rs.__all__) - WITHOUT_EXAMPLE))

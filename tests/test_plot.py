@@ -149,6 +149,10 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
         ("alone", "with interactions", "x1"),
     ),
     "relevance": (lambda s, ax: rs.plot.relevance(s.relevance, ax), ("length-scale", "x1")),
+    "metric": (
+        lambda s, ax: rs.plot.metric(rs.inspect.gradient_outer_product(s.plane), ax),
+        ("share of each direction", "x0", "x1", "over its deviation"),
+    ),
     "dependence": (
         lambda s, ax: rs.plot.dependence({"x0, y": s.hsic[0], "x1, y": s.hsic[1]}, ax),
         ("dependent: p < 0.05/2", "explained by chance", "x1, y", "p = "),

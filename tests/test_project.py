@@ -47,6 +47,7 @@ ROOMS = [
     {"families"},
     {"model"},
     {"estimators"},
+    {"inspect"},
     {"plot"},
     {"report"},
     {"demo"},

@@ -21,7 +21,13 @@ from rff_stream.cli import main
 from rff_stream.report import assess, report, write_report
 
 VOID = {"img", "link", "meta"}
-HEADINGS = ["What was fitted, and on what", "How good it is", "How sure it is", "What it costs"]
+HEADINGS = [
+    "What was fitted, and on what",
+    "How good it is",
+    "What it depends on",
+    "How sure it is",
+    "What it costs",
+]
 
 
 class Page(HTMLParser):

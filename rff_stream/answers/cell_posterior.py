@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.cell_spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum
@@ -66,6 +67,37 @@ class LocalPosterior:
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""
         return self.moments(x)[0]
+
+    def slopes(self, x: Array) -> Float64:
+        """∂f/∂x_j (n, d, T) at rows x (n, d), the weights of the trees held at those of each row.
+
+        How weights change says where one tree knows more than another, and not how y changes.
+        """
+        features = self.solved.features
+        rows = encode_rows(features.encoding, np.asarray(x, np.float64))
+        found = np.zeros((*rows.shape, len(self.inflation)))
+        for tree, (cells, share) in enumerate(
+            zip(self._route(x), self._tree_shares(x), strict=True)
+        ):
+            own, alpha = self.solved.trees[tree], self.alpha[tree]
+            for cell, places in _runs(cells):
+                k = own.index[cell]
+                if k < 0:
+                    continue
+                weights = own.kernel_weights(
+                    features, (tree, cell), own.rhs[k] * own.inverse(k, alpha)
+                )
+                landmarks = features.landmark_rows(tree, cell)
+                slopes = features.kernel.input_slopes(rows[places], landmarks, weights)
+                found[places] += share[places, None] * slopes
+        return found if features.encoding is None else features.encoding.slopes(x, found)
+
+    def _tree_shares(self, x: Array) -> Float64:
+        """ω (J, n, T) of each tree."""
+        count, shape = len(self.alpha), (len(x), len(self.inflation))
+        if count == 1 or self.power == 0:
+            return np.full((count, *shape), 1 / count)
+        return tree_shares([tree.variance for tree in self._of_trees(x)], self.power)
 
     def std(self, x: Array, *, noise: bool = False) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
@@ -275,6 +307,14 @@ def far_share(variance: Float64, near: Float64, far: Float64) -> Float64:
     return np.asarray(np.clip((variance - near) / width, 0, 1))
 
 
+def tree_shares(variances: ArrayLike, power: float) -> Float64:
+    """ω ∝ v⁻ᵖ (J, n, T) of variances v (J, n, T): they add to 1."""
+    v = np.asarray(variances)
+    least = np.maximum(v.min(axis=0), np.finfo(float).tiny)
+    ratios = (np.maximum(v, least) / least) ** -power
+    return np.asarray(ratios / ratios.sum(axis=0))
+
+
 def combine_trees(
     trees: list[TreeMoments], power: float
 ) -> tuple[Float64, Float64, Float64, Float64]:
@@ -284,12 +324,8 @@ def combine_trees(
     large p the variance would be the least of J, which is too small in gaps.
     """
     variances = np.array([tree.variance for tree in trees])
-    least = np.maximum(variances.min(axis=0), np.finfo(float).tiny)
-    ratios = np.maximum(variances, least) / least
-    weights, shares = (
-        each / each.sum(axis=0) for each in (ratios**-power, ratios ** -min(power, 1))
-    )
-    mean, variance, noise = np.zeros((3, *least.shape))
+    weights, shares = (tree_shares(variances, p) for p in (power, min(power, 1)))
+    mean, variance, noise = np.zeros((3, *variances[0].shape))
     for tree, weight, share in zip(trees, weights, shares, strict=True):
         mean += weight * tree.mean
         variance += share * tree.scale * tree.variance

@@ -59,6 +59,12 @@ class TreeCells:
         """Coordinates in which (G_c + αI)⁻¹ is the diagonal of :meth:`inverse`."""
 
     @abstractmethod
+    def kernel_weights(
+        self, features: LocalFeatures, key: tuple[int, int], weights: Float64
+    ) -> Float64:
+        """Weights (R, T) of k(x, U_c) that say what those of :meth:`whitened` rows say."""
+
+    @abstractmethod
     def inverse(self, place: int, alpha: Float64) -> Float64:
         """That diagonal (R, T) for α (T,)."""
 
@@ -103,6 +109,11 @@ class TreeSpectrum(TreeCells):
     def whitened(self, place: int, rows: Float64) -> Float64:
         return rows
 
+    def kernel_weights(
+        self, features: LocalFeatures, key: tuple[int, int], weights: Float64
+    ) -> Float64:
+        return np.asarray(self.rotation[self.index[key[1]]] @ weights)
+
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.asarray(1 / (self.eigenvalues[place][:, None] + alpha))
 
@@ -137,8 +148,21 @@ class TreeFactors(TreeCells):
         return self.coordinates(features, key, units)
 
     def whitened(self, place: int, rows: Float64) -> Float64:
-        full, _ = lapack.dtfttr(rows.shape[1], self.inverse_factor[place], transr="N", uplo="L")
-        return np.asarray(blas.dtrmm(1.0, full, rows.T, lower=1).T)
+        return np.asarray(blas.dtrmm(1.0, self._inverse_factor(place), rows.T, lower=1).T)
+
+    def kernel_weights(
+        self, features: LocalFeatures, key: tuple[int, int], weights: Float64
+    ) -> Float64:
+        beta = self._inverse_factor(self.index[key[1]]).T @ weights
+        packed = features.factor(*key).astype(np.float64)
+        factor, _ = lapack.dtfttr(len(beta), packed, transr="N", uplo="L")
+        return np.asarray(linalg.solve_triangular(factor, beta, lower=True, trans="T"))
+
+    def _inverse_factor(self, place: int) -> Float64:
+        """F⁻¹ (R, R), lower."""
+        size = self.rhs.shape[1]
+        full, _ = lapack.dtfttr(size, self.inverse_factor[place], transr="N", uplo="L")
+        return np.asarray(full)
 
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.ones((self.rhs.shape[1], len(alpha)))

@@ -67,6 +67,16 @@ class GridPosterior:
             values.T + columns[:, : len(self.trend)] @ self.trend + self.target_origin
         )
 
+    def slopes(self, X: Array) -> Float64:
+        """∂f/∂x_j (n, d, T): each amplitude times i and its frequency, and those of the trend."""
+        grid, (d, t) = self.features, (self.features.n_inputs, len(self.alpha))
+        turned = 1j * np.moveaxis(grid.frequencies, -1, 0)[:, None] * self.coef  # (d, T, half)
+        values = evaluate(grid, turned.reshape(d * t, *grid.half_shape), grid.angles(X))
+        found = values.reshape(d, t, len(X)).transpose(2, 0, 1)
+        if len(self.trend) > 1:
+            found = found + self.trend[1:] / grid.period[:, None]
+        return np.asarray(found)
+
 
 def grid_leaf_errors(moments: GridMoments, posterior: GridPosterior) -> Float64:
     """Σ w (y − f)² (T,) of rows that are known by their sums alone: a quadratic form.

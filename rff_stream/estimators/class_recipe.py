@@ -29,6 +29,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
+from rff_stream.predictors import Slopes
 from rff_stream.sources import Columns
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
@@ -59,6 +60,10 @@ class ClassAnswer:
     objective: tuple[float, ...] = ()
     last: tuple[Array, Array] | None = None
     """Coefficients and intercept before calibration, from which a warm start continues."""
+
+    def slopes(self) -> Slopes:
+        """x ↦ the slopes of the scores (d, K)."""
+        return self.log_odds.slopes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from os import PathLike
@@ -19,6 +20,7 @@ from rff_stream.families.maps import LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
+from rff_stream.model.gradients import importance
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import SumsDtype
@@ -236,6 +238,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             storage_options=storage_options,
         )  # fmt: skip
         return Decoder(self.classes_).of(numbers)
+
+    importance_ = functools.cached_property(importance)
 
     def predict_proba(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Probabilities (n, C) of the classes, in the order of ``classes_``.

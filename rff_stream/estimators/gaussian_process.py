@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
+from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
@@ -111,6 +113,7 @@ n_missing_, plan_
     stream = regression.stream
     score = regression.score
     residuals = regression.residuals
+    importance_ = functools.cached_property(importance)
     with_kernel = regression.with_kernel
 
     def predict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
@@ -34,11 +35,12 @@ from rff_stream.losses.regression import (
 )
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.gradients import importance
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row
-from rff_stream.predictors import AnswerPredictor, RowFunction
+from rff_stream.predictors import AnswerPredictor, RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
@@ -158,6 +160,7 @@ n_missing_, plan_
     predict = regression.predict
     score = regression.score
     residuals = regression.residuals
+    importance_ = functools.cached_property(importance)
 
     def _recipe(self) -> LossRecipe:
         # Sums need no more precision than those of a penalty that is chosen.
@@ -199,6 +202,10 @@ class LossAnswer:
             return linear.mean()
         answer = Exponential(linear.coef, linear.intercept)
         return AnswerPredictor(linear.features, answer, len(linear.intercept))
+
+    def slopes(self) -> Slopes:
+        """Of f, also where the mean is its exponential."""
+        return self.linear.slopes()
 
     def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         """The squared error of f on leaves held out."""

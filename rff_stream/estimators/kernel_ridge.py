@@ -19,6 +19,7 @@ from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.families.whole_space import LinearAnswer, refine_answer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
+from rff_stream.model.gradients import importance
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.statistics.scores import NormalEquationStatistic, NormalEquationSums
@@ -151,6 +152,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     predict = regression.predict
     score = regression.score
     residuals = regression.residuals
+    importance_ = functools.cached_property(importance)
     with_kernel = regression.with_kernel
 
     def _recipe(self) -> RidgeRecipe:

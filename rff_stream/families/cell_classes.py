@@ -39,7 +39,7 @@ from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictors import RowFunction
+from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.statistics.protocol import Statistic
 
@@ -60,6 +60,9 @@ class CellLogOdds:
 
     def predictor(self) -> RowFunction:
         return CellScores(self.posterior, self.calibration)
+
+    def slopes(self) -> Slopes:
+        return CellScores(self.posterior, self.calibration).slopes
 
     def attributes(self) -> dict[str, Any]:
         """α and df are those of the trees, averaged."""
@@ -91,6 +94,10 @@ class CellScores:
     def __call__(self, x: Array) -> Float64:
         """Log-odds (n, K) of rows (n, d)."""
         return self.calibration(_sides(self.posterior.mean(x)))
+
+    def slopes(self, x: Array) -> Float64:
+        """Those of the log-odds (n, d, K)."""
+        return self.calibration.slope * _sides(self.posterior.slopes(x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +190,7 @@ def _sample(
 
 def _sides(scores: Float64) -> Float64:
     """One score −1 to 1 for two classes; those of every class otherwise."""
-    return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
+    return scores[..., 1:] - scores[..., :1] if scores.shape[-1] == 2 else scores
 
 
 def _search_class_windows(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> Any:

@@ -60,7 +60,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.cells import CellMoments, cell_row
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import DirectPredictor, RowFunction
+from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import CellStatistic
@@ -97,6 +97,9 @@ class CellAnswer:
 
     def mean(self) -> RowFunction:
         return DirectPredictor(self.posterior.mean, len(self.posterior.inflation))
+
+    def slopes(self) -> Slopes:
+        return self.posterior.slopes
 
     def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> StreamState:
         raise _not_streamed()

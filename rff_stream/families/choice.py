@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import warnings
@@ -52,7 +53,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
-from rff_stream.predictors import RowFunction, StackedMean, StackedStd
+from rff_stream.predictors import RowFunction, Slopes, StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import CandidateStatistic
@@ -98,6 +99,14 @@ class ChoiceAnswer:
             return alone.mean()
         means = tuple(each.mean() for each in self.processes.values())
         return StackedMean(means, self._weights(), self._reaches())
+
+    def slopes(self) -> Slopes:
+        alone = self._alone()
+        if alone is not None:
+            return alone.slopes()
+        means: Any = self.mean()
+        each = [process.slopes() for process in self.processes.values()]
+        return functools.partial(means.blend, functions=each, shape=(self.features[0].n_inputs,))
 
     def std(self, noise: bool) -> RowFunction:
         alone = self._alone()

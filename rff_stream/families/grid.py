@@ -61,7 +61,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import DirectPredictor, RowFunction
+from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import GridStatistic
@@ -103,6 +103,9 @@ class GridAnswer:
         width = len(self.posterior.alpha)
         mean = functools.partial(of_finite, self.posterior.mean, width=width)
         return DirectPredictor(mean, width)
+
+    def slopes(self) -> Slopes:
+        return self.posterior.slopes
 
     def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> StreamState:
         errors = np.stack([grid_leaf_errors(test, self.posterior) for test in tests])

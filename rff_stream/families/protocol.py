@@ -15,7 +15,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.predictors import RowFunction
+from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows
@@ -96,6 +96,9 @@ class RidgeAnswer(Protocol):
     def mean(self) -> RowFunction:
         """x ↦ ŷ (T), a picklable function of rows."""
 
+    def slopes(self) -> Slopes:
+        """x ↦ ∂ŷ/∂x (d, T), in closed form; of ln ŷ where the answer is of logarithms."""
+
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
         """Its error on leaves that it has not seen, from their sums alone."""
 
@@ -138,6 +141,9 @@ class LogOdds(Protocol):
 
     def predictor(self) -> RowFunction:
         """x ↦ log-odds, a picklable function of rows."""
+
+    def slopes(self) -> Slopes:
+        """x ↦ the slopes of the scores (d, K), in closed form."""
 
     def attributes(self) -> dict[str, Any]:
         """Public attributes by name."""

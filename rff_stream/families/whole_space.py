@@ -48,7 +48,13 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate, resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import AnswerPredictor, FunctionPredictor, LinearPredictor, RowFunction
+from rff_stream.predictors import (
+    AnswerPredictor,
+    FunctionPredictor,
+    LinearPredictor,
+    RowFunction,
+    Slopes,
+)
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
@@ -99,6 +105,9 @@ class LinearAnswer:
     def mean(self) -> LinearPredictor:
         return LinearPredictor(self.features, self.coef, self.intercept)
 
+    def slopes(self) -> Slopes:
+        return functools.partial(self.features.slopes, weights=self.coef)
+
     def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         return state_of(tests, self.coef, self.intercept, n_rows, fraction)
 
@@ -137,6 +146,9 @@ class ProcessAnswer:
 
     def mean(self) -> LinearPredictor:
         return self.linear.mean()
+
+    def slopes(self) -> Slopes:
+        return self.linear.slopes()
 
     def std(self, noise: bool) -> RowFunction:
         std = functools.partial(self.posterior.std, noise=noise)

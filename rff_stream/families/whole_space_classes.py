@@ -48,7 +48,7 @@ from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_constant, penalise
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictors import AnswerPredictor, LinearPredictor
+from rff_stream.predictors import AnswerPredictor, LinearPredictor, Slopes
 from rff_stream.statistics.loss import (
     FEW_FEATURES,
     LEAST_TOL,
@@ -102,6 +102,9 @@ class LinearLogOdds:
             odds = functools.partial(drawn_log_odds, draws)
             return AnswerPredictor(self.features, odds, draws.intercept.shape[1], BATCH_ROWS)
         return LinearPredictor(self.features, self.linear.coef, self.linear.intercept)
+
+    def slopes(self) -> Slopes:
+        return functools.partial(self.features.slopes, weights=self.linear.coef)
 
     def attributes(self) -> dict[str, Any]:
         """β, μ, α and df; the scores of every α where it was chosen."""

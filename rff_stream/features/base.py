@@ -83,6 +83,9 @@ class FeatureMap(Protocol):
     def prior(self, n_components: int | None = None) -> Float64:
         """s (R',): K ≈ Z[:, :R'] diag(s) Z[:, :R']ᵀ."""
 
+    def slopes(self, X: Array, weights: Float64) -> Float64:
+        """Σ_r c_r ∂z_r/∂x_j (n, d, T) of rows X (n, d), weights c (R, T) or (n, R, T)."""
+
     def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Plain JSON and arrays, enough to rebuild the map on any machine and day."""
 
@@ -277,6 +280,35 @@ class RowwiseMap(NamedMap):
                 stop = start + MAP_ROWS
                 self._map_batch(X[start:stop], Z[start:stop])
         return Z
+
+    def slopes(self, X: Array, weights: Float64) -> Float64:
+        """Σ_r c_r ∂z_r/∂x_j (n, d, T) of rows X (n, d): the slopes of f = zᵀc, in closed form.
+
+        Parameters
+        ----------
+        X : (n, d) array
+        weights : (R, T) float64, or (n, R, T) for other weights at every row
+            c; those of a row are what the slopes of a later map say of the columns of this one.
+
+        Raises
+        ------
+        ValueError
+            For a map whose slopes are not known, or that is a step.
+        """
+        X = check_rows(X, self.n_inputs)
+        found = np.empty((*X.shape, weights.shape[-1]))
+        for start in range(0, len(X), BATCH_ROWS):
+            rows = slice(start, start + BATCH_ROWS)
+            own = weights[rows] if weights.ndim == 3 else weights
+            found[rows] = self._batch_slopes(X[rows], own)
+        return found
+
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """Those of at most 512 rows."""
+        raise ValueError(
+            f"{self!r} has no slopes in closed form. Use cells (features='local'), a grid, "
+            "Fourier features (features='whole') or landmarks (features='nystroem')."
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (getattr(self, name) for name in self._fields())

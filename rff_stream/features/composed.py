@@ -61,6 +61,12 @@ class _ComposedMap(RowwiseMap):
         return f"<{name} of {len(self.maps)}: {self.n_inputs} inputs to {self.n_components}>"
 
 
+def split_columns(maps: Sequence[Any], weights: Float64) -> list[Float64]:
+    """Weights (…, R, T) of the columns of each map."""
+    ends = np.cumsum([part.n_components for part in maps])
+    return np.split(weights, ends[:-1], axis=-2)
+
+
 def specs_of(maps: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Array]]:
     """The specs of maps, and arrays of map i under names that begin with p<i>_."""
     specs = [part.spec() for part in maps]
@@ -109,6 +115,11 @@ class SideBySide(_ComposedMap):
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""
         return super().from_spec({"maps": parts_of(plain, arrays)}, {})
+
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """The sum of those of the parts."""
+        parts = zip(self.maps, split_columns(self.maps, weights), strict=True)
+        return np.asarray(sum(part.slopes(X, own) for part, own in parts))
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         lo = 0
@@ -163,6 +174,11 @@ class Then(_ComposedMap):
         names = ("first", "second")
         return super().from_spec(dict(zip(names, parts_of(plain, arrays), strict=False)), {})
 
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """By the chain rule."""
+        between = self.first(X, out=np.empty((len(X), self.first.n_components)))
+        return self.first.slopes(X, self.second.slopes(between, weights))
+
     def _map_batch(self, x: Array, Z: Array) -> None:
         between = np.empty((len(x), self.first.n_components))  # float64: z₁ is only rounded once
         self.second(self.first(x, out=between), out=Z)
@@ -204,6 +220,14 @@ class ByColumns(_ComposedMap):
         """The map that gave this spec, bit for bit."""
         own = {name: plain[name] for name in plain.keys() - {"map", "parts"}}
         return super().from_spec(own | {"maps": parts_of(plain, arrays)}, {})
+
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """Those of every part along its own columns; 0 along columns that no part takes."""
+        found = np.zeros((len(X), self.n_inputs, weights.shape[-1]))
+        parts = zip(self.maps, self.columns, split_columns(self.maps, weights), strict=True)
+        for part, columns, own in parts:
+            found[:, list(columns)] += part.slopes(X[:, list(columns)], own)
+        return found
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         lo = 0

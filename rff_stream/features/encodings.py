@@ -52,9 +52,19 @@ class Encoding(RowwiseMap):
         padded[: len(x)] = x
         Z[...] = self._encode(padded)[: len(x)]
 
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """By the columns' own slopes."""
+        own = self._encode_slopes(np.asarray(X, np.float64))
+        sums = "nrd,rt->ndt" if weights.ndim == 2 else "nrd,nrt->ndt"
+        return np.asarray(np.einsum(sums, own, weights))
+
     def _encode(self, x: Float64) -> Float64:
         """Columns (128, R) of padded rows (128, d)."""
         raise NotImplementedError
+
+    def _encode_slopes(self, x: Float64) -> Float64:
+        """∂z_r/∂x_j (n, R, d) of rows (n, d); 0 for columns that are steps."""
+        return np.zeros((len(x), self.n_components, self.n_inputs))
 
 
 class _Waves(Encoding):
@@ -74,7 +84,17 @@ class _Waves(Encoding):
         angles = 2 * np.pi * np.remainder(self._turns(x), 1.0)
         return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(x), -1)
 
+    def _encode_slopes(self, x: Float64) -> Float64:
+        angles = 2 * np.pi * np.remainder(self._turns(x), 1.0)
+        waves = np.stack([-np.sin(angles), np.cos(angles)], axis=2) * self._speeds[:, None]
+        return waves.reshape(len(x), -1, 1)
+
     def _turns(self, x: Float64) -> Float64:
+        raise NotImplementedError
+
+    @property
+    def _speeds(self) -> Float64:
+        """2π times the turns (R/2,) in a unit of the input."""
         raise NotImplementedError
 
 
@@ -113,6 +133,10 @@ class Periodic(_Waves):
 
     def _turns(self, x: Float64) -> Float64:
         return np.remainder((x - self.origin) / self.period, 1.0) * np.arange(1, self.harmonics + 1)
+
+    @property
+    def _speeds(self) -> Float64:
+        return np.asarray(2 * np.pi / self.period * np.arange(1, self.harmonics + 1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,6 +196,10 @@ class Positional(_Waves):
     def _turns(self, x: Float64) -> Float64:
         return np.asarray((x - self.origin) / self._periods)
 
+    @property
+    def _speeds(self) -> Float64:
+        return 2 * np.pi / self._periods
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiecewiseLinear(Encoding):
@@ -211,6 +239,10 @@ class PiecewiseLinear(Encoding):
 
     def _encode(self, x: Float64) -> Float64:
         return np.clip((x - self.knots[:-1]) / np.diff(self.knots), 0, 1)
+
+    def _encode_slopes(self, x: Float64) -> Float64:
+        inside = (self.knots[:-1] <= x) & (x < self.knots[1:])
+        return np.asarray((inside / np.diff(self.knots))[:, :, None])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,6 +301,14 @@ class Sphere(Encoding):
         east, north = np.cos(latitude), np.sin(latitude)
         return np.column_stack([east * np.cos(longitude), east * np.sin(longitude), north])
 
+    def _encode_slopes(self, x: Float64) -> Float64:
+        east, side, north = self._encode(x).T
+        level = np.hypot(east, side)
+        longitude = np.radians(np.remainder(x[:, 1], 360.0))
+        along = np.stack([-north * np.cos(longitude), -north * np.sin(longitude), level], axis=1)
+        across = np.stack([-side, east, np.zeros(len(x))], axis=1)
+        return np.asarray(np.radians(np.stack([along, across], axis=2)))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scaled(Encoding):
@@ -296,3 +336,7 @@ class Scaled(Encoding):
 
     def _encode(self, x: Float64) -> Float64:
         return (x - self.origin) / self.scale
+
+    def _encode_slopes(self, x: Float64) -> Float64:
+        own: Float64 = np.diag(1 / self.scale)
+        return np.broadcast_to(own, (len(x), *own.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -224,6 +224,20 @@ class FourierFeatures(CosineMap):
 
     def _map_batch(self, x: Array, Z: Array) -> None:
         self._map_into(x, self._waves_of(Z))
+
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """Each cosine a quarter of a wave on, times its frequency: the price of a prediction."""
+        turned = self if self.phases is None else replace(self, phases=self.phases + np.pi / 2)
+        Z, speeds = turned(X).astype(np.float64), self.frequencies / self.scale
+        found = np.empty((len(X), self.n_inputs, weights.shape[-1]))
+        for t in range(weights.shape[-1]):
+            own = weights[..., t]
+            if self.paired:
+                along = Z[:, 0::2] * own[..., 1::2] - Z[:, 1::2] * own[..., 0::2]
+            else:
+                along = Z * own
+            found[:, :, t] = along @ speeds
+        return found
 
     def write_halves(self, x: Float64, out: Array) -> None:
         """Features of at most 128 rows of float64 inputs, all cosines before all sines.

@@ -184,6 +184,14 @@ class NystroemFeatures(RowwiseMap):
             )
         return np.ones(count)
 
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """Those of the kernel at the landmarks, whose weights are Wᵀc."""
+        whitening = np.zeros((self.n_components, len(self.landmarks)))
+        for i, own in enumerate(whitening):
+            row = self._whitening_row(i)
+            own[: len(row)] = row
+        return self.kernel.input_slopes(X, self.landmarks, np.asarray(whitening.T @ weights))
+
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit."""

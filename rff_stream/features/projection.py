@@ -58,3 +58,7 @@ class Projection(Encoding):
 
     def _encode(self, x: Array) -> Float64:
         return np.asarray((x - self.origin) @ self.matrix)
+
+    def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
+        """Ac: the same at every row where c is."""
+        return np.broadcast_to(self.matrix @ weights, (len(X), self.n_inputs, weights.shape[-1]))

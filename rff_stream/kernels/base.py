@@ -50,6 +50,9 @@ STEP = 2.0**-17
 """Half the relative step of central differences: errors from rounding and curvature are both
 about 1e-10."""
 
+SLOPE_VALUES = 1 << 21
+"""Values d·n·m of the slopes of a block of rows: 17 MB."""
+
 
 class ExactKernel(ABC):
     """k(x, x') by its formula, positive definite: what Nyström features need.
@@ -147,6 +150,47 @@ class ExactKernel(ABC):
     def weighted_gradient(self, X: Array, Y: Array, weights: Float64) -> Float64:
         """Σ weightsₙₘ ∂kₙₘ/∂ log ℓⱼ (d,): what a climb over length-scales asks for."""
         return np.asarray(np.einsum("dnm,nm->d", self.length_scale_gradient(X, Y), weights))
+
+    def input_slopes(self, X: Array, Y: Array, weights: Float64) -> Float64:
+        """∂/∂x_j Σ_u c_u k(x, u) (n, d, T) of rows X (n, d), over the rows u of Y (m, d).
+
+        Weights c are (m, T), or (n, m, T) for other weights at every row of X. What a kernel with
+        a corner adds at u itself is 0.
+
+        Raises
+        ------
+        ValueError
+            For a kernel that is no function of x − x'.
+
+        Examples
+        --------
+        >>> from rff_stream.kernels import Gaussian
+        >>> x, u = np.array([[1.0]]), np.array([[0.0]])
+        >>> Gaussian(2.0).input_slopes(x, u, np.ones((1, 1))).round(4).tolist()  # −x/ℓ² κ(x)
+        [[[-0.2206]]]
+        """
+        if not self.stationary:
+            raise ValueError(
+                f"{self!r} has no slopes here, because it is no function of x − x'. Use Gaussian, "
+                "Matern or another kernel that is."
+            )
+        x, y = scaled_rows(self, X, Y)
+        found = np.empty((*x.shape, weights.shape[-1]))
+        size = max(SLOPE_VALUES // max(y.size, 1), 1)
+        for start in range(0, len(x), size):
+            rows = slice(start, start + size)
+            own = weights[rows] if weights.ndim == 3 else weights
+            found[rows] = self.unit_slopes(x[rows], y, own)
+        return found * (self.variance / length_scale_vector(self, x.shape[1])[:, None])
+
+    def unit_slopes(self, X: Float64, Y: Float64, weights: Float64) -> Float64:
+        """The same at ℓ = 1 and variance 1, from −δⱼ ∂κ/∂δⱼ."""
+        slopes = self.unit_gradient(X, Y)
+        for j, own in enumerate(slopes):
+            apart = Y[:, j] - X[:, j, None]
+            own /= np.where(apart == 0, np.inf, apart)
+        sums = "jnm,nmt->njt" if weights.ndim == 3 else "jnm,mt->njt"
+        return np.asarray(np.einsum(sums, slopes, weights, optimize=True))
 
     def log_spectral_density(self, frequencies: Array) -> Float64:
         """log p(ω) (m,) of frequencies ω (m, d), in rad per unit of input.
@@ -410,6 +454,17 @@ class RadialKernel(Kernel):
         share = -2 / self.variance * self.slope(np.asarray(cdist(X, Y, "sqeuclidean")))
         each = ((x[:, None] - y) ** 2 * share for x, y in zip(X.T, Y.T, strict=True))
         return np.reshape(list(each), (X.shape[1], len(X), len(Y)))
+
+    def unit_slopes(self, X: Float64, Y: Float64, weights: Float64) -> Float64:
+        """2 Σ_u c_u κ'(‖x − u‖²)(x_j − u_j): two products for each set of weights."""
+        x, y = X - Y[:1], Y - Y[:1]  # about a row where little cancels
+        decay = self.slope(np.asarray(cdist(x, y, "sqeuclidean")))
+        decay *= 2 / self.variance
+        found = np.empty((*x.shape, weights.shape[-1]))
+        for t in range(weights.shape[-1]):
+            share = decay * weights[..., t]
+            found[..., t] = share.sum(axis=1)[:, None] * x - share @ y
+        return found
 
 
 class DotProductKernel(ExactKernel):

@@ -17,6 +17,7 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
 from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import (
+    Purpose,
     checked_rows,
     framed_like,
     in_memory,
@@ -97,9 +98,16 @@ def to_predict(model: Any, X: Any, storage_options: Any = None) -> Source:
     return open_by_fit(model, model._held(), data, "predict").source
 
 
-def score_rows(model: Any, data: Data, statistic: Statistic, *, labels: bool = False) -> Any:
+def score_rows(
+    model: Any,
+    data: Data,
+    statistic: Statistic,
+    *,
+    labels: bool = False,
+    purpose: Purpose = "score",
+) -> Any:
     """Sum of a statistic over rows; for each group where groups are asked for."""
-    source = open_by_fit(model, model._held(), data, "score", labels=labels).source
+    source = open_by_fit(model, model._held(), data, purpose, labels=labels).source
     reading = Reading(source, progress=model.progress)
     layout = reading.plan(PlanRequest(WholeCost(1), order=1), memory=model.memory).layout
     if data.by is not None:

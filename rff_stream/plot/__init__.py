@@ -22,6 +22,7 @@ from rff_stream.plot.checks import (
     error_map,
     histogram,
 )
+from rff_stream.plot.directions import metric
 from rff_stream.plot.fits import coastlines, curve, observed, surface
 from rff_stream.plot.row_plots import components, density, novelty
 from rff_stream.plot.selection import (
@@ -51,6 +52,7 @@ __all__ = [
     "kernel_evidence",
     "kernel_matrix",
     "learning_curve",
+    "metric",
     "novelty",
     "observed",
     "path",

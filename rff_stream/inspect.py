@@ -1,0 +1,145 @@
+"""What a fitted model depends on: inputs, and combinations of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rff_stream._array import Float64
+from rff_stream.answers import sensitivity
+from rff_stream.answers.sensitivity import Relevance, SobolIndices
+from rff_stream.errors import ModelError
+from rff_stream.model import gradients
+from rff_stream.model.fitted import Data
+from rff_stream.predictors import RowFunction
+from rff_stream.statistics.gradients import Directions, GradientProducts
+
+__all__ = [
+    "Directions",
+    "GradientProducts",
+    "gradient_outer_product",
+    "partial_dependence",
+    "relevance",
+    "sobol_indices",
+]
+
+
+def gradient_outer_product(
+    model: Any,
+    X: Any = None,
+    sample_weight: Any = None,
+    *,
+    by: Any = None,
+    dim: str | Sequence[str] | None = None,
+    where: Sequence[Any] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """M, the mean of ∇f∇fᵀ over rows: the inputs and combinations along which f changes.
+
+    Parameters
+    ----------
+    model : fitted KernelRidge, GaussianProcessRegressor, KernelRegressor or KernelClassifier
+        Of a classifier f is its scores (log-odds); where a mean is an exponential, its logarithm.
+    X, sample_weight, dim, where, storage_options : as in ``model.predict`` and ``model.score``
+        One streamed pass over all rows. Without X, the row sample of the model.
+    by : name or array-like, optional
+        A group for each row: where, or when, f depends on what.
+
+    Returns
+    -------
+    GradientProducts, or dict of group -> GradientProducts if ``by`` is given
+        They add and subtract. ``matrix()`` is M, ``importance()`` the share of each input,
+        ``directions()`` are the eigenvectors.
+
+    Raises
+    ------
+    ModelError
+        If the model fits no function of rows, or has no row sample and X is not given.
+    ValueError
+        If the slopes of its map are not known in closed form.
+
+    References
+    ----------
+    Constantine, Dow & Wang 2014 (active subspaces). Radhakrishnan, Beaglehole, Pandit & Belkin
+    2024 (recursive feature machines).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> X = np.random.default_rng(0).normal(size=(500, 3)); y = np.sin(X[:, 0] - X[:, 1])
+    >>> model = rs.KernelRidge(n_components=128, length_scale=2.0, random_state=0).fit(X, y)
+    >>> found = gradient_outer_product(model).directions()
+    >>> found.combination(), found.shares.round(2).tolist()
+    ('0.72 x0 − 0.70 x1', [1.0, 0.0, 0.0])
+    """
+    if X is None:
+        if by is not None or sample_weight is not None:
+            raise ValueError(
+                "by and sample_weight are of rows, but X is not given. Give the rows, too."
+            )
+        return gradients.of_sample(model)
+    data = Data(X, None, sample_weight, None, dim, tuple(where), by, storage_options)
+    return gradients.of_rows(model, data)
+
+
+def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> SobolIndices:
+    """Sobol indices of a fitted function, for inputs distributed as in its row sample.
+
+    See :func:`rff_stream.answers.sensitivity.sobol_indices`.
+    """
+    function, rows = _function_of(model), _sample_of(model)
+    return sensitivity.sobol_indices(function, rows, size=size, random_state=random_state)
+
+
+def partial_dependence(
+    model: Any, name: str, grid: ArrayLike | int = 50
+) -> tuple[Float64, Float64]:
+    """The mean of f over the row sample in which one input is set to each value of a grid.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    name : str
+        The input.
+    grid : (g,) array or int
+        Values, or how many quantiles of the input in the row sample.
+
+    Returns
+    -------
+    values (g,), means (g, T)
+    """
+    inputs = model._held().columns.inputs
+    if name not in inputs:
+        raise ValueError(f"{name!r} is not among the inputs {list(inputs)}. Name one of them.")
+    rows, column = _sample_of(model), inputs.index(name)
+    values = np.asarray(grid, np.float64)
+    if values.ndim == 0:
+        values = np.unique(np.quantile(rows[:, column], np.linspace(0, 1, int(values))))
+    return values, sensitivity.partial_dependence(_function_of(model), rows, column, values)
+
+
+def relevance(model: Any) -> Relevance:
+    """The range of each input in length-scales; see :class:`Relevance`."""
+    fitted = model._held()
+    return sensitivity.ard_relevance(fitted.length_scale, _sample_of(model), fitted.columns.inputs)
+
+
+def _sample_of(model: Any) -> Float64:
+    """Inputs (m, d) of the row sample; refuses a model that has none."""
+    rows = model._held().row_sample
+    if rows is None:
+        raise ModelError(
+            "The model has no row sample (sample_rows=0, or saved without moments). Fit it with "
+            "one, or save with moments=True."
+        )
+    return np.asarray(rows)
+
+
+def _function_of(model: Any) -> RowFunction:
+    """x ↦ f, of a classifier its scores."""
+    answer = model._held().answer
+    found: RowFunction = answer.mean() if hasattr(answer, "mean") else answer.log_odds.predictor()
+    return found
