@@ -133,3 +133,47 @@ def test_labels_in_a_list_are_no_names_of_targets():
     model = rs.KernelClassifier(n_components=32, random_state=0, progress=False).fit(x, labels)
     assert model.columns_.targets == ("y",)
     assert model.update(x[:50] + 0.1, labels[:50]).n_rows_ == N + 50
+
+
+CATEGORIES = {
+    "Categorical": lambda labels: pd.Categorical(labels, ["never", *"qpn"]),
+    "ordered": lambda labels: pd.Categorical(labels, list("qpn"), ordered=True),
+    "index": lambda labels: pd.CategoricalIndex(labels, list("qpn")),
+    "array of text": lambda labels: pd.array(labels.tolist()),
+    "series": lambda labels: pd.Series(labels, dtype="category"),
+    "polars": lambda labels: (
+        pytest.importorskip("polars")
+        .Series(labels)
+        .cast(pytest.importorskip("polars").Enum(["never", *"qpn"]))
+    ),
+    "Arrow": lambda labels: pytest.importorskip("pyarrow").array(labels).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("kind", CATEGORIES)
+@pytest.mark.parametrize("named", [True, False])
+def test_categories_beside_rows_are_their_labels(kind, named):
+    """Those of pandas without an index ended in an AttributeError."""
+    x = frame()[["u", "v"]] if named else frame()[["u", "v"]].to_numpy()
+    labels = np.select([frame().u > 0.5, frame().v > 0.5], ["p", "q"], "n")
+    model = rs.KernelClassifier(n_components=32, random_state=0, progress=False)
+    expected = model.fit(x, labels).predict_proba(x)
+    given = CATEGORIES[kind](labels)
+    found = model.fit(x, given)
+    assert found.classes_.tolist() == ["n", "p", "q"]
+    np.testing.assert_array_equal(found.predict_proba(x), expected)
+    assert found.score(x, given) == (found.predict(x) == labels).mean()
+
+
+def test_arrays_of_pandas_beside_rows_are_values():
+    rows = frame()
+    x, y, w = rows[["u", "v"]], pd.array(rows.a), pd.array(rows.w, dtype="double[pyarrow]")
+    expected = ridge().fit(x, rows.a, rows.w).predict(x)
+    np.testing.assert_array_equal(ridge().fit(x, y, w).predict(x), expected)
+    np.testing.assert_array_equal(
+        ridge().fit(x.to_numpy(), pd.Index(rows.a), w).predict(x), expected
+    )
+    assert set(rs.collect(ridge().fit(x, y).features_, x, by=pd.Categorical(["s", "t"] * 100))) == {
+        "s",
+        "t",
+    }

@@ -33,6 +33,16 @@ def type_is_from(kind: Any, name: str) -> bool:
     return any(each.startswith(f"{name}.") for each in names)
 
 
+TABLES_OF_PANDAS = ("pandas.DataFrame", "pandas.Series", "pandas.core.frame.DataFrame",
+                    "pandas.core.series.Series", "modin")  # fmt: skip
+"""Tables of pandas, which have an index; pandas before 3 gives the longer names."""
+
+
+def is_table_of_pandas(values: Any) -> bool:
+    """Whether this is a DataFrame or Series; other objects of pandas have no index."""
+    return any(is_from(values, name) for name in TABLES_OF_PANDAS)
+
+
 def unknown_container(role: str, values: Any) -> KindError:
     """The error that names a type which is no container here."""
     kind = type(values)
@@ -102,10 +112,10 @@ def check_index(X: Any, **others: Any) -> None:
 
     Raises DataError: naming what differs, and its first label that does.
     """
-    if not is_from(X, "pandas"):
+    if not is_table_of_pandas(X):
         return
     for role, each in others.items():
-        if not is_from(each, "pandas") or len(each) != len(X) or X.index.equals(each.index):
+        if not is_table_of_pandas(each) or len(each) != len(X) or X.index.equals(each.index):
             continue
         first = next(i for i, (a, b) in enumerate(zip(X.index, each.index, strict=True)) if a != b)
         raise DataError(

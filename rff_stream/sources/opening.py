@@ -14,7 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.errors import DataError
-from rff_stream.sources.container_types import is_names, type_is_from, unknown_container
+from rff_stream.sources.container_types import (
+    TABLES_OF_PANDAS,
+    is_names,
+    type_is_from,
+    unknown_container,
+)
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Request, Where
 
@@ -44,7 +49,8 @@ OPENERS = (
     PATHS,
     Opener(".labelled", "labelled", ("xarray",)),
     Opener(".tables", "lazy", ("dask.dataframe", "dask_expr")),
-    Opener(".tables", "table", ("pandas", "modin")),
+    Opener(".tables", "table", TABLES_OF_PANDAS),
+    Opener(".arrays", "array", ("pandas",)),  # Categorical, other arrays of pandas, Index
     Opener(
         ".arrow_and_parquet",
         "table",

@@ -20,7 +20,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import NamedVariable, align, plain_names, virtual_column
-from rff_stream.sources.container_types import check_index, is_from, is_names
+from rff_stream.sources.container_types import check_index, is_from, is_names, is_table_of_pandas
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
@@ -222,7 +222,7 @@ class Frame(Table):
 
     def targets(self, y: Any) -> list[NamedVariable]:
         """Targets by name, or columns and arrays with a row each."""
-        return named_targets(y) if is_from(y, "pandas") else super().targets(y)
+        return named_targets(y) if is_table_of_pandas(y) else super().targets(y)
 
 
 def named_targets(y: Any) -> list[NamedVariable]:
