@@ -225,6 +225,36 @@ def test_rows_of_a_fit_in_memory_count_once_in_a_store(tmp_path):
     assert rs.load(tmp_path / "M.zarr").update(x + 1, y).n_rows_ == 400
 
 
+@pytest.mark.parametrize("by", [None, "g"])
+def test_rows_of_a_fit_count_once_under_any_name_and_by_label(by):
+    """Named, or by label, every row of a fit in memory counted twice."""
+    rows, more = table(40, 0), table(40, 1)
+    model = ridge().fit(rows, "a", inputs=["u", "v"], by=by)
+    assert model.update(rows, "a", batch="k").update(rows, "a", by="g").n_rows_ == 40
+    if by is not None:
+        assert model.update(pd.concat([rows, more.assign(g=7)]), "a", by="g").n_rows_ == 80
+    model.update(more, "a", batch="m")
+    assert model.update(more, "a", by="g").update(more, "a").n_rows_ == model.n_rows_
+    labels = np.asarray(rows.g)
+    beside = ridge().fit(rows[["u", "v"]], rows.a, by=labels)
+    assert beside.update(rows[["u", "v"]], rows.a).n_rows_ == 40
+
+
+def test_rows_of_a_label_that_a_fit_read_once_are_refused(tmp_path):
+    """Nothing tells whether they are those of the fit."""
+    rows = table(40, 0)
+    rows.to_parquet(tmp_path / "first.parquet")
+    pd.concat([rows, table(40, 1).assign(g=7)]).to_parquet(tmp_path / "both.parquet")
+    model = ridge().fit(tmp_path / "first.parquet", "a", inputs=["u", "v"], by="g")
+    for choice in ({"by": "g"}, {"batch": "k"}):
+        assert model.update(tmp_path / "first.parquet", **choice).n_rows_ == 40
+    with pytest.raises(ModelError, match="The fit counted rows of 'g=0'"):
+        model.update(tmp_path / "both.parquet", by="g")
+    assert model.n_rows_ == 40
+    table(10, 2).assign(g=8).to_parquet(tmp_path / "new.parquet")
+    assert model.update(tmp_path / "new.parquet", by="g").n_rows_ == 50
+
+
 def test_rows_are_known_by_what_counts_of_them():
     first, more = table(100, 0), table(100, 1)
     model = ridge().fit(first[["u", "v"]], first.a)
@@ -235,9 +265,9 @@ def test_rows_are_known_by_what_counts_of_them():
     x, y, half = more[["u", "v"]].to_numpy(), more.a.to_numpy(), np.arange(100) < 50
     model.update(x, np.ma.array(y, mask=half)).update(x, np.ma.array(y, mask=~half))
     assert model.n_rows_ == 200
-    model.update(x, np.ma.array(y, mask=half), batch="k")
+    model.update(x + 1, np.ma.array(y, mask=half), batch="k")
     with pytest.raises(ModelError, match="'k' was counted before with other rows"):
-        model.update(x, np.ma.array(y, mask=~half), batch="k")
+        model.update(x + 1, np.ma.array(y, mask=~half), batch="k")
 
 
 def test_the_class_of_a_row_is_part_of_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import reference_answers as reference
 import rff_stream as rs
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
+from rff_stream.sources import kind_of
 from rff_stream.sources.blocks import PARTITION_BITS
 
 N = 80
@@ -343,3 +345,20 @@ def test_every_container_and_verb_refuses_alike(container: str, tmp_path: Path) 
             with pytest.raises(ModelError, match="targets of the data are"):
                 verb(other.X, other.y, **named)
     assert np.array_equal(fitted.predict(np.ones((1, 2))), before)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_rows_of_a_fit_count_once_from_every_container(container: str, tmp_path: Path) -> None:
+    """Without a name they are known or refused; under one, or by label, they are known."""
+    made = CONTAINERS[container]
+    given = Given(made, Rule(), columns(0), tmp_path / "a")
+    fitted = model().fit(given.X, given.y, **given.inputs)
+    assert fitted.update(*given.later, batch="again").n_rows_ == N
+    if given.named:
+        assert fitted.update(*given.later, by=made.name("v")).n_rows_ == N
+    known = kind_of(given.X) in ("array", "table") or container == "Zarr"
+    unknown = pytest.raises(ModelError, match="It is not known which rows")
+    with contextlib.nullcontext() if known else unknown:
+        fitted.update(*given.later)
+    assert fitted.n_rows_ == N

@@ -104,10 +104,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             Count all rows of X under this name. If the same rows come again, they are not
             counted; other rows under a known name are refused. Rows in memory need no name: those
             that a fit, ``update`` or ``partial_fit`` got all together are known by a hash of what
-            counts of them, in any order and container.
+            counts of them, in any order and container, under any name. Other rows of a fit are
+            known by their files or by the keys of their graph.
         by : str, optional
             Label of each row: every label is a batch, and batches that are known are not
-            counted again. 1 and 1.0 are one label. Reads X twice.
+            counted again. 1 and 1.0 are one label. Reads X twice. A label that the fit met with
+            ``by`` is refused where nothing tells whether its rows are those of the fit.
 
             The growing data of the fit need neither ``batch`` nor ``by``: their rows are known
             by their position, and only new rows are counted.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,28 +13,64 @@ from rff_stream._array import Array, digest
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
-from rff_stream.model.fitted import Data, Ledger
+from rff_stream.label_forms import text_of
+from rff_stream.model.fitted import UNREAD, Data, Ledger
 from rff_stream.model.input_rows import Opened, in_memory
-from rff_stream.model.recipe import Recipe
+from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.sources import Source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.sources.growth import record_of, whole_content
 from rff_stream.sources.variables import can_grow
 from rff_stream.statistics.content_hash import Content, ContentStatistic
+from rff_stream.statistics.groups import ByGroup
 
 FORMER = re.compile("[0-9a-f]{64}")
 """Hash of rows in memory as earlier versions took it."""
 
 
-def ledger_of(recipe: Recipe, opened: Opened, data: Data) -> Ledger:
-    """What a fit counts; nothing where the answer needs every row again, so that none is added."""
-    source = opened.source
+def ledger_of(recipe: Recipe, request: PassRequest, data: Data) -> Ledger:
+    """What a fit counts; nothing where the answer needs every row again, so that none is added.
+
+    Rows in memory are known all together, and those of each label that they carry.
+    """
+    source = request.opened.source
     if can_grow(source):
         size = source.shape[0]
         return Ledger((record_of(source, source.dims[0], 0, size),)) if size else Ledger()
-    return (
-        ledger_of_rows(content_of_rows(opened)) if grows(recipe) and in_memory(data.X) else Ledger()
-    )
+    if not grows(recipe):
+        return Ledger()
+    opened, by = request.opened, data.labels_by
+    if by is None and data.by is not None:  # later rows do not come with this array
+        opened = recipe.open(replace(data, by=None))
+    labels = {}
+    if by is not None and in_memory(data.X):
+        labels = {content: content for content in contents_by_label(request).values()}
+    return ledger_of_rows(content_of(opened, data)) + Ledger(batches=labels)
+
+
+def with_labels(ledger: Ledger, data: Data, labels: Iterable[Any]) -> Ledger:
+    """The ledger of a fit with the labels that it met, where it does not know their rows."""
+    by = data.labels_by
+    if by is None or not ledger.batches or in_memory(data.X):
+        return ledger
+    return ledger + Ledger(batches=dict.fromkeys((batch_of_label(by, x) for x in labels), UNREAD))
+
+
+def batch_of_label(by: Any, label: Any) -> str:
+    """The batch that the rows of a label are."""
+    return f"{by if isinstance(by, str) else list(by)}={text_of(label)}"
+
+
+def contents_by_label(request: PassRequest, *, as_before: bool = False) -> dict[Any, str]:
+    """Hash of the rows of every label."""
+    statistic = ByGroup(ContentStatistic(request.opened.class_labels, as_before))
+    found = request.sums(statistic, "looking for what is new").value
+    return {label: str(content) for label, content in found.by_label.items()}
+
+
+def content_of(opened: Opened, data: Data) -> str:
+    """Hash of all rows: of their values in memory, else of where they come from."""
+    return content_of_rows(opened) if in_memory(data.X) else content_of_source(opened.source)
 
 
 def ledger_of_rows(content: str, batch: str | None = None) -> Ledger:

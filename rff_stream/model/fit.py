@@ -13,7 +13,7 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import description_of
 from rff_stream.execution.threads import few_features_blas
 from rff_stream.features import FeatureMap
-from rff_stream.model.counted_rows import ledger_of
+from rff_stream.model.counted_rows import ledger_of, with_labels
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
@@ -39,14 +39,12 @@ def fit(
     """
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
-    counted = ledger_of(
-        recipe, opened, data
-    )  # before the read: rows that come meanwhile are not in it
     plan = recipe.plan(reading, opened.columns)
-    kept = None
+    grouped, kept = data.by is not None, None
+    # before the read: rows that come meanwhile are not in it
+    counted = ledger_of(recipe, PassRequest(opened, reading, plan, grouped), data)
     if checkpoint is not None:
         kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
-    grouped = data.by is not None
     done = recipe.read(PassRequest(opened, reading, plan, grouped, kept, before))
     fitted = Fitted(
         columns=opened.columns,
@@ -54,7 +52,7 @@ def fit(
         scales=done.drawn.scales,
         flat=opened.flat,
         feature_names=opened.feature_names,
-        ledger=counted,
+        ledger=with_labels(counted, data, done.groups),
         selection=data.selection,
         token="" if kept is None else kept.token,
         fraction=1.0,

@@ -45,6 +45,20 @@ class Data:
         """Which rows were asked for: later rows are chosen alike."""
         return {"dim": self.dim, "where": self.where, "by": self.by}
 
+    @property
+    def labels_by(self) -> Any:
+        """Name(s) of the column(s) that label the rows; None where there are none, or an array."""
+        return labels_by(self.by)
+
+
+def labels_by(by: Any) -> Any:
+    """Name(s) of column(s); None for none, or for an array."""
+    return by if isinstance(by, str) or is_names(by) else None
+
+
+UNREAD = ""
+"""In place of the content of rows of a label that a fit read once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -54,7 +68,7 @@ class Ledger:
     """Row ranges along one dimension, each beginning where the one before ends; see
     :mod:`rff_stream.sources.growth`."""
     batches: Mapping[str, str] = field(default_factory=dict)
-    """Hash of the content of every named batch."""
+    """Hash of the content of every named batch; rows without a name are under their hash."""
 
     @classmethod
     def of(cls, labels: Iterable[Mapping[str, Any]]) -> Self:
@@ -96,17 +110,26 @@ class Ledger:
     ) -> bool:
         """Whether this batch was counted; refuses other content under its name.
 
-        ``before`` gives what an older rff_stream would have called the same content, and ``names``
-        are what it may have called the batch.
+        Rows that were counted without a name are known by their content, under any name. ``before``
+        gives what an older rff_stream would have called the same content, and ``names`` are what
+        it may have called the batch.
         """
         known = next((self.batches[n] for n in (batch, *names) if n in self.batches), None)
-        if known is not None and known != content and known not in before():
+        if known is None:
+            return self.batches.get(content) == content
+        if known == UNREAD:
+            raise ModelError(
+                f"The fit counted rows of {batch!r}, but it did not look at them twice, so it is "
+                "not known whether these are the same rows. If they are, leave them out. If they "
+                "are new, give them a name of their own: batch=…."
+            )
+        if known != content and known not in before():
             raise ModelError(
                 f"The batch {batch!r} was counted before with other rows ({known[:12]}…, now "
                 f"{content[:12]}…). A name stands for one content: give another, and forget this "
                 "one in the store if it was wrong."
             )
-        return known is not None
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,8 +209,7 @@ class Fitted:
     @property
     def labels_by(self) -> Any:
         """Name(s) of the column(s) that label the rows; None where there are none, or an array."""
-        by = self.selection.get("by")
-        return by if isinstance(by, str) or is_names(by) else None
+        return labels_by(self.selection.get("by"))
 
     @property
     def length_scale(self) -> Any:

@@ -11,10 +11,13 @@ from typing import Any
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.families import DrawnMap
-from rff_stream.label_forms import former_texts, text_of
+from rff_stream.label_forms import former_texts
 from rff_stream.model.counted_rows import (
+    batch_of_label,
+    content_of,
     content_of_rows,
     content_of_source,
+    contents_by_label,
     former_content,
     former_content_of_source,
     ledger_of_rows,
@@ -28,8 +31,6 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
-from rff_stream.statistics.content_hash import ContentStatistic
-from rff_stream.statistics.groups import ByGroup
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
 from rff_stream.store.batch_writing import checked_id
 
@@ -291,6 +292,9 @@ class NewRows:
     def read_labels(self, opened: Opened, by: str) -> Iterator[Added]:
         """Every label that is not known as a batch of its own."""
         recipe, fitted = self.recipe, self.fitted
+        data = replace(self.later.data, by=fitted.labels_by)
+        if self.ledger.holds(content_of(recipe.open_more(fitted, data), data)):
+            return
         reading = Reading(opened.source, progress=recipe.asked.progress)
         plan = recipe.plan(reading, fitted.columns, fitted.features)
         request = PassRequest(opened, reading, plan, grouped=True)
@@ -311,7 +315,8 @@ class NewRows:
 
         new = {}
         for label, content in sorted(contents_by_label(request).items()):
-            name, *older = (f"{by}={text}" for text in (text_of(label), *former_texts(label)))
+            name = batch_of_label(by, label)
+            older = [f"{by}={text}" for text in former_texts(label)]
             if not self.ledger.knows(name, content, partial(former, label), *older):
                 new[label] = name, content
         return new
@@ -320,10 +325,3 @@ class NewRows:
         """Sums of all rows by the labels of the fit, and how many were looked at."""
         grouped = self.fitted.labels_by is not None
         return self.recipe.read_more(self.fitted, opened, self.row, grouped=grouped)
-
-
-def contents_by_label(request: PassRequest, *, as_before: bool = False) -> dict[Any, str]:
-    """Hash of the rows of every label."""
-    statistic = ByGroup(ContentStatistic(request.opened.class_labels, as_before))
-    found = request.sums(statistic, "looking for what is new").value
-    return {label: str(content) for label, content in found.by_label.items()}
