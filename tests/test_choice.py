@@ -240,9 +240,11 @@ def test_reports_and_pictures_show_any_kind_of_map(features: Any, rng: Any, tmp_
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"metric": "foo"}, "metric='foo' but it must be 'auto', 'full' or None"),
-        ({"metric": np.eye(2)}, "but it must be 'auto', 'full' or None"),
-        ({"metric": "full", "n_components": 64}, "this map has none.*features='local'"),
+        ({"metric": "foo"}, "metric='foo' but it must be 'auto', 'full', a matrix or None"),
+        (
+            {"metric": "full", "features": "grid"},
+            "features='grid', and a metric is learnt in front",
+        ),
         ({"metric": "full", "kernel": "laplacian"}, "no function of .*Use gaussian or matern"),
         ({"metric": "full", "length_scale": 1.0}, "length_scale=1.0 .*Leave one of them out"),
     ],

@@ -72,11 +72,13 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         "binning" see :mod:`rff_stream.features`. A map that you give as a value has its own R and
         kernel. A mapping from columns to maps puts their columns side by side:
         ``{("lat", "lon"): Sphere(), "hour": Periodic(24)}``; other inputs are left out.
-    metric : {"auto", "full"} or None, default="auto"
-        A matrix A in front of cells: rows are compared as xA, so that the kernel sees combinations
-        of inputs. "auto": it is learnt by evidence and taken if left-out rows are predicted better
-        than with one length-scale for each input; for up to 48 inputs, and where
-        ``length_scale`` is "auto". "full": it is taken always. None: never.
+    metric : {"auto", "full"}, (d, k) array or None, default="auto"
+        A matrix A in front of the map: rows are compared as xA, so that the kernel sees
+        combinations of inputs. "auto": in front of cells it is learnt by evidence and taken if
+        left-out rows are predicted better than with one length-scale for each input; for up to 48
+        inputs, and where ``length_scale`` is "auto". "full": it is learnt and taken, in front of
+        cells or of one map that is drawn by name. A matrix in units of 1/input is taken as it is,
+        and ``length_scale`` is that of rows xA. None: no metric.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding error of float32 sums. Each step is one
         cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.

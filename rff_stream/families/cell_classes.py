@@ -22,12 +22,13 @@ from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
+    behind,
     draw_cells,
     encoding_of,
-    in_metric,
     known_kernel,
-    length_scale_of_cells,
+    length_scale_behind,
     map_search,
+    matrix_of,
     pilot_windows,
 )
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
@@ -121,14 +122,14 @@ class CellClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
         if not isinstance(features, LocalFeatures):
-            encoding = encoding_of(features)
+            encoding = behind(encoding_of(features), matrix_of(asked.metric), pilot.x)
             kernel = known_kernel(asked.kernel, asked.length_scale)
             if kernel is None:
                 with single_threaded_blas():
                     found = _search_class_windows(pilot, asked, plan, encoding)
-                kernel, encoding = in_metric(found, encoding, pilot.x)
+                kernel, encoding = found.own_kernel, behind(encoding, found.metric, pilot.x)
             features = draw_cells(kernel, pilot, asked, plan.cost, encoding)
-        return features, {"length_scale": length_scale_of_cells(features)}
+        return features, {"length_scale": length_scale_behind(features.encoding, features.kernel)}
 
     def statistic(self, asked: SumRequest) -> Statistic:
         return ClassStatistic(

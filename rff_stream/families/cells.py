@@ -29,17 +29,19 @@ from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
+    behind,
     check_cells,
     chosen_map,
     draw_cells,
     encoding_of,
-    in_metric,
     known_kernel,
-    length_scale_of_cells,
+    length_scale_behind,
     map_search,
+    matrix_of,
     named_kernels,
     neighbouring_rows,
     number_or_array,
+    seconds_of_windows,
 )
 from rff_stream.families.protocol import (
     ClassFamily,
@@ -75,10 +77,6 @@ GAP_CELLS = 8
 NOTHING_SEEN = 0.97
 """Error at left-out rows, relative to their standard deviation, at which length-scales are
 noise."""
-
-SEARCH_SECONDS, SEARCHED_ROWS = 3.0, 4000
-"""Approximate CPU seconds of a search, for each kernel and once more for a metric, and approximate
-rows of all its windows."""
 
 MOST_FREE = 1e6
 """Largest variance of the means of cells, in units of σ_f², in the test of gaps."""
@@ -183,7 +181,8 @@ class CellFamily:
     kinds: ClassVar[tuple[type, ...]] = (Cells, LocalFeatures)
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
-        check_cells(asked.features, asked.kernel, asked.length_scale, n_inputs)
+        given = asked.features
+        check_cells(given, asked.kernel, asked.length_scale, n_inputs, asked.metric)
 
     def check_streams(self) -> None:
         raise _not_streamed()
@@ -199,9 +198,7 @@ class CellFamily:
             return request
         if known_kernel(asked.kernel, asked.length_scale) is not None:
             return request
-        looks = len(named_kernels(asked.kernel)) + 1
-        seconds = looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
-        return replace(request, search_seconds=seconds)
+        return replace(request, search_seconds=seconds_of_windows(asked.kernel, n_rows))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map, drawn for pilot rows, and what a row of one of its cells means.
@@ -218,14 +215,15 @@ class CellFamily:
         scales: dict[str, Array] = {}
         if not isinstance(features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
+            encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is None:
                 with single_threaded_blas():
                     found, scales = _search(reading, pilot, asked, n_rows, sizes, encoding)
-                known, encoding = in_metric(found, encoding, pilot.x)
+                known, encoding = found.own_kernel, behind(encoding, found.metric, pilot.x)
                 sizes = cost_of_shape(sizes, found.shape, n_rows)
             features = draw_cells(known, pilot, asked, sizes, encoding)
-        scales["length_scale"] = length_scale_of_cells(features)
+        scales["length_scale"] = length_scale_behind(features.encoding, features.kernel)
         return DrawnMap(features, self.row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:

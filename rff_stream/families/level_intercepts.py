@@ -20,9 +20,17 @@ from scipy import linalg, optimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import find_kernel, length_scale_of, make_features
+from rff_stream.families.maps import (
+    behind,
+    find_kernel,
+    learns_metric,
+    learnt_metric,
+    length_scale_behind,
+    make_features,
+    matrix_of,
+)
 from rff_stream.families.protocol import MapParameters
-from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts
+from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
 from rff_stream.pilot import Pilot
 from rff_stream.sources.levels import MAX_LEVELS, column_of_level, is_coded
 
@@ -88,18 +96,30 @@ def draw_whole(
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
+    matrix, known = matrix_of(asked.metric), None
+    if learns_metric(asked):
+        with single_threaded_blas():
+            found = learnt_metric(plain, asked)
+        matrix, known = found.matrix, found.unit_kernel
+    metric = behind(None, matrix, plain.x)
+    if metric is not None:
+        along = tuple(f"direction {place}" for place in range(metric.n_components))
+        plain = replace(plain, x=metric(plain.x), inputs=along)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
     few = np.empty((len(pilot.x), 0))
     if others:
-        kernel = find_kernel(asked.kernel, asked.length_scale, plain, asked.seed, asked.progress)
-        length_scale = length_scale_of(kernel)
+        kernel: Any = known or find_kernel(
+            asked.kernel, asked.length_scale, plain, asked.seed, asked.progress
+        )
+        length_scale = length_scale_behind(metric, kernel)
         with single_threaded_blas():
             make = functools.partial(
                 make_features, asked.features, kernel, pilot=plain, seed=asked.seed,
                 dtype=asked.dtype,
             )  # fmt: skip
             features = with_trend(make(n_components=asked.n_components), plain)
+            features = features if metric is None else Then(metric, features)
             if not coded:
                 return features, length_scale
             small = make(n_components=min(asked.n_components, COMPONENTS))

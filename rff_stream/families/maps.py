@@ -40,7 +40,7 @@ from rff_stream.kernels import (
 )
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MOST_OF_METRIC, MapChoice, MapSearch
+from rff_stream.length_scales.map_search import MOST_OF_METRIC, MapChoice, MapSearch, search_map
 from rff_stream.length_scales.whole_space import (
     ITERATIONS,
     MOST_SEARCHED,
@@ -72,6 +72,10 @@ AUTO = "auto"
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Number of windows from which length-scales are found; neighbouring rows kept for each."""
+
+SEARCH_SECONDS, SEARCHED_ROWS = 3.0, 4000
+"""Approximate CPU seconds of a search by windows, for each kernel and once more for a metric, and
+approximate rows of all its windows."""
 
 COMPETING = (Gaussian(), Matern(nu=0.5), Matern(nu=1.5), Matern(nu=2.5), Laplacian())
 """Kernels that compete where none is asked for: from smooth to rough, and a product over inputs,
@@ -198,6 +202,11 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
     )
 
 
+def is_name_of_map(features: Any) -> bool:
+    """Whether one map of the whole space is drawn by its name."""
+    return isinstance(features, str) and features not in ("local", "grid")
+
+
 def _has_cells(features: Any) -> bool:
     """Whether cells are asked for that are not drawn yet."""
     return isinstance(features, Cells) or (isinstance(features, str) and features == "local")
@@ -213,6 +222,12 @@ def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
     size = TrialSize(min(n_rows, MOST_SEARCHED), PILOT_COMPONENTS, ITERATIONS)
     return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
+
+
+def seconds_of_windows(kernel: Any, n_rows: int) -> float:
+    """CPU seconds, about, of a search by windows: for each kernel and once more for a metric."""
+    looks = len(named_kernels(kernel)) + 1
+    return looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
 
 
 def _search_map(
@@ -363,19 +378,64 @@ def draw_cells(
         )
 
 
-def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
-    """The kernel of a choice, and the encoding of rows x (n, d) before it, with the metric."""
-    if found.metric is None:
-        return found.own_kernel, encoding
-    metric = Projection(found.metric, encode_rows(encoding, x).mean(axis=0))
-    return found.own_kernel, metric if encoding is None else Then(encoding, metric)
+def matrix_of(metric: Any) -> Float64 | None:
+    """A (d, k) of a metric that was given; None for one by name, and for none."""
+    return None if metric is None or isinstance(metric, str) else np.asarray(metric, np.float64)
 
 
-def length_scale_of_cells(features: LocalFeatures) -> Float64:
+def learns_metric(asked: MapParameters) -> bool:
+    """Whether a metric is learnt whatever left-out rows say."""
+    return isinstance(asked.metric, str) and asked.metric == "full"
+
+
+def learnt_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
+    """The metric in front of one map of the whole space: that of windows of pilot rows."""
+    rng = np.random.default_rng(asked.seed)
+    rows = RowWindow(pilot.x, pilot.y, pilot.w)
+    r, _, n_cells = Cells().sizes(len(pilot.x), pilot.x.shape[1])
+    shape = CellShape(max(len(pilot.x) // n_cells, 1), r)
+    if not (rows.y != rows.y[:1]).any():
+        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
+    blocks = pilot_windows(rows, rng)
+    return search_map(map_search(rows, blocks, True, asked, shape, rng))
+
+
+def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:
+    """The encoding of rows x (n, d) with a metric behind it, about the mean of x."""
+    if matrix is None:
+        return encoding
+    metric = Projection(matrix, encode_rows(encoding, x).mean(axis=0))
+    return metric if encoding is None else Then(encoding, metric)
+
+
+def length_scale_behind(encoding: Any, kernel: Any) -> Float64:
     """In units of the inputs, or of the columns of an encoding that is no metric."""
-    if isinstance(features.encoding, Projection):
-        return features.encoding.length_scale
-    return np.asarray(length_scale_of(features.kernel))
+    if isinstance(encoding, Projection):
+        own = length_scale_vector(kernel, encoding.n_components)
+        return replace(encoding, matrix=encoding.matrix / own).length_scale
+    return np.asarray(length_scale_of(kernel))
+
+
+def columns_of_metric(metric: Any, n_columns: int) -> int:
+    """k: the columns that kernels see, of so many before the metric.
+
+    Raises ValueError: where a matrix is not for them.
+    """
+    matrix = matrix_of(metric)
+    if matrix is None:
+        return n_columns
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError(
+            f"metric has shape {matrix.shape}, or holds values that are not finite, but a metric "
+            f"is a matrix of finite numbers: one row for each of the {n_columns} inputs, one "
+            "column for each combination."
+        )
+    if len(matrix) != n_columns:
+        raise ValueError(
+            f"metric has {len(matrix)} rows but there are {n_columns} inputs (of an encoding: its "
+            "columns). Give one row for each."
+        )
+    return int(matrix.shape[1])
 
 
 def check_metric(asked: MapParameters, n_inputs: int) -> None:
@@ -386,12 +446,21 @@ def check_metric(asked: MapParameters, n_inputs: int) -> None:
     metric = asked.metric
     if metric is None or (isinstance(metric, str) and metric == AUTO):
         return
-    if not (isinstance(metric, str) and metric == "full"):
-        raise ValueError(f"metric={metric!r} but it must be 'auto', 'full' or None.")
-    if not _has_cells(asked.features):
+    drawn = _has_cells(asked.features) or is_name_of_map(asked.features)
+    if not isinstance(metric, str):
+        if not drawn:
+            raise ValueError(
+                f"metric is a matrix but features={asked.features!r}, and a metric goes in front "
+                "of cells, or of a map that is drawn by name. Make the map behind it: "
+                "Projection(matrix, origin).then(map)."
+            )
+        return
+    if metric != "full":
+        raise ValueError(f"metric={metric!r} but it must be 'auto', 'full', a matrix or None.")
+    if not drawn:
         raise ValueError(
-            "metric='full' but a metric is learnt in front of cells, and this map has none. "
-            "Leave n_components out, give features='local', or use metric='auto'."
+            f"metric='full' but features={asked.features!r}, and a metric is learnt in front of "
+            "cells, or of a map that is drawn by name. Leave features out, or use metric='auto'."
         )
     if known_kernel(asked.kernel, asked.length_scale) is not None:
         raise ValueError(
@@ -437,13 +506,16 @@ def map_search(
     )
 
 
-def check_cells(given: Any, kernel: Any, length_scale: LengthScale, d: int) -> None:
-    """Refuse cells, an encoding before them, or a kernel, that are not for d inputs."""
+def check_cells(
+    given: Any, kernel: Any, length_scale: LengthScale, d: int, metric: Any = None
+) -> None:
+    """Refuse cells, an encoding or metric before them, or a kernel, that are not for d inputs."""
     encoding = encoding_of(given)
     if isinstance(given, LocalFeatures) or encoding is not None:
         check_inputs((given if encoding is None else encoding).n_inputs, d)
     if encoding is not None:
         d = encoding.n_components
+    d = columns_of_metric(metric, d)
     open_scale = isinstance(length_scale, str) and length_scale == AUTO
     if not isinstance(given, LocalFeatures) and not open_scale:
         check_kernel(kernel, length_scale, d)

@@ -25,12 +25,15 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import draw_whole
 from rff_stream.families.maps import (
     check_choices,
+    columns_of_metric,
     context_of_few,
+    learns_metric,
     n_columns,
     n_entries,
     number_or_array,
     searches,
     seconds_of_search,
+    seconds_of_windows,
 )
 from rff_stream.families.protocol import (
     ClassFamily,
@@ -215,7 +218,8 @@ class WholeFamily:
     kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
-        check_choices(asked.kernel, asked.length_scale, asked.features, n_inputs)
+        d = columns_of_metric(asked.metric, n_inputs)
+        check_choices(asked.kernel, asked.length_scale, asked.features, d)
 
     def check_streams(self) -> None:
         """All its errors on held-out leaves follow from sums."""
@@ -231,9 +235,12 @@ class WholeFamily:
         return PlanRequest(WholeCost(size, n_entries(features, size)))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
-        if not (isinstance(asked.features, str) and searches(asked.length_scale)):
+        if learns_metric(asked):
+            seconds = seconds_of_windows(asked.kernel, n_rows)
+        elif isinstance(asked.features, str) and searches(asked.length_scale):
+            seconds = seconds_of_search(asked.kernel, asked.length_scale, n_rows)
+        else:
             return request
-        seconds = seconds_of_search(asked.kernel, asked.length_scale, n_rows)
         return replace(request, search_seconds=seconds)
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:

@@ -52,9 +52,9 @@ class Projection(Encoding):
 
     @property
     def length_scale(self) -> Float64:
-        """1/√(AAᵀ)ⱼⱼ (d,): how far an input moves alone until u has moved by 1."""
-        size = np.sqrt((self.matrix**2).sum(axis=1))
-        return np.asarray(1 / np.maximum(size, np.finfo(float).tiny))
+        """1/√(AAᵀ)ⱼⱼ (d,): how far an input moves alone until u has moved by 1; ∞ if never."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / np.sqrt((self.matrix**2).sum(axis=1)))
 
     def _encode(self, x: Array) -> Float64:
         return np.asarray((x - self.origin) @ self.matrix)

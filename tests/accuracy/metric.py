@@ -1,0 +1,153 @@
+"""What a metric is worth: none, where left-out rows prefer it, and always; on real and made rows.
+
+    python tests/accuracy/metric.py [--sets kin40k,protein] [--seeds 0] [--cache rivals.tsv]
+    python tests/accuracy/metric.py --made 10000,100000 [--seeds 0,1,2]
+    python tests/accuracy/metric.py --noise 200
+
+Real rows are those of ``bare.py``, split in the same way, one BLAS thread and a process for each
+fit: ``GaussianProcessRegressor(metric=…)`` on raw columns with nothing else set, and LightGBM with
+2,000 trees (from ``--cache`` where it is there). RMSE is in standard deviations of y over the
+training rows; cover is the share of held-out values inside the 95 % interval of a new observation.
+
+Made rows: y = sin(2u) + v²/2 + ε, u and v two orthogonal combinations of 20 inputs, ε of .2
+of the deviation. The largest principal angle to the truth is that of the metric which the pilot
+found, and that of M = mean ∇f∇fᵀ of the fit over all rows (``rs.inspect``): both by their two
+leading eigenvectors. A perfect answer leaves the noise.
+
+Noise alone: how often a metric is taken for 400 rows of 5 inputs that tell nothing of y.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import bare
+import numpy as np
+import relevance
+from scipy.linalg import subspace_angles
+
+import rff_stream as rs
+from rff_stream.features import Projection
+
+N_INPUTS, NOISE, N_TEST = 20, 0.2, 4000
+SETS = (
+    "kin40k", "elevators", "protein", "keggdirected", "hl_kin8nm", "cpu_act",
+    "california_housing", "bike without its parts", "hl_power_plant", "four of 32 inputs",
+)  # fmt: skip
+
+
+def few_inputs(seed: int) -> bare.Table:
+    """The rows of relevance.py: four of 32 inputs matter, and none is combined with another."""
+    X, y = relevance.rows(7000 + relevance.N_TEST, seed)
+    return bare.Table(X[:7000], y[:7000], X[7000:], y[7000:])
+
+
+def with_metric(table: bare.Table, metric: str | None) -> bare.Fit:
+    """The bare call with a metric, and what the search says."""
+    model = rs.GaussianProcessRegressor(metric=metric).fit(table.X, table.y)
+    choice = str(getattr(model, "choice_", ""))
+    return bare.Fit(lambda: model.predict(table.X_test, return_std=True, noise=True), choice)
+
+
+METRICS: dict[str, str | None] = {"none": None, "auto": "auto", "full": "full"}
+bare.SETS["four of 32 inputs"] = bare.Task(few_inputs)
+bare.MODELS |= {f"metric {key}": partial(with_metric, metric=m) for key, m in METRICS.items()}
+
+
+def real_rows(asked: argparse.Namespace) -> None:
+    """A line for each set, seed and metric, and one of LightGBM."""
+    print(bare.HEADER)
+    for name in asked.sets.split(",") if asked.sets else SETS:
+        for seed in map(int, asked.seeds.split(",")):
+            for model in (*bare.MODELS,)[-len(METRICS) :]:
+                line = bare.apart(name, seed, model)
+                bare.append(asked.tsv, line)
+                print(line, line.choice[:60].partition("(")[0], flush=True)
+            print(bare.line_of(name, seed, "lgbm2000", asked.cache), flush=True)
+
+
+def made(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs (n, 20), targets (n,) and the two directions (20, 2)."""
+    rng = np.random.default_rng(seed)
+    truth = np.linalg.qr(rng.standard_normal((N_INPUTS, 2)))[0]
+    X = rng.standard_normal((n, N_INPUTS))
+    u, v = (X @ truth).T
+    signal = np.sin(2 * u) + 0.5 * v**2
+    return X, signal / signal.std() + NOISE * rng.standard_normal(n), truth
+
+
+def angle(matrix: np.ndarray, truth: np.ndarray) -> float:
+    """Largest principal angle in degrees of the two leading eigenvectors to the truth."""
+    leading = np.linalg.eigh(matrix)[1][:, -2:]
+    return float(np.degrees(subspace_angles(leading, truth).max()))
+
+
+def made_rows(asked: argparse.Namespace) -> None:
+    """Angles and errors for each number of rows."""
+    print(
+        f"{'rows, seed':>14} {'metric':>7} {'angle of it':>12} {'of M':>7} {'RMSE/noise':>11} CPU s"
+    )
+    for n in map(int, asked.made.split(",")):
+        for seed in map(int, asked.seeds.split(",")):
+            X, y, truth = made(n + N_TEST, seed)
+            for metric in METRICS.values():
+                started = time.process_time()
+                model = rs.GaussianProcessRegressor(metric=metric, random_state=seed)
+                model.fit(X[:n], y[:n])
+                seconds = time.process_time() - started
+                error = np.sqrt(np.mean((model.predict(X[n:]) - y[n:]) ** 2)) / NOISE
+                encoding = getattr(model.features_, "encoding", None)
+                found = np.nan
+                if isinstance(encoding, Projection):
+                    found = angle(encoding.matrix @ encoding.matrix.T, truth)
+                M = rs.inspect.gradient_outer_product(model, X[:n]).matrix()
+                print(
+                    f"{n:>10}, {seed:2} {metric!s:>7} {found:12.2f} {angle(M, truth):7.2f} "
+                    f"{error:11.3f} {seconds:5.1f}",
+                    flush=True,
+                )
+
+
+def noise_alone(count: int) -> None:
+    """How often a metric is taken where there is nothing to learn."""
+    taken, slopes = 0, []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((400, 5)), rng.standard_normal(400)
+        model = rs.GaussianProcessRegressor(random_state=seed).fit(X, y)
+        taken += isinstance(model.features_.encoding, Projection)
+        M = rs.inspect.gradient_outer_product(model).standardised()
+        slopes.append(np.trace(M) / y.var())
+    middle, high = np.quantile(slopes, (0.5, 0.95))
+    print(f"a metric is taken in {taken} of {count} fits of noise")
+    print(f"mean squared slope over Var y: median {middle:.2g}, 95 % below {high:.2g}")
+
+
+def main() -> None:
+    """Print the tables that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", help="names, with commas; by default all")
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--made", help="numbers of rows, with commas")
+    parser.add_argument("--noise", type=int, help="how many fits of noise alone")
+    parser.add_argument("--tsv", type=Path, help="add the lines to this file")
+    parser.add_argument("--cache", type=Path, help="rivals' lines: read where known, else added")
+    asked = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+    if asked.made or asked.noise:
+        warnings.simplefilter("ignore")
+    if asked.made:
+        made_rows(asked)
+    elif asked.noise:
+        noise_alone(asked.noise)
+    else:
+        real_rows(asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""A metric that is given: a matrix in front of cells and of one map, as if rows were xA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.features import LocalFeatures, Periodic, Projection, Then
+
+QUIET: dict[str, Any] = {"progress": False, "random_state": 0, "dtype": "float64"}
+A = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, 2.0]])
+MAPS: dict[str, dict[str, Any]] = {
+    "cells": {"features": rs.Cells(32, n_trees=2, n_cells=4)},
+    "whole": {"n_components": 64},
+    "landmarks": {"n_components": 64, "features": "nystroem"},
+}
+
+
+@pytest.fixture
+def X(rng):
+    return np.array([0.0, 100.0, 0.0]) + rng.uniform(-1, 1, (400, 3))
+
+
+@pytest.fixture
+def y(X, rng):
+    return np.sin(X[:, 0] - X[:, 1] + 100) + 0.1 * rng.standard_normal(len(X))
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("estimator", [rs.KernelRidge, rs.GaussianProcessRegressor])
+def test_it_is_a_fit_of_the_combinations(name, estimator, X, y):
+    asked = {"kernel": "gaussian", "length_scale": [1.0, 2.0]} | MAPS[name] | QUIET
+    model = estimator(metric=A, **asked).fit(X, y)
+    plain = estimator(**asked).fit((X - X.mean(axis=0)) @ A, y)
+    found = model.predict(X[:50])
+    # α is found to a relative 1e-6 or so, from sums that differ by rounding
+    np.testing.assert_allclose(found, plain.predict((X - X.mean(axis=0))[:50] @ A), atol=1e-5)
+    wanted = 1 / np.sqrt(((A / [1.0, 2.0]) ** 2).sum(axis=1))
+    np.testing.assert_allclose(model.length_scale_, wanted)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_what_a_metric_leaves_out_does_not_matter(name, X, y):
+    one = np.array([[1.0], [-1.0], [0.0]])
+    asked = {"kernel": "gaussian", "length_scale": 1.0} | MAPS[name] | QUIET
+    model = rs.KernelRidge(metric=one, **asked).fit(X, y)
+    assert np.isinf(model.length_scale_[2])
+    moved = X[:50] + np.where(X[:50] > [0, 100, 0], -0.1, 0.1) * [0, 0, 1]  # within the range
+    moved[:, :2] += 0.05
+    np.testing.assert_allclose(model.predict(moved), model.predict(X[:50]), atol=1e-9)
+    assert model.importance_["x2"] < 1e-20
+    assert model.importance_["x0"] == pytest.approx(model.importance_["x1"], rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.*held-out blocks:rff_stream.NumericalWarning")
+@pytest.mark.parametrize("name", MAPS)
+def test_it_is_part_of_the_map_and_is_stored(name, X, y, tmp_path):
+    asked = {"kernel": "gaussian", "length_scale": 1.0} | MAPS[name] | QUIET
+    model = rs.KernelRidge(metric=A, **asked).fit(X, y)
+    other = rs.KernelRidge(metric=2 * A, **asked).fit(X, y)
+    assert model.features_.fingerprint != other.features_.fingerprint
+    encoding = getattr(model.features_, "encoding", None) or model.features_.first
+    np.testing.assert_array_equal(encoding.matrix, A)
+    model.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(X[:20]), model.predict(X[:20]))
+    np.testing.assert_array_equal(again.get_params()["metric"], A)
+    assert again.features_.fingerprint == model.features_.fingerprint
+    again.update(X[:100] + 0.01, y[:100], batch="more")
+    assert again.n_rows_ == 500 and again.features_.fingerprint == model.features_.fingerprint
+
+
+def test_length_scales_are_searched_for_in_the_combinations(X, y):
+    model = rs.KernelRidge(metric=A, features=rs.Cells(32, n_trees=2, n_cells=4), **QUIET)
+    model.fit(X, y)
+    assert not any("metric" in name for name in model.choice_.names)
+    assert isinstance(model.features_, LocalFeatures)
+    # y changes along the first combination alone, the other one is hardly looked at
+    scale = np.asarray(model.features_.kernel.length_scale)
+    assert scale.shape == (2,) and scale[1] > 3 * scale[0]
+    whole = rs.KernelRidge(metric=A, n_components=64, length_scale="ard", **QUIET).fit(X, y)
+    assert isinstance(whole.features_, Then) and whole.score(X, y) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:.*one input alone:rff_stream.NumericalWarning")
+def test_it_stands_behind_an_encoding(X, y):
+    cells = rs.Cells(32, n_trees=1, n_cells=2, encode={"x0": Periodic(2.0), "x2": Periodic(4.0)})
+    model = rs.KernelRidge("gaussian", 1.0, features=cells, metric=np.eye(4)[:, :3], **QUIET)
+    encoding = model.fit(X, y).features_.encoding
+    assert isinstance(encoding, Then) and isinstance(encoding.second, Projection)
+    assert encoding.n_components == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric": np.eye(2)}, r"metric has 2 rows but there are 3 inputs"),
+        ({"metric": np.ones(3)}, r"metric has shape \(3,\).*matrix of finite numbers"),
+        ({"metric": np.full((3, 2), np.nan)}, "not finite"),
+        ({"metric": A, "features": "grid"}, "features='grid', and a metric goes in front"),
+        ({"metric": A, "features": rs.Candidates()}, "in front of cells, or of a map that"),
+        (
+            {"metric": A, "features": rs.FourierFeatures.sample(rs.Gaussian(1.0), 3, 8, rng=0)},
+            r"Projection\(matrix, origin\).then\(map\)",
+        ),
+        ({"metric": A, "length_scale": [1.0, 2.0, 3.0]}, "length_scale has 3 values but there are"),
+        ({"metric": "foo"}, "must be 'auto', 'full', a matrix or None"),
+    ],
+)
+@pytest.mark.parametrize("n_components", [None, 64])
+def test_a_matrix_that_does_not_fit_is_refused(changes, words, n_components, X, y):
+    model = rs.KernelRidge(n_components=n_components, **QUIET | changes)
+    with pytest.raises(ValueError, match=words):
+        model.fit(X, y)
+    assert not hasattr(model, "features_")
+
+
+@pytest.mark.parametrize("features", ["whole", "nystroem"])
+def test_one_map_learns_a_metric(features, rng):
+    X = rng.uniform(-1, 1, (800, 4))
+    y = np.sin(6 * (X[:, 0] - X[:, 1])) + 0.1 * rng.standard_normal(800)
+    asked: dict[str, Any] = {"n_components": 128, "features": features} | QUIET
+    model = rs.KernelRidge(metric="full", **asked).fit(X[:600], y[:600])
+    plain = rs.KernelRidge(length_scale="ard", **asked).fit(X[:600], y[:600])
+    assert isinstance(model.features_.first, Projection)
+    assert model.score(X[600:], y[600:]) > max(0.95, plain.score(X[600:], y[600:]))
+    found = rs.inspect.gradient_outer_product(model).directions()
+    truth = np.array([1, -1, 0, 0]) / np.sqrt(2)
+    assert abs(found.vectors[:, 0] @ truth) > 0.99
+    assert model.length_scale_.shape == (4,)
+
+
+@pytest.mark.filterwarnings("ignore:.*held-out blocks:rff_stream.NumericalWarning")
+def test_a_constant_target_has_no_metric(X):
+    asked: dict[str, Any] = {"n_components": 64, "metric": "full"} | QUIET
+    with pytest.warns(rs.NumericalWarning, match="is constant"):
+        model = rs.KernelRidge(**asked).fit(X, np.ones(len(X)))
+    np.testing.assert_allclose(model.predict(X[:5]), 1)
