@@ -217,7 +217,8 @@ class CellCost(Cost):
 
     def accumulator_bytes(self, sizes: Sizes, n_groups: int, threads: int) -> int:
         """Rows that wait for their cell, factors that threads share, and one batch."""
-        waiting = 8 * waiting_rows(self.n_cells) * (sizes.n_inputs + sizes.n_targets + 8)
+        columns = sizes.n_inputs + sizes.n_targets + 1
+        waiting = 8 * waiting_rows(self.n_cells, columns) * (2 * columns + 5 + self.n_trees // 2)
         return waiting + self._factors(sizes) // threads + 8 * BATCH_ROWS * 8 * self.width(sizes)
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:

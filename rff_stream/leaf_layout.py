@@ -23,6 +23,7 @@ LEAF_BYTES = 64 << 20  # native bytes of merged chunks
 MOST_SEGMENTS = 128
 SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the segments in flight
 BIG_LEAVES = 8  # at least, where the sums of a leaf are big: as many threads have work
+SEQUENCE_LEAVES = 1  # the same for leaves in sequence: all threads add to one of them
 FEWEST_LEAVES = 64  # leaves exceed LEAF_ROWS only if there are so many
 DECODE_AGAIN = 0.03  # share of the work that cutting a big chunk may decode again
 MOST_TASK_SECONDS = 16.0  # of work in a task of a cluster, at most: what is lost when a worker dies
@@ -123,13 +124,14 @@ def lay_out(
     """Merge small chunks until a leaf is work enough for a task; cut large ones if that is cheap.
 
     A leaf has at least ``fewest_rows`` rows, so that adding its sums is cheap beside computing
-    them, if the data fill :data:`BIG_LEAVES` such leaves. Cutting is cheap while little is
-    decoded twice.
+    them, if the data fill :data:`BIG_LEAVES` such leaves, or one where they are in sequence.
+    Cutting is cheap while little is decoded twice.
     """
     n_rows = max(n_rows_of(source), 1)
     most = max(LEAF_ROWS, int(LEAF_SECONDS / row_seconds))
     target = min(max(LEAF_ROWS, n_rows // FEWEST_LEAVES), most)
-    target = max(target, min(fewest_rows, n_rows // BIG_LEAVES))
+    fewest_leaves = SEQUENCE_LEAVES if in_sequence else BIG_LEAVES
+    target = max(target, min(fewest_rows, n_rows // fewest_leaves))
     bounds = source.bounds
     edges = merge_chunks(source, bounds, target)
     edges = _widen(source, edges)

@@ -58,7 +58,7 @@ class Plan(Sizes):
     n_groups : int
         Label groups.
     threads, workers : int
-        Leaves that a process works on at once; number of computing processes.
+        Of a computing process; number of computing processes.
     largest : BoxCost
         Rows and bytes of the largest leaf.
     search_seconds : float
@@ -106,12 +106,17 @@ class Plan(Sizes):
         return max(PILOT_BLOCKS * PILOT_ROWS, self.cost.pilot_rows)
 
     @property
+    def leaves_at_once(self) -> int:
+        """Leaves that a process works on at once: one a thread, or one with all threads."""
+        return 1 if self._in_threads else self.threads
+
+    @property
     def task_bytes(self) -> int:
-        """Upper bound on what one thread holds: a leaf, or two sums and their sum."""
+        """Upper bound on what is held for one leaf: its sums, or two sums and their sum."""
         columns = self.n_inputs + self.n_targets + 3
         slab = 3 * 8 * min(SLAB_ROWS, self.largest.rows) * columns
         data = self.largest.decoded_bytes + self.largest.needed_bytes + slab
-        sums = self.cost.accumulator_bytes(self, self.n_groups, self.threads)
+        sums = self.cost.accumulator_bytes(self, self.n_groups, self.leaves_at_once)
         leaf = data + sums + self.state_bytes
         if self._in_threads and self.layout.segment_leaves == 1:
             return leaf
@@ -125,8 +130,8 @@ class Plan(Sizes):
         columns = self.n_inputs + self.n_targets + 1
         pilot = PILOT_COPIES * 8 * min(rows, self.n_rows) * columns
         waiting = math.ceil(math.log2(self.layout.n_segments + 1)) + 2
-        if self._in_threads:  # task_bytes counts leaves in progress: the sum and a new one
-            waiting = 2
+        if self._in_threads:  # task_bytes counts the leaf in progress
+            waiting = 1
         elif self.layout.in_sequence:  # all in flight may wait for the first
             waiting = segments_in_flight(self.threads * self.workers, self.layout.segment_leaves)
         return waiting * self.state_bytes + pilot
@@ -202,8 +207,10 @@ class Plan(Sizes):
         """Bytes of one process while it reads, solves and searches, by what takes them."""
         driver = 0 if self.workers > 1 else self.driver_bytes
         reading = {
-            "program": BASE_BYTES, "leaves": self.threads * self.task_bytes, "sums": driver
-        }  # fmt: skip
+            "program": BASE_BYTES,
+            "leaves": self.leaves_at_once * self.task_bytes,
+            "sums": driver,
+        }
         solving = {"program": BASE_BYTES, "solve": self.solve_bytes}
         if self.kept_bytes:
             solving["features"] = self.kept_bytes
@@ -218,7 +225,7 @@ class Plan(Sizes):
 
     @property
     def _in_threads(self) -> bool:
-        """Whether sums are added one after the other in this process: no more wait than threads."""
+        """Whether leaves are summed and added one after the other in this process."""
         return self.layout.in_sequence and self.workers == 1
 
     @property
@@ -418,8 +425,8 @@ def check_memory(found: Plan, memory: int | None = None) -> None:
     allowed = available_memory() if memory is None else memory
     raise PlanError(
         f"The pass needs {format_bytes(found.process_bytes)} in one process but "
-        f"{format_bytes(allowed)} are allowed ({found.threads} threads × "
-        f"{format_bytes(found.task_bytes)} a task, R={found.n_features}, "
+        f"{format_bytes(allowed)} are allowed ({found.leaves_at_once} leaves of "
+        f"{format_bytes(found.task_bytes)} at a time, R={found.n_features}, "
         f"groups={found.n_groups}, leaf of {found.largest.rows:,} rows; solve "
         f"{format_bytes(found.solve_bytes)}). Nothing was read. Lower n_components, use fewer "
         "threads or groups (or order=1), smaller chunks, or allow more memory."

@@ -168,8 +168,11 @@ def new_rows(container: str) -> Any:
 @contextlib.contextmanager
 def small_leaves() -> Iterator[None]:
     """12 leaves in 3 segments from 6,000 rows; one BLAS thread; every segment is written."""
-    before = layout.LEAF_ROWS, layout.MOST_SEGMENTS, layout.BIG_LEAVES
-    layout.LEAF_ROWS, layout.MOST_SEGMENTS, layout.BIG_LEAVES = CHUNK, 3, ROWS
+    small = {
+        "LEAF_ROWS": CHUNK, "MOST_SEGMENTS": 3, "BIG_LEAVES": ROWS, "SEQUENCE_LEAVES": ROWS
+    }  # fmt: skip
+    before = {name: getattr(layout, name) for name in small}
+    vars(layout).update(small)
     try:
         with (
             threadpoolctl.threadpool_limits(1, "blas"),
@@ -179,7 +182,7 @@ def small_leaves() -> Iterator[None]:
             warnings.simplefilter("ignore", NumericalWarning)  # the maps are far too small
             yield
     finally:
-        layout.LEAF_ROWS, layout.MOST_SEGMENTS, layout.BIG_LEAVES = before
+        vars(layout).update(before)
 
 
 def fit(name: str, given: Given, **more: Any) -> Any:

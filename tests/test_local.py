@@ -32,11 +32,12 @@ from rff_stream.answers.cell_spectrum import (
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.cells import LocalFeatures
+from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.packed_triangle import (
     add_products,
+    multiply_rows,
     pack_triangle,
     places,
-    solve_rows,
     triangle_size,
 )
 from rff_stream.features.random_trees import Partition
@@ -111,14 +112,23 @@ def test_packed_triangles_multiply_and_solve_like_full_ones(rng, width, dtype):
     bound = 40 * np.finfo(dtype).eps * 2 * np.outer(abs(A).max(0), abs(A).max(0)) * 2
     assert (abs(triangle[places(width)] - exact) <= bound).all()
 
-    factor = np.linalg.cholesky(exact + np.eye(width))
+    whole = np.tril(rng.normal(size=(width, width))).astype(dtype)
     before = A.astype(float)
-    solve_rows(pack_triangle(factor.astype(dtype)), A)
-    expected = np.linalg.solve(factor, before.T).T
-    condition = np.linalg.cond(factor)
-    largest = abs(expected).max()
-    assert abs(A - expected).max() <= 4 * width * np.finfo(dtype).eps * condition * largest
-    assert (pack_triangle(factor)[places(width)] == np.tril(factor) + np.tril(factor, -1).T).all()
+    multiply_rows(pack_triangle(np.asfortranarray(whole)), A)
+    rounding = 2 * width * np.finfo(dtype).eps * (abs(before) @ abs(whole.T))
+    assert (abs(A - before @ whole.T.astype(float)) <= rounding + 1e-30).all()
+    assert (pack_triangle(whole)[places(width)] == whole + np.tril(whole, -1).T).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 31, 33, 64, 97])
+def test_a_factor_is_inverted_in_its_place(rng, width):
+    A = rng.normal(size=(width, 2 * width))
+    matrix = A @ A.T
+    factor = np.linalg.cholesky(matrix)
+    found = inverse_factor(matrix)
+    bound = 8 * width * np.finfo(float).eps * np.linalg.cond(factor) ** 2
+    assert abs(np.tril(found) @ factor - np.eye(width)).max() <= bound
+    assert inverse_factor(-np.eye(width)) is None
 
 
 # trees
@@ -210,7 +220,7 @@ def test_a_cell_without_rows_borrows_landmarks(rng):
 def test_a_map_survives_its_spec_and_pickle(rng):
     X, _, _ = rows(rng)
     features = local_map(rng, X, KERNELS[1], dtype="float32")
-    features.factor(0, 0)
+    features.inverse_factor(0, 0)
     for other in (map_from_spec(*features.spec()), pickle.loads(pickle.dumps(features))):
         assert isinstance(other, LocalFeatures)
         assert other.fingerprint == features.fingerprint

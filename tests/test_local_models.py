@@ -254,7 +254,7 @@ def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monke
     data.chunk({"time": 4}).to_zarr(tmp_path / "cube.zarr", zarr_format=3)
     source, chosen = str(tmp_path / "cube.zarr"), {"inputs": ["time", "lat", "lon"]}
     monkeypatch.setattr("rff_stream.leaf_layout.LEAF_ROWS", 512)
-    monkeypatch.setattr("rff_stream.leaf_layout.BIG_LEAVES", 1000)
+    monkeypatch.setattr("rff_stream.leaf_layout.SEQUENCE_LEAVES", 1000)
     asked = {"missing_rows": "drop", "length_scale": [6.0, 5.0, 10.0]}
     dim = ["time", "lat", "lon"]
     whole = model(**asked).fit(source, "air", dim=dim, **chosen)
@@ -303,7 +303,7 @@ def test_one_sum_is_held_however_many_leaves_there_are(rng, monkeypatch, segment
     where leaves are added in segments the sum of a segment, too."""
     da, dask = pytest.importorskip("dask.array"), pytest.importorskip("dask")
     monkeypatch.setattr("rff_stream.leaf_layout.LEAF_ROWS", 128)
-    monkeypatch.setattr("rff_stream.leaf_layout.BIG_LEAVES", 1000)
+    monkeypatch.setattr("rff_stream.leaf_layout.SEQUENCE_LEAVES", 1000)
     monkeypatch.setattr("rff_stream.leaf_layout.MOST_SEGMENTS", segments)
     X, y = rows(rng, n=6000)
     lazy = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)

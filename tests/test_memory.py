@@ -107,10 +107,10 @@ def test_a_map_that_bins_holds_what_was_promised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cells_hold_what_was_promised_and_not_much_less(tmp_path: Path, threads: int) -> None:
-    """Sums of 190 MB, of which rows in random order fill all: 8 leaves."""
+    """Sums of 190 MB, of which rows in random order fill all: one leaf, to which threads add."""
     path = stored(tmp_path / "a.zarr", 400_000, 3, 50_000)
     found = measured(path, cells=(64, 3, 4096), length_scale=0.5, threads=threads)
-    assert found["leaves"] == 8
+    assert found["leaves"] == 1
     assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
 
 

@@ -337,7 +337,7 @@ def test_a_run_that_cannot_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(PlanError) as caught:
         check_memory(plan, 10 << 30)
     message = str(caught.value)
-    for part in ("10.0 GiB", "4 threads", "R=16384", "Nothing was read", "Lower n_components"):
+    for part in ("10.0 GiB", "4 leaves of", "R=16384", "Nothing was read", "Lower n_components"):
         assert part in message
     assert isinstance(caught.value, MemoryError)
     check_memory(plan, plan.process_bytes)

@@ -27,6 +27,7 @@ from rff_stream.answers.cell_spectrum import (
 )
 from rff_stream.answers.evidence import HIGHEST, LOWEST, Profile, best_alpha
 from rff_stream.features.cells import LocalFeatures
+from rff_stream.features.packed_triangle import triangle_size
 from rff_stream.moments.cells import CellMoments
 from rff_stream.systems.spectrum import alpha_of_targets, largest_eigenvalue
 
@@ -70,9 +71,10 @@ def cell_evidence(
     have penalties of their own, and where rounding or an end of the search decides α.
     """
     require_rows(moments)
-    found = []
+    found: list[_TreeEvidence] = []
     for tree in range(moments.n_trees):
-        at = _solved_tree(features, moments, tree, fit_intercept, alpha)
+        start = float(found[-1].alpha[0]) if found else None
+        at = _solved_tree(features, moments, tree, fit_intercept, alpha, start)
         if at is None:
             spectrum = local_spectrum(features, moments, fit_intercept=fit_intercept)
             return local_evidence(spectrum, alpha=alpha)
@@ -144,8 +146,12 @@ def _solved_tree(
     tree: int,
     fit_intercept: bool,
     alpha: Array | float | None,
+    start: float | None,
 ) -> _TreeEvidence | None:
-    """The tree at the α given or of highest evidence; None where factors do not tell."""
+    """The tree at the α given or of highest evidence; None where factors do not tell.
+
+    Other trees have summed the same rows: the search starts at their α, where there is one.
+    """
     span, t = moments.of_tree(tree), moments.row.n_targets
     k = span.stop - span.start
     given = None if alpha is None else alpha_of_targets(alpha, t)
@@ -155,8 +161,12 @@ def _solved_tree(
     sample = tree_spectrum(features, moments, tree, fit_intercept, places)
     least = CLEAR_OF_ROUNDING * sample.eta
 
+    inverses = np.empty((k, triangle_size(moments.row.n_features)))
+
     def factored_at(alpha: float) -> _TreeEvidence | None:
-        found = factored_tree(moments, tree, alpha, fit_intercept) if alpha > least else None
+        if not alpha > least:
+            return None
+        found = factored_tree(moments, tree, alpha, fit_intercept, inverses)
         if found is None:
             return None
         facts = _TreeFacts.of(found.cells, moments.n, moments.log_weight, fit_intercept)
@@ -167,7 +177,8 @@ def _solved_tree(
     rows = int(moments.counts[places].sum())
     if rows <= SAMPLED_CELLS:
         return None
-    return _best_factored(_profile(sample, rows, 0.0, fit_intercept), k, least, factored_at)
+    profile = _profile(sample, rows, 0.0, fit_intercept)
+    return _best_factored(profile, k, least, factored_at, start)
 
 
 def _best_factored(
@@ -175,8 +186,9 @@ def _best_factored(
     n_cells: int,
     least: float,
     factored_at: Callable[[float], _TreeEvidence | None],
+    start: float | None,
 ) -> _TreeEvidence | None:
-    """The maximum of log p over α by Newton steps from that of the sampled cells."""
+    """The maximum of log p over α by Newton steps from that of the sampled cells, or a start."""
     largest = largest_eigenvalue(sample.eigenvalues)
     alpha = best_alpha(sample, largest, least / CLEAR_OF_ROUNDING, False)
     inside = WELL_INSIDE * max(least, LOWEST * largest), HIGHEST * largest / WELL_INSIDE
@@ -185,7 +197,7 @@ def _best_factored(
     nearby = np.exp([-LARGEST_STEP / 4, LARGEST_STEP / 4])
     below, above = (float(sample.slope(alpha * each)[0]) for each in nearby)
     curvature = (above - below) / (LARGEST_STEP / 2) * n_cells / SAMPLED_CELLS
-    place, before = float(np.log(alpha[0])), None
+    place, before = float(np.log(alpha[0] if start is None else start)), None
     for _ in range(MOST_STEPS):
         found = factored_at(float(np.exp(place)))
         if found is None:

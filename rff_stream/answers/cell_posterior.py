@@ -268,7 +268,9 @@ class LocalPosterior:
         own, features, alpha = self.solved.trees[tree], self.solved.features, self.alpha[tree]
         k, border = own.index[cell], float(self.solved.fit_intercept)
         values = np.empty((len(x), features.n_components))
-        features.kernel_values(tree, cell, x, values)
+        encoded = encode_rows(features.encoding, x)
+        rows = features.rows_of_cells(tree, np.array([cell]), encoded)
+        features.kernel_values(tree, cell, rows, values)
         coordinates = own.coordinates(features, (tree, cell), values)
         missing = own_kernel - _squares(coordinates)
         coordinates -= own.centre[k]

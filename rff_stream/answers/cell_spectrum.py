@@ -20,9 +20,14 @@ from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.cells import LocalFeatures
-from rff_stream.features.packed_triangle import solve_rows, triangle_size
+from rff_stream.features.dense_triangle import factor_in_place, invert_in_place
+from rff_stream.features.packed_triangle import multiply_rows, pack_triangle
 from rff_stream.moments.cells import CellMoments
+from rff_stream.side_by_side import side_by_side
 from rff_stream.systems.spectrum import rounding_floor
+
+RUN_CELLS = 16
+"""Cells that a thread solves at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +142,7 @@ class TreeFactors(TreeCells):
     def coordinates(
         self, features: LocalFeatures, key: tuple[int, int], values: Float64
     ) -> Float64:
-        solve_rows(features.factor(*key).astype(np.float64), values)
+        features.project(*key, values)
         return values
 
     def landmark_normals(
@@ -148,21 +153,16 @@ class TreeFactors(TreeCells):
         return self.coordinates(features, key, units)
 
     def whitened(self, place: int, rows: Float64) -> Float64:
-        return np.asarray(blas.dtrmm(1.0, self._inverse_factor(place), rows.T, lower=1).T)
+        white = rows.copy()
+        multiply_rows(self.inverse_factor[place], white)
+        return white
 
     def kernel_weights(
         self, features: LocalFeatures, key: tuple[int, int], weights: Float64
     ) -> Float64:
-        beta = self._inverse_factor(self.index[key[1]]).T @ weights
-        packed = features.factor(*key).astype(np.float64)
-        factor, _ = lapack.dtfttr(len(beta), packed, transr="N", uplo="L")
-        return np.asarray(linalg.solve_triangular(factor, beta, lower=True, trans="T"))
-
-    def _inverse_factor(self, place: int) -> Float64:
-        """F⁻¹ (R, R), lower."""
-        size = self.rhs.shape[1]
-        full, _ = lapack.dtfttr(size, self.inverse_factor[place], transr="N", uplo="L")
-        return np.asarray(full)
+        of_columns = features.inverse_factor(*key)[0].astype(np.float64)
+        beta = _unpacked(self.inverse_factor[self.index[key[1]]], len(weights)).T @ weights
+        return np.asarray(_unpacked(of_columns, len(weights)).T @ beta)
 
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.ones((self.rhs.shape[1], len(alpha)))
@@ -172,6 +172,12 @@ class TreeFactors(TreeCells):
 
     def df(self, alpha: Float64) -> Float64:
         return np.full(len(alpha), self.freedom.sum())
+
+
+def _unpacked(triangle: Float64, order: int) -> Float64:
+    """A lower triangle (R, R) that is packed."""
+    full, _ = lapack.dtfttr(order, triangle, transr="N", uplo="L")
+    return np.asarray(full)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -270,30 +276,44 @@ class FactoredTree:
 
 
 def factored_tree(
-    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool
+    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool, inverses: Float64
 ) -> FactoredTree | None:
-    """The cells of a tree at one α; None where rounding makes one of them indefinite."""
+    """The cells of a tree at one α; None where rounding makes one of them indefinite.
+
+    F⁻¹ of each cell is written into ``inverses`` (k, R(R+1)/2).
+    """
     span, row = moments.of_tree(tree), moments.row
     held = np.arange(span.start, span.stop)
     common = _empty_cells(moments, tree, held)
     r, k = row.n_features, len(held)
-    inverses, freedom = np.empty((k, triangle_size(r))), np.empty(k)
-    log_det, change = -k * r * float(np.log(alpha)), np.zeros(row.n_targets)
-    for i, place in enumerate(held.tolist()):
-        system = _cell_system(moments, place, fit_intercept)
-        system.matrix[np.diag_indices(r)] += alpha
-        factor, failed = lapack.dpotrf(system.matrix, lower=1, clean=1, overwrite_a=1)
-        if failed:
-            return None
-        log_det += 2 * float(np.log(factor.diagonal()).sum())
-        inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        inverses[i], _ = lapack.dtrttf(inverse, transr="N", uplo="L")
-        freedom[i] = r - alpha * float(np.vdot(inverse.T, inverse.T))  # as it lies in memory
-        rhs = inverse @ system.rhs
-        change += ((inverse.T @ rhs) ** 2).sum(axis=0)
-        _fill(common, i, system, rhs, system.mean_z)
+    freedom, log_dets, changes = np.empty(k), np.empty(k), np.empty((k, row.n_targets))
+
+    def solve(cells: range) -> bool:
+        for i in cells:
+            system = _cell_system(moments, int(held[i]), fit_intercept)
+            matrix, rhs = system.matrix, np.ascontiguousarray(system.rhs.T)
+            matrix[np.diag_indices(r)] += alpha
+            if not factor_in_place(matrix):
+                return False
+            log_dets[i] = 2 * float(np.log(matrix.diagonal()).sum())
+            invert_in_place(matrix)
+            inverses[i] = pack_triangle(matrix)
+            freedom[i] = r - alpha * float(np.vdot(inverses[i], inverses[i]))
+            multiply_rows(inverses[i], rhs)
+            changes[i] = (blas.dtrmm(1.0, matrix, rhs.T, lower=1, trans_a=1) ** 2).sum(axis=0)
+            _fill(common, i, system, rhs.T, system.mean_z)
+        return True
+
+    if not all(side_by_side(solve, _runs(k))):
+        return None
     cells = TreeFactors(**common, inverse_factor=inverses, freedom=np.maximum(freedom, 0))
-    return FactoredTree(cells, log_det, change)
+    log_det = float(log_dets.sum()) - k * r * float(np.log(alpha))
+    return FactoredTree(cells, log_det, changes.sum(axis=0))
+
+
+def _runs(count: int) -> list[range]:
+    """So many cells in runs that one thread solves."""
+    return [range(i, min(i + RUN_CELLS, count)) for i in range(0, count, RUN_CELLS)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

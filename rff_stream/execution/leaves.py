@@ -22,6 +22,7 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import TreeSum, add_into
 from rff_stream.predictors import RowFunction
+from rff_stream.side_by_side import threads_of_one
 from rff_stream.sources.protocol import Box, Reader, Rows, Source
 from rff_stream.statistics.protocol import Statistic
 
@@ -171,6 +172,7 @@ class Job:
     whatever the chunks: runs of rows are then runs of time. Empty: places of the leaves."""
     versions: Mapping[str, str | None] = field(default_factory=dict)
     """Those of the driver, where leaves run elsewhere: see :func:`versions_question`."""
+    threads: int = 1  # that sum one leaf
 
     def run(self, leaf: Leaf, *values: Any) -> Tally:
         """Value of one leaf; refuses a process that would give other bits."""
@@ -187,7 +189,7 @@ class Job:
             ) from error
 
     def _sum(self, leaf: Leaf, values: tuple[Any, ...]) -> Tally:
-        with single_threaded_blas():
+        with single_threaded_blas(), threads_of_one(self.threads):
             sink = self.statistic.start()
             seen = 0
             if all(hi > lo for lo, hi in leaf.box):

@@ -64,7 +64,7 @@ class Reading:
         memory = limit if memory is None else memory
         plan = plan_for(self.source, request, threads=threads, workers=workers)
         plan = replace(plan, held_bytes=self._held_bytes)
-        while plan.threads > 1 and not fits(plan, memory):
+        while plan.leaves_at_once > 1 and not fits(plan, memory):
             if self._processes is not None or not self._pass.limit(plan.threads - 1):
                 break
             plan = replace(plan, threads=plan.threads - 1)

@@ -47,7 +47,7 @@ from rff_stream.execution.leaves import (
     waist,
 )
 from rff_stream.execution.progress import Progress
-from rff_stream.execution.threads import WatchedPool, seconds
+from rff_stream.execution.threads import WatchedPool, dask_scheduler, own_threads, seconds
 from rff_stream.leaf_layout import Layout
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.planning import segments_in_flight
@@ -96,7 +96,7 @@ class Pass:
 
     def limit(self, threads: int) -> bool:
         """Run at most so many leaves at a time; False where Dask or a cluster decides."""
-        mine = self._client is None and _scheduler() in (None, dask.threaded.get)
+        mine = self._client is None and dask_scheduler() in (None, dask.threaded.get)
         if not mine or dask.config.get("pool", None) is not None:
             return False
         self._threads = threads
@@ -163,19 +163,18 @@ class Pass:
     def _in_threads(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
         """One graph in which every segment ends in a task that hands its sum over.
 
-        In sequence, a sum is handed over after those before it.
+        In sequence, a sum is handed over after those before it; leaves are summed one after the
+        other, each by all threads, so that one sum is held and not one a thread.
         """
-        job, size = (
-            Job(self._source.reader, asked.statistic, asked.grid),
-            asked.layout.segment_leaves,
-        )
-        tasks, ends = dict(self._graph), list[str]()
-        window, done = self._threads or thread_count(), list[str]()
+        threads = (self._threads or thread_count()) if asked.layout.in_sequence else 1
+        job = Job(self._source.reader, asked.statistic, asked.grid, threads=threads)
+        size = asked.layout.segment_leaves
+        tasks, ends, done = dict(self._graph), list[str](), list[str]()
         for index, leaves in segments:
             where = (self._source, job, leaves, index * size, self._token)
             end, after = f"rff_commit-{index:09} {self._token}", list[TaskRef]()
             if asked.layout.in_sequence:
-                key, segment = sequence_tasks(*where, window=window, done=done)
+                key, segment = sequence_tasks(*where, window=1, done=done)
                 done[-1], after = end, [TaskRef(key) for key in ends[-1:]]
             else:
                 key, segment = segment_tasks(*where)
@@ -225,7 +224,7 @@ class Pass:
         if self._client is not None:
             with Flight(self._client, self._token) as flight:
                 return flight.values(keys, dict(tasks))
-        get = _scheduler() or dask.threaded.get
+        get = dask_scheduler() or dask.threaded.get
         if get is not dask.threaded.get:
             return list(get(dict(tasks), list(keys)))
         words = "the next segment in threads of this process"
@@ -269,7 +268,7 @@ os.register_at_fork(after_in_child=_remember_clients)
 
 def active_client() -> Any:
     """The ``distributed.Client`` that Dask would use here; None for threads."""
-    get = _scheduler()
+    get = dask_scheduler()
     owner = getattr(get, "__self__", None)
     if owner is not None and hasattr(owner, "scheduler_info"):
         if owner in _inherited:
@@ -292,12 +291,7 @@ def thread_count() -> int:
     client = active_client()
     if client is not None:
         return max(1, int(sum(client.nthreads().values())))
-    from dask.system import CPU_COUNT
-
-    pool = dask.config.get("pool", None)
-    size = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None)
-    synchronous = _scheduler() is dask.local.get_sync
-    return 1 if synchronous else int(size or CPU_COUNT)
+    return own_threads()
 
 
 def worker_memory() -> int | None:
@@ -315,13 +309,6 @@ def computing_processes() -> tuple[int, int, int | None]:
         return 1, thread_count(), None
     threads = list(client.nthreads().values()) or [1]
     return len(threads), max(threads), worker_memory()
-
-
-def _scheduler() -> Any:
-    """Dask's own choice; asking it imports distributed, so only where that can matter."""
-    if dask.config.get("scheduler", None) is None and "distributed" not in sys.modules:
-        return None
-    return dask.base.get_scheduler()
 
 
 logger = logging.getLogger("rff_stream")

@@ -10,13 +10,15 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import dask
+from dask.system import CPU_COUNT
 
 from rff_stream.errors import ClusterError
+from rff_stream.side_by_side import threads_of_one
 
 ONE_THREAD_FEATURES = 2048
 """Largest R for which a solve is too short for a second BLAS thread to help."""
@@ -52,9 +54,32 @@ def single_threaded_blas() -> Iterator[None]:
                 _limits = None
 
 
-def few_features_blas(n_features: int) -> AbstractContextManager[None]:
-    """One BLAS thread for the solves of a small map; the setting of the process for a large one."""
-    return single_threaded_blas() if n_features <= ONE_THREAD_FEATURES else nullcontext()
+@contextmanager
+def threads_of_solve(n_features: int) -> Iterator[None]:
+    """One BLAS thread for the solves of a small map, and many cells at a time.
+
+    A large map has the setting of the process.
+    """
+    if n_features > ONE_THREAD_FEATURES:
+        yield
+        return
+    with single_threaded_blas(), threads_of_one(own_threads()):
+        yield
+
+
+def own_threads() -> int:
+    """Threads that Dask would use in this process."""
+    pool = dask.config.get("pool", None)
+    size = getattr(pool, "_max_workers", None) or dask.config.get("num_workers", None)
+    synchronous = dask_scheduler() is dask.local.get_sync
+    return 1 if synchronous else int(size or CPU_COUNT)
+
+
+def dask_scheduler() -> Any:
+    """Dask's own choice; asking it imports distributed, so only where that can matter."""
+    if dask.config.get("scheduler", None) is None and "distributed" not in sys.modules:
+        return None
+    return dask.base.get_scheduler()
 
 
 def _loaded_libraries() -> Any:

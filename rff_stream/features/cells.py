@@ -25,8 +25,9 @@ from rff_stream.features.base import (
     map_from_spec,
     nested_arrays,
 )
-from rff_stream.features.packed_triangle import pack_triangle, solve_rows, triangle_size
-from rff_stream.features.random_trees import Partition, check_n_cells
+from rff_stream.features.dense_triangle import inverse_factor
+from rff_stream.features.packed_triangle import multiply_rows, pack_triangle, triangle_size
+from rff_stream.features.random_trees import Partition, check_n_cells, order_by_cell
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
@@ -149,9 +150,9 @@ class LocalFeatures(NamedMap):
 
     Notes
     -----
-    A row costs J(2R² + Rd) flops in the pass: the kernel block, and a triangular solve that
-    costs as much as the rank-k update. L_c is computed when it is first needed (R³/3 flops) and
-    kept: J·B·R²/2 numbers in each process that has rows of every cell.
+    A row costs J(2R² + Rd) flops in the pass: the kernel block, and a triangular product that
+    costs as much as the rank-k update. L_c⁻¹ is computed when it is first needed (2R³/3 flops)
+    and kept: J·B·R²/2 numbers in each process that has rows of every cell.
 
     References
     ----------
@@ -294,7 +295,11 @@ class LocalFeatures(NamedMap):
 
     def route(self, X: Array) -> Array:
         """Cell (J, n) of each row X (n, d) in each tree, from 0 to B − 1."""
-        return self.partition.route(encode_rows(self.encoding, self._check_rows(X)))
+        return self.partition.route(self.encode(X))
+
+    def encode(self, X: Array) -> Float64:
+        """Rows X (n, d) in the columns that cells are cut in."""
+        return encode_rows(self.encoding, self._check_rows(X))
 
     def landmark_rows(self, tree: int, cell: int) -> Float64:
         """U_c (R, d), in units of the inputs."""
@@ -306,25 +311,35 @@ class LocalFeatures(NamedMap):
         same = (X[:, None] == U).all(axis=2)
         return np.flatnonzero(same.any(axis=1)), same[same.any(axis=1)].argmax(axis=1)
 
-    def kernel_values(self, tree: int, cell: int, X: Array, out: Array) -> None:
-        """Write k(x, U_c) (n, R) of rows X (n, d) into ``out``, of any floating dtype."""
-        X = encode_rows(self.encoding, X)
-        kernel, d = self.kernel, X.shape[1]
-        if not isinstance(kernel, RadialKernel):
-            out[...] = kernel(X, self.landmark_rows(tree, cell))
-            return
-        # ‖x − u‖² = [x, ‖x‖², 1] · [−2u, 1, ‖u‖²] about one landmark, where little cancels
-        centre, columns = self._scaled_landmarks(tree, cell)
+    def rows_of_cells(self, tree: int, cells: Array, X: Array) -> Float64:
+        """What :meth:`kernel_values` takes of encoded rows X (n, d) in these cells (n,), or in one.
+
+        [x, ‖x‖², 1] about one landmark of the row's cell, where little cancels; for a kernel that
+        is no function of a distance, X.
+        """
+        if not isinstance(self.kernel, RadialKernel):
+            return X
+        d = X.shape[1]
         rows = np.ones((len(X), d + 2))
-        np.subtract(X, centre, out=rows[:, :d])
+        np.subtract(X, self.pool[self.landmarks[tree, cells, 0]], out=rows[:, :d])
         rows[:, :d] /= self._scale
         np.einsum("ij,ij->i", rows[:, :d], rows[:, :d], out=rows[:, d])
+        return rows
+
+    def kernel_values(self, tree: int, cell: int, rows: Float64, out: Array) -> None:
+        """Write k(x, U_c) (n, R) into ``out``, of any floating dtype; see :meth:`rows_of_cells`."""
+        kernel = self.kernel
+        if not isinstance(kernel, RadialKernel):
+            out[...] = kernel(rows, self.landmark_rows(tree, cell))
+            return
+        # ‖x − u‖² = [x, ‖x‖², 1] · [−2u, 1, ‖u‖²]
+        columns = self._scaled_landmarks(tree, cell)
         # A few rows at a time: what is between distances and values stays in the cache.
         size = max(BLOCK_VALUES // columns.shape[1], 1)
-        exact = np.empty((min(size, len(X)), columns.shape[1]))
+        exact = np.empty((min(size, len(rows)), columns.shape[1]))
         rounded = exact if out.dtype == exact.dtype else np.empty(exact.shape, out.dtype)
         zeros = np.zeros(columns.shape[1], out.dtype)  # three times as fast as a plain 0
-        for start in range(0, len(X), size):
+        for start in range(0, len(rows), size):
             block = out[start : start + size]
             squared = rounded[: len(block)]
             np.matmul(rows[start : start + size], columns, out=exact[: len(block)])
@@ -333,38 +348,72 @@ class LocalFeatures(NamedMap):
             np.maximum(squared, zeros, out=squared)
             block[...] = kernel.of_squared_distance(squared)
 
-    def _scaled_landmarks(self, tree: int, cell: int) -> tuple[Float64, Float64]:
-        """One landmark c and [−2u, 1, ‖u‖²] (d + 2, R) of u = (U_c − c)/ℓ; kept, as L_c is."""
-        held: dict[tuple[int, int], tuple[Float64, Float64]] = self._scaled  # type: ignore[attr-defined]
+    def _scaled_landmarks(self, tree: int, cell: int) -> Float64:
+        """[−2u, 1, ‖u‖²] (d + 2, R) of the landmarks u about the first of them; kept."""
+        held: dict[tuple[int, int], Float64] = self._scaled  # type: ignore[attr-defined]
         if (tree, cell) not in held:
             U, d = self.landmark_rows(tree, cell), self.partition.n_inputs
             columns = np.ones((d + 2, len(U)))
             columns[:d] = ((U - U[0]) / self._scale).T
             columns[d + 1] = (columns[:d] ** 2).sum(axis=0)
             columns[:d] *= -2
-            held[tree, cell] = U[0], columns
+            held[tree, cell] = columns
         return held[tree, cell]
 
-    def factor(self, tree: int, cell: int) -> Array:
-        """L_c, packed (R(R+1)/2,), in ``dtype``; kept once it is computed."""
-        factors: dict[tuple[int, int], Array] = self._factors  # type: ignore[attr-defined]
-        if (tree, cell) not in factors:
-            factors[tree, cell] = pack_triangle(self.exact_factor(tree, cell).astype(self.dtype))
-        return factors[tree, cell]
+    def inverse_factor(self, tree: int, cell: int) -> tuple[Array, Array]:
+        """L_c⁻¹, packed (R(R+1)/2,), and L_c⁻¹1 (R,), in ``dtype``; kept once they are computed."""
+        held: dict[tuple[int, int], tuple[Array, Array]] = self._factors  # type: ignore[attr-defined]
+        if (tree, cell) not in held:
+            inverse = inverse_factor(self._landmark_kernel(tree, cell))
+            if inverse is None:
+                raise ValueError(
+                    f"The kernel matrix of the landmarks of cell {cell} of tree {tree} is not "
+                    f"positive definite, with nugget={self.nugget:g} added. Use a kernel that is "
+                    "positive definite, or a larger nugget."
+                )
+            ones = np.ones((1, self.n_components))
+            exact = pack_triangle(inverse)
+            multiply_rows(exact, ones)
+            held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
+        return held[tree, cell]
+
+    def project(self, tree: int, cell: int, values: Array) -> None:
+        """Turn rows k(x, U_c) (n, R), of any floating dtype, into z_c, in their place.
+
+        L⁻¹k = L⁻¹(k − c1) + cL⁻¹1 with c the mean of k. Where the kernel hardly varies over a cell
+        little is left to cancel: the rounding is below that of a triangular solve.
+        """
+        inverse, of_ones = (
+            each.astype(values.dtype, copy=False) for each in self.inverse_factor(tree, cell)
+        )
+        mean = values.mean(axis=1, keepdims=True)
+        values -= mean
+        multiply_rows(inverse, values)
+        values += mean * of_ones
 
     def exact_factor(self, tree: int, cell: int) -> Float64:
         """L_c (R, R), lower, in float64."""
-        U = self.landmark_rows(tree, cell)
-        values = np.asarray(self.kernel(U, U))
-        values[np.diag_indices_from(values)] += self.nugget * values.diagonal().max()
+        values = self._landmark_kernel(tree, cell)
         return np.asarray(linalg.cholesky(values, lower=True, check_finite=False))
 
-    def columns(self, tree: int, cell: int, X: Array, out: Array | None = None) -> Array:
+    def _landmark_kernel(self, tree: int, cell: int) -> Float64:
+        """k(U_c, U_c) + εI (R, R), in Fortran order."""
+        U = self.landmark_rows(tree, cell)
+        values = np.asarray(self.kernel(U, U)).T
+        values[np.diag_indices_from(values)] += self.nugget * values.diagonal().max()
+        return values
+
+    def columns(self, tree: int, cell: int, X: Array) -> Array:
         """z_c (n, R) of rows X (n, d) of one cell, in ``dtype``."""
-        Z = np.empty((len(X), self.n_components), self.dtype) if out is None else out
-        self.kernel_values(tree, cell, X, Z)
-        solve_rows(self.factor(tree, cell), Z)
+        Z = np.empty((len(X), self.n_components), self.dtype)
+        X = encode_rows(self.encoding, X)
+        self.write_columns(tree, cell, self.rows_of_cells(tree, np.array([cell]), X), Z)
         return Z
+
+    def write_columns(self, tree: int, cell: int, rows: Float64, out: Array) -> None:
+        """Write z_c (n, R) into ``out``, of ``dtype``, of what :meth:`rows_of_cells` gives."""
+        self.kernel_values(tree, cell, rows, out)
+        self.project(tree, cell, out)
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays that :meth:`from_spec` reads."""
@@ -434,7 +483,7 @@ def encode_rows(encoding: Any, X: Array) -> Array:
 
 
 def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:
-    """Bytes that a process keeps for a cell whose rows it has met: L_c and scaled landmarks."""
+    """Bytes that a process keeps for a cell whose rows it has met: L_c⁻¹ and scaled landmarks."""
     factor = triangle_size(n_components) * np.dtype(dtype).itemsize
     return int(factor + 8 * n_components * (n_inputs + 2))
 
@@ -453,8 +502,7 @@ def _choose(
     extra: list[Float64] = []
     size = len(X)
     for tree, cells in enumerate(partition.route(X)):
-        order = np.argsort(cells, kind="stable")
-        ends = np.searchsorted(cells[order], np.arange(n_cells + 1))
+        order, ends = order_by_cell(cells, n_cells)
         for cell in range(n_cells):
             own = _rows_of(order, ends, cell)
             chosen = rng.permutation(own)[:n_components]

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cython_lapack, lapack
+from scipy.linalg import cython_blas, cython_lapack, lapack
 
 from rff_stream._array import Array
 
@@ -38,12 +38,16 @@ _PRODUCTS: dict[np.dtype[Any], tuple[Callable[..., None], Any]] = {
     np.dtype(np.float32): (c_routine(cython_lapack, "ssfrk", 10), ctypes.c_float),
     np.dtype(np.float64): (c_routine(cython_lapack, "dsfrk", 10), ctypes.c_double),
 }
-_SOLVE: dict[np.dtype[Any], tuple[Callable[..., None], Any]] = {
-    np.dtype(np.float32): (c_routine(cython_lapack, "stfsm", 11), ctypes.c_float),
-    np.dtype(np.float64): (c_routine(cython_lapack, "dtfsm", 11), ctypes.c_double),
+_TRIANGULAR: dict[np.dtype[Any], tuple[Callable[..., None], Callable[..., None], Any]] = {
+    np.dtype(dtype): (
+        c_routine(cython_blas, letter + "trmm", 11),
+        c_routine(cython_blas, letter + "gemm", 13),
+        scalar,
+    )
+    for dtype, letter, scalar in (("f4", "s", ctypes.c_float), ("f8", "d", ctypes.c_double))
 }
 
-_N, _L = (ctypes.byref(ctypes.c_char(letter)) for letter in (b"N", b"L"))
+_N, _L, _T, _U = (ctypes.byref(ctypes.c_char(letter)) for letter in (b"N", b"L", b"T", b"U"))
 
 
 def triangle_size(width: int) -> int:
@@ -64,11 +68,9 @@ def places(width: int) -> NDArray[np.intp]:
 
 def pack_triangle(matrix: Array) -> Array:
     """The lower triangle of a matrix (P, P), packed (P(P+1)/2,), in its dtype."""
-    at = places(len(matrix))
-    rows, columns = np.tril_indices(len(matrix))
-    triangle = np.empty(triangle_size(len(matrix)), matrix.dtype)
-    triangle[at[rows, columns]] = matrix[rows, columns]
-    return triangle
+    pack = lapack.strttf if matrix.dtype == np.float32 else lapack.dtrttf
+    triangle, _ = pack(matrix, transr="N", uplo="L")
+    return np.asarray(triangle)
 
 
 def add_products(rows: Array, triangle: Array, beta: float) -> None:
@@ -93,26 +95,30 @@ def add_products(rows: Array, triangle: Array, beta: float) -> None:
     )
 
 
-def solve_rows(factor: Array, rows: Array) -> None:
-    """rows ← rows L⁻ᵀ, in place, of rows (m, R) and L packed: each row k becomes L⁻¹k.
+def multiply_rows(triangle: Array, rows: Array) -> None:
+    """rows ← rows Wᵀ, in place, of rows (m, R) and a packed lower W: each row k becomes Wk.
 
-    Rows may lie apart; entries of a row lie together.
+    Rows may lie apart; entries of a row lie together. W = [A 0; B C]: C times the lower half of a
+    row, B times the upper half added to it, and A times the upper half.
     """
-    routine, scalar = _SOLVE[rows.dtype]
     count, width = rows.shape
-    routine(
-        _N,
-        _L,
-        _L,
-        _N,
-        _N,
-        _integer(width),
-        _integer(count),
-        ctypes.byref(scalar(1.0)),
-        factor.ctypes.data,
-        rows.ctypes.data,
-        _integer(_stride(rows)),
-    )
+    half, item = width // 2, rows.itemsize
+    first, even = width - half, width % 2 == 0  # A is the larger where R is odd
+    start, at, stride = triangle.ctypes.data, rows.ctypes.data, _integer(_stride(rows))
+    leading = _integer(width + 1 if even else width)
+    places = (start + item, start + item * (first + 1), start) if even else (
+        start, start + item * first, start + item * width
+    )  # fmt: skip
+    multiply, add, scalar = _TRIANGULAR[rows.dtype]
+    one, upper, lower, many = (
+        ctypes.byref(scalar(1.0)), _integer(first), _integer(half), _integer(count)
+    )  # fmt: skip
+    own, below = (one, places[0], leading, at, stride), at + item * first
+    if half:
+        last = (one, places[2], leading, below, stride)
+        multiply(_L, _U, _T, _N, lower, many, *last)
+        add(_N, _N, lower, many, upper, one, places[1], leading, at, stride, one, below, stride)
+    multiply(_L, _L, _N, _N, upper, many, *own)
 
 
 def _integer(value: int) -> Any:

@@ -171,6 +171,13 @@ class Partition:
         return f"<Partition: {self.n_trees} trees of {self.n_cells} cells, {self.n_inputs} inputs>"
 
 
+def order_by_cell(cells: Array, n_cells: int) -> tuple[Array, Array]:
+    """Rows (n,) by their cells (n,), as they come within one, and where each cell ends (B + 1,)."""
+    keys = cells.astype(np.uint16) if n_cells <= 1 << 16 else cells  # few bits: a sort of n steps
+    ends = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=n_cells))])
+    return np.argsort(keys, kind="stable"), ends
+
+
 def random_cell(X: Float64, depth: int, length_scale: Float64, rng: Generator) -> Array:
     """Rows (places in X) of one cell of a tree that is cut ``depth`` times above it.
 

@@ -11,7 +11,7 @@ from rff_stream.answers.duplicate_rows import warn_of_few
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import description_of
-from rff_stream.execution.threads import few_features_blas
+from rff_stream.execution.threads import threads_of_solve
 from rff_stream.features import FeatureMap
 from rff_stream.model.counted_rows import ledger_of, with_labels
 from rff_stream.model.fitted import Data, Fitted
@@ -64,7 +64,7 @@ def fit(
     fitted = replace(fitted, n_missing=done.seen - fitted.n_rows)
     if data.sample_weight is not None:
         warn_of_few(fitted.n_rows, fitted.total.weight, fitted.total.squared_weight)
-    with few_features_blas(fitted.features.n_components):
+    with threads_of_solve(fitted.features.n_components):
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 
 
@@ -100,7 +100,7 @@ def solve(recipe: Recipe, fitted: Fitted) -> Fitted:
             "0 rows are left to answer from: the batches and groups that were chosen hold "
             "none. Choose others."
         )
-    with few_features_blas(fitted.features.n_components):
+    with threads_of_solve(fitted.features.n_components):
         return replace(fitted, answer=recipe.answer(fitted))
 
 

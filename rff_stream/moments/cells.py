@@ -5,14 +5,17 @@ every tree one row adds to one cell its augmented row a = [z_c, 1, y − y₀] (
 
     M_c = Σ_{i in c} w a aᵀ
 
-Per tree and cell, about 512 rows at a time: the kernel block, a triangular solve in place, 1 and
-y − y₀ beside it, and the rank-k update of the cell's packed triangle. BLAS releases the GIL.
+Rows wait and are sorted by cell, one tree after the other. Per cell, about 512 rows at a time: the
+kernel block, a triangular product in place, 1 and y − y₀ beside it, and the rank-k update of the
+cell's packed triangle. Runs of cells share nothing, so several threads may add to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,18 +24,24 @@ from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.packed_triangle import add_products, places, triangle_size
+from rff_stream.features.random_trees import order_by_cell
 from rff_stream.moments.accumulate import FLUSH_ROWS
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.side_by_side import side_by_side
 
 ADDED_CELLS = 64
 """Cells whose sums are added at once if two values hold different cells."""
 
-FEWEST_WAITING, MOST_WAITING, ROWS_A_CELL = 16_384, 262_144, 512
+FEWEST_WAITING, ROWS_A_CELL, MOST_WAITING_NUMBERS = 16_384, 512, 1 << 23
 """Rows that wait until they are sorted: so many for each cell of a tree, within these bounds.
 
-They cost d + T + 1 numbers each; a visit of a cell costs one sweep over its packed triangle.
+They cost d + T + 1 numbers each, and as much again while they are sorted; a visit of a cell costs
+two sweeps over its packed triangle.
 """
+
+PART_ROWS = 16_384
+"""Approximate rows of a part: cells of a tree whose rows are copied together, by one thread."""
 
 MOST_BATCH_ROWS = BATCH_ROWS * 3 // 2
 """Rows of a visit are cut into equal batches of about 512: at most 1.5 times as many."""
@@ -251,9 +260,10 @@ def cell_row(
     )
 
 
-def waiting_rows(n_cells: int) -> int:
-    """Rows that wait before they are sorted by cell."""
-    return min(max(FEWEST_WAITING, ROWS_A_CELL * n_cells), MOST_WAITING)
+def waiting_rows(n_cells: int, n_columns: int) -> int:
+    """Rows of so many numbers each (inputs, targets, weight) that wait until they are sorted."""
+    most = max(MOST_WAITING_NUMBERS // n_columns, FEWEST_WAITING)
+    return min(max(FEWEST_WAITING, ROWS_A_CELL * n_cells), most)
 
 
 class CellAccumulator:
@@ -275,23 +285,17 @@ class CellAccumulator:
         self._features, self._row = features, row
         self._dtype: np.dtype[Any] = np.dtype(sums)
         self._filled = 0
-        size = waiting_rows(features.n_cells)
-        self._x = np.empty((size, features.n_inputs))
-        self._y = np.empty((size, row.n_targets))
-        self._w = np.ones(size)
+        d, t = features.n_inputs, row.n_targets
+        size = waiting_rows(features.n_cells, d + t + 1)
+        self._x, self._y, self._w = np.empty((size, d)), np.empty((size, t)), np.ones(size)
         self._weighted = False
-        self._cells: dict[int, _Cell] = {}
+        count = features.n_trees * features.n_cells
+        self._counts, self._powers = np.zeros(count, np.int64), np.zeros((count, 2))
+        self._borders = np.zeros((count, t + 1, t + 1))
         # Pages of cells without rows are never touched, and take no memory.
-        shape = (features.n_trees * features.n_cells, triangle_size(row.width))
-        self._totals = np.zeros(shape)
+        self._totals = np.zeros((count, triangle_size(row.width)))
         self._value: CellMoments | None = None
-        stride = -(-row.width // 16) * 16
-        flat = aligned_bytes(MOST_BATCH_ROWS * stride * self._dtype.itemsize).view(self._dtype)
-        self._batch = flat.reshape(MOST_BATCH_ROWS, stride)[:, : row.width]
-        mapped = aligned_bytes(MOST_BATCH_ROWS * stride * np.dtype(features.dtype).itemsize)
-        self._mapped = mapped.view(features.dtype).reshape(MOST_BATCH_ROWS, stride)
-        self._product = np.empty(triangle_size(row.width), self._dtype)
-        self._sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
+        self._sample = RowSample.empty(sample_rows, len(row.inputs) + t + 1)
 
     def add(self, x: Array, y: Array, w: Array | None, rows_places: Array) -> None:
         """Take rows x (m, d), y (m, T) of weights w (m,) that stood at these places (m,)."""
@@ -324,10 +328,8 @@ class CellAccumulator:
         return self._value
 
     def _finish(self) -> CellMoments:
-        cells = np.array(sorted(self._cells), np.int64)
-        held = [self._cells[cell] for cell in cells.tolist()]
-        for each in held:
-            each.finish(self._row)
+        cells = np.flatnonzero(self._counts)
+        self._use_units_of_targets(cells)
         sums = self._totals
         if 2 * len(cells) <= len(sums):
             sums = sums[cells]
@@ -341,88 +343,143 @@ class CellAccumulator:
             n_trees=self._features.n_trees,
             n_cells=self._features.n_cells,
             cells=cells,
-            counts=np.array([each.count for each in held], np.int64),
-            powers=np.array([each.powers for each in held]).reshape(-1, 2),
+            counts=self._counts[cells],
+            powers=self._powers[cells],
             sums=sums,
             sample=self._sample,
         )
+
+    def _use_units_of_targets(self, cells: Array) -> None:
+        """Bring each M_c into units of y; counts and targets from float64 values."""
+        at, r = places(self._row.width), self._row.n_features
+        scale = np.concatenate([[1.0], self._row.target_scale])
+        mixed, border = at[r:, :r], at[r:, r:]
+        for cell in cells.tolist():
+            total = self._totals[cell]
+            total[mixed] *= scale[:, None]
+            total[border] = self._borders[cell] * scale[:, None] * scale
 
     def _sort(self) -> None:
         """Give the rows waiting to their cells, in the order in which they came."""
         m, self._filled = self._filled, 0
         if not m:
             return
-        for tree, cells in enumerate(self._features.route(self._x[:m])):
-            order = np.argsort(cells, kind="stable")
-            ends = np.searchsorted(cells[order], np.arange(self._features.n_cells + 1))
-            for cell in np.flatnonzero(np.diff(ends)).tolist():
-                self._visit(tree, cell, order[ends[cell] : ends[cell + 1]])
-
-    def _visit(self, tree: int, cell: int, rows: Array) -> None:
-        """Add rows (by their place in the buffer) to one cell."""
-        held = self._kept_cell(tree, cell)
-        held.count += len(rows)
+        features, row = self._features, self._row
+        x, root = features.encode(self._x[:m]), None
+        border = np.ones((m, row.n_targets + 1))
+        np.subtract(self._y[:m], row.target_origin, out=border[:, 1:])
+        border[:, 1:] /= row.target_scale
         if self._weighted:
-            w = self._w.take(rows)
-            held.powers += [w @ w, np.log(w).sum()]
-        else:
-            held.powers[0] += len(rows)
-        exact = self._product.dtype == held.total.dtype
-        waiting = 0
-        parts = max(round(len(rows) / BATCH_ROWS), 1)
-        for own in np.array_split(rows, parts):  # none of a few rows, which would cost a sweep
-            batch = self._augment(tree, cell, own, held)
+            root = np.sqrt(self._w[:m])[:, None]
+            border *= root
+        for tree, cells in enumerate(features.partition.route(x)):
+            rows = _SortedRows(tree, x, border, root, *order_by_cell(cells, features.n_cells))
+            self._count(rows)
+            side_by_side(functools.partial(self._add_cells, rows), rows.parts())
+
+    def _count(self, rows: _SortedRows) -> None:
+        """Count the rows of each cell of a tree and add up the powers of their weights."""
+        counts, first = np.diff(rows.ends), rows.tree * self._features.n_cells
+        cells = np.flatnonzero(counts)
+        self._counts[first + cells] += counts[cells]
+        if not self._weighted:
+            self._powers[first + cells, 0] += counts[cells]
+            return
+        w = self._w.take(rows.order)
+        powers = np.column_stack([w**2, np.log(w)])
+        self._powers[first + cells] += np.add.reduceat(powers, rows.ends[cells])
+
+    def _add_cells(self, rows: _SortedRows, cells: range) -> None:
+        """Add the rows of some cells of a tree."""
+        features = self._features
+        lo, counts = int(rows.ends[cells.start]), np.diff(rows.ends[cells.start : cells.stop + 1])
+        own = rows.order[lo : rows.ends[cells.stop]]
+        x = features.rows_of_cells(rows.tree, np.repeat(cells, counts), rows.x.take(own, axis=0))
+        border = rows.border.take(own, axis=0)
+        root = None if rows.root is None else rows.root.take(own, axis=0)
+        batches = _Batches(self._row.width, self._row.n_features, self._dtype, features.dtype)
+        ends = (rows.ends[cells.start : cells.stop + 1] - lo).tolist()
+        for cell, (start, stop) in zip(cells, pairwise(ends), strict=True):
+            if stop > start:
+                key = rows.tree * features.n_cells + cell
+                self._borders[key] += border[start:stop].T @ border[start:stop]
+                write = functools.partial(features.write_columns, rows.tree, cell)
+                few = slice(start, stop)
+                batches.add(
+                    write, x[few], border[few], None if root is None else root[few],
+                    self._totals[key],
+                )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SortedRows:
+    """Rows, and their order by the cells of one tree."""
+
+    tree: int
+    x: Float64  # (m, d), encoded
+    border: Float64  # (m, T + 1): √w [1, (y − y₀)/scale]
+    root: Float64 | None  # (m, 1): √w
+    order: Array  # (m,): rows of cell c from ends[c] to ends[c + 1], as they came
+    ends: Array  # (B + 1,)
+
+    def parts(self) -> list[range]:
+        """Runs of cells of about as many rows each."""
+        inner = np.searchsorted(self.ends, np.arange(PART_ROWS, len(self.order), PART_ROWS))
+        return [range(*each) for each in pairwise(np.unique([0, *inner, len(self.ends) - 1]))]
+
+
+class _Batches:
+    """Adds rows of one cell after the other to its sums, about 512 at a time."""
+
+    def __init__(self, width: int, n_features: int, sums: np.dtype[Any], columns: str) -> None:
+        stride = -(-width // 16) * 16
+        flat = aligned_bytes(MOST_BATCH_ROWS * stride * sums.itemsize).view(sums)
+        self._batch = flat.reshape(MOST_BATCH_ROWS, stride)[:, :width]
+        self._columns = self._batch[:, :n_features]
+        self._mapped = self._columns
+        if np.dtype(columns) != sums:
+            self._mapped = np.empty((MOST_BATCH_ROWS, n_features), columns)
+        self._product = np.empty(triangle_size(width), sums)
+
+    def add(
+        self,
+        write: Callable[[Float64, Array], None],
+        x: Float64,
+        border: Float64,
+        root: Float64 | None,
+        total: Float64,
+    ) -> None:
+        """Add √w [z_c, 1, (y − y₀)/scale] (m, P) to a packed triangle."""
+        exact, waiting = self._product.dtype == total.dtype, 0
+        parts = max(round(len(x) / BATCH_ROWS), 1)
+        edges = [len(x) * part // parts for part in range(parts + 1)]
+        for lo, hi in pairwise(edges):  # none of a few rows, which would cost a sweep
+            batch = self._batch[: hi - lo]
+            self._fill(batch, write, x[lo:hi], border[lo:hi], None if root is None else root[lo:hi])
             if exact:
-                add_products(batch, held.total, 1.0)
+                add_products(batch, total, 1.0)
                 continue
             add_products(batch, self._product, 1.0 if waiting else 0.0)
             waiting += len(batch)
             if waiting >= FLUSH_ROWS:
-                held.total += self._product
+                total += self._product
                 waiting = 0
         if waiting:
-            held.total += self._product
+            total += self._product
 
-    def _kept_cell(self, tree: int, cell: int) -> _Cell:
-        key = tree * self._features.n_cells + cell
-        if key not in self._cells:
-            self._cells[key] = _Cell(self._totals[key])
-        return self._cells[key]
-
-    def _augment(self, tree: int, cell: int, rows: Array, held: _Cell) -> Array:
-        """√w [z_c, 1, (y − y₀)/scale] (m, P) of at most 768 rows; a buffer."""
-        m, r = len(rows), self._row.n_features
-        batch = self._batch[:m]
-        x = self._x.take(rows, axis=0)
-        if self._mapped.dtype == batch.dtype:
-            self._features.columns(tree, cell, x, out=batch[:, :r])
-        else:
-            Z = self._mapped[:m, :r]
-            batch[:, :r] = self._features.columns(tree, cell, x, out=Z)
-        border = np.ones((m, self._row.n_targets + 1))
-        np.subtract(self._y.take(rows, axis=0), self._row.target_origin, out=border[:, 1:])
-        border[:, 1:] /= self._row.target_scale
-        if self._weighted:
-            root = np.sqrt(self._w.take(rows))[:, None]
-            border *= root
-            batch[:, :r] *= root.astype(batch.dtype)
-        held.border += border.T @ border
-        batch[:, r:] = border
-        return batch
-
-
-class _Cell:
-    """The sums of one cell."""
-
-    def __init__(self, total: Float64) -> None:
-        self.count = 0
-        self.powers = np.zeros(2)
-        self.total = total
-        self.border: Float64 | float = 0.0
-
-    def finish(self, row: AugmentedRow) -> None:
-        """Bring M_c into units of y; counts and targets from float64 values."""
-        at, r = places(row.width), row.n_features
-        scale = np.concatenate([[1.0], row.target_scale])
-        self.total[at[r:, :r]] *= scale[:, None]
-        self.total[at[r:, r:]] = self.border * scale[:, None] * scale
+    def _fill(
+        self,
+        batch: Array,
+        write: Callable[[Float64, Array], None],
+        x: Float64,
+        border: Float64,
+        root: Float64 | None,
+    ) -> None:
+        """Write the rows."""
+        columns, mapped = self._columns[: len(x)], self._mapped[: len(x)]
+        write(x, mapped)
+        if root is not None:
+            np.multiply(mapped, root, out=columns, casting="same_kind")
+        elif mapped.dtype != columns.dtype:
+            columns[...] = mapped
+        batch[:, columns.shape[1] :] = border
