@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import json
 import re
 import time
@@ -151,12 +152,12 @@ EXAMPLE = """'{"anon": true}', in quotation marks"""
 
 
 def place(text: str) -> str:
-    """A path that exists, or a URL."""
+    """A path that exists, a pattern of files that do, or a URL."""
     hide_url(text)
     if "://" in text and not text.startswith("file://"):
         return text
     path = Path(text.removeprefix("file://"))
-    if not path.exists():
+    if not path.exists() and next(glob.iglob(str(path), recursive=True), None) is None:
         raise click.BadParameter(f"{text} does not exist. {near(path)}")
     return text
 
@@ -404,10 +405,14 @@ machine = group(
 
 
 def open_data(data: str) -> Any:
-    """The lazy Dataset of a netCDF file, whose coordinates go with predictions; else the path."""
+    """The lazy Dataset of netCDF files, whose coordinates go with predictions; else the path."""
+    from rff_stream.sources.data_files import files_at, together
     from rff_stream.sources.paths import format_of, netcdf
 
-    return netcdf(data) if format_of(data) == "netcdf" else data
+    if format_of(data) != "netcdf":
+        return data
+    files = files_at(data) or ()
+    return netcdf(data) if len(files) < 2 else together(files, None)
 
 
 def source_of(data: str, selection: DataSelection, seed: int, *, labels: bool = False) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -60,6 +61,14 @@ def plan(
     default=True,
     help="Keep the moments with the model (R²/2 numbers), which update needs.",
 )
+@click.option(
+    "--batch", metavar="NAME",
+    help="The name under which all of DATA are counted: update --batch NAME knows them.",
+)  # fmt: skip
+@click.option(
+    "--by", metavar="COLUMN",
+    help="Every label of this column is a batch, which update --by COLUMN knows.",
+)  # fmt: skip
 @arguments.overwrite
 @arguments.dry_run
 @arguments.as_json
@@ -71,19 +80,25 @@ def fit(
     seed: int,
     model: str | None,
     moments: bool,
+    batch: str | None,
+    by: str | None,
     overwrite: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Fit a regression, a Gaussian process or a classifier from one read of DATA.
 
-    DATA is a path or URL: Zarr, icechunk, netCDF, Parquet, Arrow or CSV. With --holdout, a second
-    streamed pass scores the model on exactly the rows that were left out.
+    DATA is a path or URL: Zarr, icechunk, netCDF, Parquet, Arrow or CSV. Of a folder or a quoted
+    pattern of files, such as 'days/*.parquet', each file is a batch under its name: update counts
+    the later ones, and forget takes one out. With --holdout, a second streamed pass scores the
+    model on exactly the rows that were left out.
 
     With --model, finished sums are kept in M.zarr.checkpoint every 30 seconds: the same command
     continues after an interrupt or a crash and gives the same result. With other options, it
     stops with exit code 4.
     """
+    if batch is not None and by is not None:
+        raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
     if model is not None and was_finished(model, overwrite):
         show({"command": "fit", "model": model}, [("saved", f"{model} before")], as_json)
         return
@@ -100,7 +115,9 @@ def fit(
         if dry_run:
             facts, lines = planned(data, selection, learner, machine, seed, None)
         else:
-            run = functools.partial(fitted_model, data, selection, learner, machine, seed)
+            named: dict[str, Any] = {} if batch is None else {"batch": batch}
+            named = named if by is None else {"by": by, "batch": True}
+            run = functools.partial(fitted_model, data, selection, learner, machine, seed, named)
             fitted, seconds = fitted_at(model, overwrite, run)
             facts, lines = output.of_fit(fitted, seconds)
             if model is not None:
@@ -122,17 +139,25 @@ def fitted_model(
     learner: Learner,
     machine: Machine,
     seed: int,
+    named: Mapping[str, Any],
     checkpoint: str | None = None,
 ) -> tuple[Any, float]:
     """A fitted model, and the seconds from call to return of fit."""
     model = arguments.estimator(learner, selection, machine, seed)
     started = time.monotonic()
+    absent = [name for name in named if name not in inspect.signature(model.fit).parameters]
+    if absent:
+        raise click.UsageError(
+            f"--{absent[0]} names rows that later ones are added to, which a "
+            f"{type(model).__name__} of this fit does not take. Leave it out."
+        )
     model.fit(
-        arguments.open_data(data),
+        data,
         selection.one_target,
         selection.weights,
         inputs=selection.inputs,
         checkpoint=checkpoint,
+        **named,
         **selection.rows(seed),
     )
     return model, time.monotonic() - started

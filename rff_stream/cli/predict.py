@@ -136,13 +136,26 @@ def score(
 
 def model_and_data(given: Sequence[str], model: str | None) -> tuple[str, str]:
     """MODEL DATA, or (deprecated) DATA with --model; both are there."""
+    every = model_and_places(given, model)
+    if len(every) != 2:
+        raise wrong_count(given, model)
+    return every[0], every[1]
+
+
+def model_and_places(given: Sequence[str], model: str | None) -> list[str]:
+    """MODEL and at least one DATA."""
     every = (*given,) if model is None else (model, *given)
-    if len(every) != 2 or not given:
-        raise click.UsageError(
-            f"{len(given)} paths were given{'' if model is None else ' besides --model'}, but the "
-            f"command takes two. Write MODEL DATA."
-        )
-    return arguments.place(every[0]), arguments.place(every[1])
+    if len(every) < 2 or not given:
+        raise wrong_count(given, model)
+    return [arguments.place(each) for each in every]
+
+
+def wrong_count(given: Sequence[str], model: str | None) -> click.UsageError:
+    """The error of too few or too many paths."""
+    return click.UsageError(
+        f"{len(given)} paths were given{'' if model is None else ' besides --model'}, but the "
+        f"command takes two. Write MODEL DATA."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ def in_options(text: str) -> str:
     Only what an option can say is put so.
     """
     text = text.replace("overwrite=True (--overwrite)", "--overwrite")
+    text = text.replace("replace=True", "--replace")
 
     def names(found: re.Match[str]) -> str:
         return f"--inputs {re.sub(QUOTES, '', found[1])}"

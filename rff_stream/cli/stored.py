@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import click
 
 from rff_stream.cli import arguments, output
 from rff_stream.cli.arguments import DataSelection, Machine, computing
-from rff_stream.cli.output import Line, redact_text, show
-from rff_stream.cli.predict import model_and_data, model_option, places_argument
+from rff_stream.cli.output import Facts, Line, redact_text, show
+from rff_stream.cli.predict import model_and_places, model_option
 from rff_stream.text_formatting import format_bytes
 
 if TYPE_CHECKING:
+    from rff_stream.model.update import LaterRows
     from rff_stream.report import Assessment
 
 
@@ -107,8 +109,8 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
     show(facts, lines, as_json)
 
 
-@click.command(epilog="Example: rff-stream update model.zarr data.zarr")
-@places_argument
+@click.command(epilog="Example: rff-stream update model.zarr days/")
+@click.argument("places", nargs=-1, metavar="MODEL DATA...")
 @model_option
 @click.option(
     "--batch",
@@ -119,6 +121,11 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
     "--by", metavar="COLUMN", help="Every label of this column is a batch; known ones are skipped."
 )
 @click.option(
+    "--replace",
+    is_flag=True,
+    help="Count a file that has changed in place of what it was; otherwise it is refused.",
+)
+@click.option(
     "--answer/--no-answer",
     default=True,
     help="Solve the model again after the rows are counted (a sum of all batches, one solve). "
@@ -126,18 +133,26 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
 )
 @arguments.machine
 @arguments.storage_options
+@arguments.dry_run
 @arguments.as_json
 def update(
     places: tuple[str, ...],
     model: str | None,
     batch: str | None,
     by: str | None,
+    replace: bool,
     answer: bool,
     machine: Machine,
     storage_options: dict[str, Any] | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Add the new rows of DATA to MODEL, exactly once.
+
+    DATA are a file, several, a folder, or a quoted pattern of Parquet, Arrow, CSV or netCDF files:
+    every file is a batch under its name and the digest of its content, counted files are not read
+    again, and a counted file that has changed is refused. A file that is not complete is left for
+    the next update.
 
     If DATA have grown along a dimension, only the new rows are read. Rows are counted once, also
     if the command runs twice or in two processes. If counted rows have changed, the exit code
@@ -145,37 +160,133 @@ def update(
     """
     if batch is not None and by is not None:
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
-    model, data = model_and_data(places, model)
+    model, *data = model_and_places(places, model)
     from rff_stream.estimators.base import count_in_store, keep_answer_in_store
-    from rff_stream.model.fitted import Data
-    from rff_stream.model.update import LaterRows
     from rff_stream.store import is_answered
 
     started = time.monotonic()
     own: Any = {"memory": machine.memory, "storage_options": storage_options}
-    later = LaterRows(Data(arguments.open_data(data), storage_options=storage_options), batch, by)
+    added: dict[str, int] = {}
+    known: list[str] = []
+    waiting: list[str] = []
+    if dry_run:
+        show(*looked_at(model, data, replace, storage_options), as_json)
+        return
     with computing(machine):
-        found, store = count_in_store(model, later, **own)
+        for each in data:
+            later = later_rows(each, batch, by, replace, storage_options)
+            found, store = count_in_store(model, later, **own)
+            added |= {one.id: one.rows for one in found.added}
+            known += found.known
+            waiting += [found.waiting] if found.waiting else []
         if answer and not is_answered(store.log):
             keep_answer_in_store(model, **own)
     seconds, total = time.monotonic() - started, sum(each.rows for each in store.batches())
-    added = {each.id: each.rows for each in found.added}
     rows = sum(added.values())
     words = ", ".join(f"{id} ({n:,} rows)" for id, n in added.items()) or "nothing is new"
     lines = [("added", words), ("rows", f"{total:,} in {len(store):,} batches")]
-    lines += [("waiting", f"{found.waiting}, so it is not taken")] if found.waiting else []
+    lines += [("known", f"{len(known):,} files, not read again")] if known else []
+    lines += [("waiting", f"{', '.join(waiting)}, so it is not taken")] if waiting else []
     lines += [("time", f"{seconds:.1f} s")]
     facts = {
         "command": "update",
         "model": model,
-        "data": data,
+        "data": data[0] if len(data) == 1 else data,
         "added": added,
+        "known": known,
         "n_rows_added": rows,
         "n_rows": total,
-        "waiting": found.waiting,
+        "waiting": ", ".join(waiting),
         "seconds": seconds,
     }
     show(facts, lines, as_json)
+
+
+def later_rows(
+    data: str,
+    batch: str | None,
+    by: str | None,
+    replace: bool,
+    storage_options: dict[str, Any] | None,
+) -> LaterRows:
+    """Rows of a path or URL that may be new."""
+    from rff_stream.model.fitted import Data
+    from rff_stream.model.update import LaterRows
+
+    return LaterRows(Data(data, storage_options=storage_options), batch, by, replace)
+
+
+def looked_at(
+    model: str, data: Sequence[str], replace: bool, storage_options: dict[str, Any] | None
+) -> tuple[Facts, list[Line]]:
+    """Which files an update would count: reads their digests, no rows."""
+    from rff_stream.model.update import new_files
+    from rff_stream.store import MomentStore
+
+    store = MomentStore.open(model, storage_options=storage_options)
+    new: list[str] = []
+    known: list[str] = []
+    waiting: list[str] = []
+    for each in data:
+        later = later_rows(each, None, None, replace, storage_options)
+        files = later.files()
+        if files is None:
+            raise click.UsageError(
+                f"--dry-run tells which files are new, and {each} is no file, folder or pattern of "
+                "files that are written once. Leave it out."
+            )
+        found = new_files(store, later, files)
+        new += [one.file.name for one in found.new]
+        known += found.known
+        waiting += found.waiting
+    facts = {"command": "update", "model": model, "new": new, "known": known, "waiting": waiting}
+    lines = [("new", ", ".join(new) or "nothing"), ("known", f"{len(known):,} files")]
+    return facts, lines + ([("waiting", ", ".join(waiting))] if waiting else [])
+
+
+@click.command(epilog="Example: rff-stream forget model.zarr 2026-01-12.parquet")
+@click.argument("model", type=arguments.place)
+@click.argument("batches", nargs=-1, metavar="BATCH...", required=True)
+@click.option(
+    "--answer/--no-answer",
+    default=True,
+    help="Solve the model again. With --no-answer it is solved when it is loaded.",
+)
+@arguments.storage_options
+@arguments.dry_run
+@arguments.as_json
+def forget(
+    model: str,
+    batches: tuple[str, ...],
+    answer: bool,
+    storage_options: dict[str, Any] | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Take batches out of MODEL: it answers as if it had never seen them.
+
+    BATCH is the name of a file, a name given with --batch, or an id that the command batches
+    prints. The same content is not counted again; another content under the name of a file is.
+    """
+    from rff_stream.estimators.base import keep_answer_in_store
+    from rff_stream.model.file_batches import chosen_ids
+    from rff_stream.model.update import forget_in
+    from rff_stream.store import MomentStore, is_answered
+
+    store = MomentStore.open(model, storage_options=storage_options)
+    live = {batch.id: batch for batch in store.batches()}
+    ids = chosen_ids(batches, {id: batch.labels for id, batch in live.items()})
+    if not dry_run:
+        forget_in(store, ids)
+        if answer and len(store) and not is_answered(store.log):
+            keep_answer_in_store(model, storage_options=storage_options)
+    gone = {id: live[id].rows for id in ids}
+    left = sum(batch.rows for id, batch in live.items() if id not in gone)
+    facts: Facts = {"command": "forget", "model": model, "dry_run": dry_run}
+    facts |= {"forgotten": gone, "n_rows": left, "batches": len(live) - len(gone)}
+    words = ", ".join(f"{id} ({n:,} rows)" for id, n in gone.items())
+    name = "would forget" if dry_run else "forgotten"
+    show(facts, [(name, words), ("rows", f"{left:,} in {facts['batches']:,} batches")], as_json)
 
 
 @click.command(epilog="Example: rff-stream report model.zarr --data test.zarr -o report.html")

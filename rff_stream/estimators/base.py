@@ -27,7 +27,7 @@ from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.persistence import keep_answer, parameters_in, read_unsolved, restore, save
 from rff_stream.model.recipe import Recipe
-from rff_stream.model.update import LaterRows, Update, ingest, partial_fit, update
+from rff_stream.model.update import LaterRows, Update, forget, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source
@@ -85,6 +85,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         *,
         batch: str | None = None,
         by: str | None = None,
+        replace: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Add the rows that are new since the last fit or update, exactly once, and solve again.
@@ -94,6 +95,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         meaning: attributes such as scale_factor, coordinates, labels. Rows whose chunks are not
         written yet are left for the next update. A model that was loaded from a store commits
         to it, once, and includes what others committed. Any other model changes only in memory.
+
+        If X is a file, a folder or a pattern ("days/", "days/*.parquet") of Parquet, Arrow, CSV or
+        NetCDF files, every file is a batch under its name and the sha256 of its content. Files that
+        were counted are not read again; the same content under another name is known, too. A file
+        that is not complete is left for the next update.
 
         Parameters
         ----------
@@ -113,6 +119,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
             The growing data of the fit need neither ``batch`` nor ``by``: their rows are known
             by their position, and only new rows are counted.
+        replace : bool
+            Count a file that has changed in place of what it was. By default it is refused.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
 
@@ -134,9 +142,36 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         The result equals a fit of all rows with the same map and origins, up to rounding.
         ``refine`` and exact thresholds need the old rows and are not repeated.
         """
-        later = LaterRows(Data(X, y, sample_weight, storage_options=storage_options), batch, by)
+        data = Data(X, y, sample_weight, storage_options=storage_options)
+        later = LaterRows(data, batch, by, replace)
         with self._lock():
             return self._now(update(self._recipe(), self._held(), later))
+
+    def forget(self, *batches: str) -> Self:
+        """Take out batches, and solve again: the model of rows that never had them.
+
+        A model that was loaded from a store commits this to it, once for each batch. The names of
+        files, and rows, are still known: the same content is not counted again. Another content
+        under the name of a file is.
+
+        Parameters
+        ----------
+        *batches : str
+            The name of a file, the name given with ``batch=``, or the id that
+            ``MomentStore.ids()`` gives.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ModelError
+            If a name is not that of one batch, or it was forgotten or compacted before. Nothing
+            is forgotten then.
+        """
+        with self._lock():
+            return self._now(forget(self._recipe(), self._held(), batches))
 
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, batch: str | None = None

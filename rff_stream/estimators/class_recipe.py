@@ -80,6 +80,8 @@ class ClassPass(PassResult):
 class ClassRecipe(Recipe):
     """Moments of classes by fold, and least squares or the descent of a loss."""
 
+    adds_files: ClassVar[bool] = False  # classes are found in the pass of all rows
+
     after_the_pass: ClassVar[frozenset[str]] = frozenset(
         {"alpha", "cv", "laplace", "loss", "max_passes", "tol", "warm_start"}
     )

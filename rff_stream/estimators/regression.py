@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -227,6 +227,7 @@ def fit(
     dim: str | Sequence[str] | None = None,
     where: Sequence[Any] = (),
     by: Any = None,
+    batch: str | Literal[True] | None = None,
     checkpoint: str | PathLike[str] | None = None,
     until: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -250,6 +251,10 @@ def fit(
     by : name(s) or array, optional
         Label of each row. Each label has its own moments, so that a saved model can be solved for
         any union of labels (``load(path, groups=…)``). With ``alpha="cv"`` they are the folds.
+    batch : str or True, optional
+        The name under which ``update(batch=…)`` knows these rows. True: every label of the column
+        ``by`` is a batch, which ``update(by=…)`` knows; at one more read. Of a folder or a pattern
+        of Parquet, Arrow, CSV or NetCDF files each file is a batch under its own name.
     checkpoint : path or URL, optional
         Where a long fit stores its finished sums. If it is interrupted, give the same call again:
         it continues from there and gives the same bits. Remove it when the model is saved.
@@ -272,7 +277,7 @@ def fit(
     PlanError
         If the pass does not fit in memory. Nothing was read.
     """
-    data = Data(X, y, sample_weight, inputs, dim, tuple(where), by, storage_options)
+    data = Data(X, y, sample_weight, inputs, dim, tuple(where), by, storage_options, batch)
     with self._lock():
         recipe = self._recipe()
         if until is None:

@@ -31,14 +31,28 @@ FORMER = re.compile("[0-9a-f]{64}")
 def ledger_of(recipe: Recipe, request: PassRequest, data: Data) -> Ledger:
     """What a fit counts; nothing where the answer needs every row again, so that none is added.
 
-    Rows in memory are known all together, and those of each label that they carry.
+    Rows in memory are known all together, and those of each label that they carry; rows that were
+    given a name by their content under it.
     """
-    source = request.opened.source
+    source, batch = request.opened.source, data.batch
+    if batch is True and data.labels_by is None:
+        raise ValueError(
+            f"batch=True makes every label of a column a batch, but by={data.by!r}. Name the "
+            "column: by=…."
+        )
+    found = Ledger()
     if can_grow(source):
         size = source.shape[0]
-        return Ledger((record_of(source, source.dims[0], 0, size),)) if size else Ledger()
+        found = Ledger((record_of(source, source.dims[0], 0, size),)) if size else found
+        if batch is None:
+            return found
     if not grows(recipe):
-        return Ledger()
+        return found
+    if batch is True:
+        own = {batch_of_label(data.by, x): each for x, each in contents_by_label(request).items()}
+        return found + Ledger(batches=own)
+    if batch is not None:
+        return found + ledger_of_rows(content_of(request.opened, data), batch)
     opened, by = request.opened, data.labels_by
     if by is None and data.by is not None:  # later rows do not come with this array
         opened = recipe.open(replace(data, by=None))
@@ -51,7 +65,7 @@ def ledger_of(recipe: Recipe, request: PassRequest, data: Data) -> Ledger:
 def with_labels(ledger: Ledger, data: Data, labels: Iterable[Any]) -> Ledger:
     """The ledger of a fit with the labels that it met, where it does not know their rows."""
     by = data.labels_by
-    if by is None or not ledger.batches or in_memory(data.X):
+    if by is None or not ledger.batches or in_memory(data.X) or data.batch is True:
         return ledger
     return ledger + Ledger(batches=dict.fromkeys((batch_of_label(by, x) for x in labels), UNREAD))
 

@@ -13,14 +13,16 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import description_of
 from rff_stream.execution.threads import threads_of_solve
 from rff_stream.features import FeatureMap
-from rff_stream.model.counted_rows import ledger_of, with_labels
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.counted_rows import grows, ledger_of, with_labels
+from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
+from rff_stream.model.fitted import Added, Data, Fitted
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
+from rff_stream.sources.data_files import together
 from rff_stream.store import Checkpoint
 
 Place = str | PathLike[str]
@@ -37,22 +39,38 @@ def fit(
     Finished sums and the map are kept at ``checkpoint``, or were by an earlier run. ``before`` is
     the fit that a warm start goes on from.
     """
+    new = first_files(files_of(data), data.storage_options)
+    if len(new) > 1:
+        several = [each.file for each in new]
+        data = replace(data, X=together(several, data.y, data.storage_options))
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
     plan = recipe.plan(reading, opened.columns)
-    grouped, kept = data.by is not None, None
-    # before the read: rows that come meanwhile are not in it
-    counted = ledger_of(recipe, PassRequest(opened, reading, plan, grouped), data)
+    kept = None
     if checkpoint is not None:
         kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
-    done = recipe.read(PassRequest(opened, reading, plan, grouped, kept, before))
+    request = PassRequest(opened, reading, plan, data.by is not None, kept, before)
+    # before the read: rows that come meanwhile are not in it
+    counted = ledger_of(recipe, request, data)
+    new = new if grows(recipe) and data.batch is None else []
+    batches: tuple[Added, ...] = ()
+    if len(new) > 1 and recipe.adds_files and are_apart(request, len(new), recipe.asked.memory):
+        done, batches = read_files(recipe, request, data, new)
+    else:
+        done = recipe.read(request)
+    counted = with_labels(counted, data, done.groups)
+    if len(new) > 1:
+        counted = replace(counted, records=())  # rows are those of several files
+    for each in new:
+        counted += each.ledger
     fitted = Fitted(
         columns=opened.columns,
         features=done.drawn.features,
         scales=done.drawn.scales,
         flat=opened.flat,
         feature_names=opened.feature_names,
-        ledger=with_labels(counted, data, done.groups),
+        ledger=counted,
+        batches=batches,
         selection=data.selection,
         token="" if kept is None else kept.token,
         fraction=1.0,

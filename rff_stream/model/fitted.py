@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Data:
     where: tuple[Any, ...] = ()
     by: Any = None
     storage_options: Mapping[str, Any] | None = None
+    batch: str | Literal[True] | None = None
+    """The name under which all rows of a fit are counted; True: every label of ``by`` is one."""
 
     @property
     def selection(self) -> dict[str, Any]:
@@ -69,17 +71,22 @@ class Ledger:
     :mod:`rff_stream.sources.growth`."""
     batches: Mapping[str, str] = field(default_factory=dict)
     """Hash of the content of every named batch; rows without a name are under their hash."""
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of every file, by its id, its name, the digest of its content, and its stamp; see
+    :mod:`rff_stream.sources.data_files`."""
 
     @classmethod
     def of(cls, labels: Iterable[Mapping[str, Any]]) -> Self:
         """A hash of the labels of some batches, whatever their order."""
         records: list[Mapping[str, Any]] = []
         batches: dict[str, str] = {}
+        files: dict[str, Mapping[str, str]] = {}
         for each in labels:
             records += each.get("records", ())
             batches |= each.get("batches", {})
+            files |= each.get("files", {})
         records.sort(key=lambda record: (record["start"], record["stop"]))
-        return cls(tuple(records), batches)
+        return cls(tuple(records), batches, files)
 
     def __add__(self, other: Self) -> Self:
         return type(self).of([self.labels(), other.labels()])
@@ -92,7 +99,9 @@ class Ledger:
             found |= {"start": first["start"], "stop": last["stop"]}
             found |= {"first": first["first"], "last": last["last"]} if "first" in first else {}
             found["records"] = [dict(record) for record in self.records]
-        return found | ({"batches": dict(self.batches)} if self.batches else {})
+        found |= {"batches": dict(self.batches)} if self.batches else {}
+        files = {id: dict(said) for id, said in self.files.items()}
+        return found | ({"files": files} if files else {})
 
     def under(self, batch: str | None) -> Self:
         """The one batch under another name, if one is given."""
@@ -132,6 +141,26 @@ class Ledger:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Added:
+    """One batch that was counted."""
+
+    id: str
+    groups: dict[Any, Any]
+    seen: int
+    ledger: Ledger
+
+    @property
+    def rows(self) -> int:
+        """Rows that count."""
+        return sum(part.n for part in self.groups.values())
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What a store keeps beside its sums."""
+        return {**self.ledger.labels(), "seen": self.seen}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
     """All that a fit knows. Fitting, updating and loading each make a new one."""
@@ -149,6 +178,10 @@ class Fitted:
     feature_names: tuple[str, ...] = ()
     """Of a DataFrame that was fitted; scikit-learn compares them later."""
     ledger: Ledger = field(default_factory=Ledger)  # which rows were counted
+    batches: tuple[Added, ...] = ()
+    """The batches that its sums are of, where a model in memory keeps them apart: each of the
+    files of a fit."""
+    forgotten: frozenset[str] = frozenset()  # ids of batches that a model in memory counts no more
     selection: Mapping[str, Any] = field(default_factory=dict)
     """Which rows were asked for; see :attr:`Data.selection`."""
     saved_at: ModelPlace | None = None  # the store that it was loaded from, and commits to

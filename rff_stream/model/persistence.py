@@ -11,7 +11,7 @@ from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.model.fit import solve
-from rff_stream.model.fitted import Fitted, Ledger
+from rff_stream.model.fitted import Added, Fitted, Ledger
 from rff_stream.model.recipe import Recipe
 from rff_stream.model.serialisation import (
     columns_from_plain,
@@ -24,6 +24,7 @@ from rff_stream.model.serialisation import (
     value_of,
 )
 from rff_stream.store import Batch, StoredModel, save_answer, save_model
+from rff_stream.store.batch_writing import FIT, NewBatch
 
 OF_READING = {"memory", "missing_chunks", "missing_rows", "progress"}
 """Parameters of every estimator that no answer from given sums depends on."""
@@ -57,13 +58,15 @@ def save(
         "fitted": _plain_of(recipe, fitted),
     }
     seen = fitted.n_rows + fitted.n_missing
+    whole = Added(FIT, dict(fitted.groups or {}), seen, fitted.ledger)
+    batches = (fitted.batches or (whole,)) if moments else ()
     save_model(
         path,
         header,
         arrays,
         recipe.arrays(fitted),
-        recipe.packed(fitted.groups) if moments and fitted.groups is not None else None,
-        labels={**fitted.ledger.labels(), "seen": seen} if moments else None,
+        None,
+        batches=[NewBatch(each.id, recipe.packed(each.groups), each.labels) for each in batches],
         overwrite=overwrite,
         storage_options=storage_options,
     )

@@ -80,6 +80,9 @@ class Recipe(ABC):
     chooses: bool = False
     """Whether "auto" leaves the map to the data; else it is one map of the whole space."""
 
+    adds_files: ClassVar[bool] = True
+    """Whether the map is known before the pass, so that each file of a fit has sums of its own."""
+
     after_the_pass: ClassVar[frozenset[str]] = frozenset()
     """Parameters that the sums do not depend on, besides ``memory`` and ``progress``."""
 
@@ -191,15 +194,19 @@ class Recipe(ABC):
 
     def read(self, request: PassRequest) -> PassResult:
         """Draw the map, or take it from the checkpoint, and add up all rows."""
+        drawn, request = self.begin(request)
+        groups, seen = self.add_up(request, drawn)
+        return PassResult(request, drawn, groups, seen)
+
+    def begin(self, request: PassRequest) -> tuple[DrawnMap, PassRequest]:
+        """The map, drawn or of the checkpoint, and the request with the plan of it."""
         checkpoint = request.checkpoint
         drawn = None if checkpoint is None else draft_in(checkpoint)
         if drawn is None:
             drawn = self.draw(request)
         if checkpoint is not None:
             checkpoint.begin(drawn.row, request.plan.order, *draft_of(drawn))
-        request = replace(request, plan=self.plan_of_map(request, drawn))
-        groups, seen = self.add_up(request, drawn)
-        return PassResult(request, drawn, groups, seen)
+        return drawn, replace(request, plan=self.plan_of_map(request, drawn))
 
     def read_more(
         self, fitted: Fitted, opened: Opened, row: AugmentedRow, *, grouped: bool

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -22,13 +23,23 @@ from rff_stream.model.counted_rows import (
     former_content_of_source,
     ledger_of_rows,
 )
+from rff_stream.model.file_batches import (
+    CountedFiles,
+    FoundFiles,
+    NewFile,
+    chosen_ids,
+    files_of,
+    forget_here,
+    read_file,
+)
 from rff_stream.model.fit import fit, solve
-from rff_stream.model.fitted import Data, Fitted, Ledger
+from rff_stream.model.fitted import Added, Data, Fitted, Ledger
 from rff_stream.model.input_rows import Opened, in_memory
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Source
+from rff_stream.sources.data_files import DataFile
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
 from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
@@ -39,35 +50,27 @@ ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """One batch that was counted."""
-
-    id: str
-    groups: Groups
-    seen: int
-    ledger: Ledger
-
-    @property
-    def rows(self) -> int:
-        """Rows that count."""
-        return sum(part.n for part in self.groups.values())
-
-
-@dataclass(frozen=True, slots=True)
 class Update:
-    """What an update found: batches, and what is not written yet."""
+    """What an update found: batches, what is not written yet, and files that were counted."""
 
     added: tuple[Added, ...] = ()
     waiting: str = ""
+    known: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaterRows:
-    """Rows that may be new, and how they are named: all as a batch, or by labels."""
+    """Rows that may be new, and how they are named: all as a batch, by labels, or by files."""
 
     data: Data
     batch: str | None = None
     by: str | None = None
+    replaces: bool = False
+    """Whether a file that changed is counted in place of what it was."""
+
+    def files(self) -> list[DataFile] | None:
+        """The files that rows are in; None where they are in a store, or are named."""
+        return None if self.batch or self.by else files_of(self.data)
 
 
 def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
@@ -75,11 +78,37 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
     row = fitted.row  # refuses a model without sums
     recipe.check_grows()
     if fitted.saved_at is None:
+        files = later.files()
+        if files is not None:
+            return add_files(recipe, fitted, later, files)
         return add_batches(
             recipe, fitted, NewRows(recipe, fitted, fitted.ledger, row, later).read().added
         )
     store = fitted.saved_at.open()
     ingest(recipe, fitted, store, later)
+    return answered(recipe, fitted, store)
+
+
+def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:
+    """The model without some batches; see :meth:`rff_stream.KernelRidge.forget`."""
+    recipe.check_grows()
+    if fitted.saved_at is None:
+        return solve(recipe, forget_here(recipe, fitted, names))
+    store = fitted.saved_at.open()
+    forget_in(store, names)
+    return answered(recipe, fitted, store)
+
+
+def forget_in(store: MomentStore, names: Sequence[str]) -> list[str]:
+    """Forget batches of a store by id, name or file; their ids. All are known before one goes."""
+    ids = chosen_ids(names, {batch.id: batch.labels for batch in store.batches()})
+    for id in ids:
+        store.forget(id)
+    return ids
+
+
+def answered(recipe: Recipe, fitted: Fitted, store: MomentStore) -> Fitted:
+    """The answer from what a store holds now, which is kept there."""
     fitted, batches = as_stored(recipe, fitted, store)
     if not is_answered(store.log):
         keep_answer(recipe, fitted, batches)
@@ -124,20 +153,65 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows)
 
     Whoever commits first wins; who comes second looks again at what is left.
     """
+    files = later.files()
+    if files is not None:
+        found = new_files(store, later, files)
+        new = [count_file(recipe, fitted, store, later.data, each) for each in found.new]
+        counted = tuple(each for each in new if each is not None)
+        return Update(counted, ", ".join(found.waiting), found.known)
     added: list[Added] = []
     for _ in range(ATTEMPTS):
         ledger = Ledger.of(store.ever().values())
-        found = NewRows(recipe, fitted, ledger, store.row, later).read()
+        looked = NewRows(recipe, fitted, ledger, store.row, later).read()
         try:
-            for each in found.added:
-                labels = {**each.ledger.labels(), "seen": each.seen}
+            for each in looked.added:
                 groups = recipe.packed(each.groups)
-                if store.append(each.id, groups, labels, still=follows(each.ledger)):
+                if store.append(each.id, groups, each.labels, still=follows(each.ledger)):
                     added.append(each)
-            return Update(tuple(added), found.waiting)
+            return Update(tuple(added), looked.waiting)
         except Outdated:
             continue
     raise changed_too_often(store)
+
+
+def new_files(store: MomentStore, later: LaterRows, files: Sequence[DataFile]) -> FoundFiles:
+    """Which of these files a store has not counted."""
+    ever, gone = store.ever(), store.log.current().gone
+    held = {file: id for id, labels in ever.items() for file in labels.get("files", {})}
+    forgotten = {file for file, id in held.items() if id in gone and gone[id].op == "forget"}
+    counted = CountedFiles(Ledger.of(ever.values()).files, forgotten, held)
+    return counted.new_among(files, later.data.storage_options, replaces=later.replaces)
+
+
+def count_file(
+    recipe: Recipe, fitted: Fitted, store: MomentStore, data: Data, new: NewFile
+) -> Added | None:
+    """Read one file and commit it, after what it replaces is forgotten; None if another did."""
+    added = read_file(recipe, fitted, store.row, data, new)
+
+    def still(ever: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Nobody counted another content under this name since it was looked for."""
+        return not any(
+            each["name"] == new.file.name
+            for id in store.log.state.live.keys() - set(new.replaces)
+            for each in ever[id].get("files", {}).values()
+        )
+
+    forget_in(store, [id for id in new.replaces if id in store])
+    done = store.append(added.id, recipe.packed(added.groups), added.labels, still=still)
+    return added if done else None
+
+
+def add_files(
+    recipe: Recipe, fitted: Fitted, later: LaterRows, files: Sequence[DataFile]
+) -> Fitted:
+    """A model in memory with the files that it has not counted."""
+    known = CountedFiles(fitted.ledger.files, fitted.forgotten)
+    options = later.data.storage_options
+    found = known.new_among(files, options, replaces=later.replaces)
+    added = [read_file(recipe, fitted, fitted.row, later.data, new) for new in found.new]
+    gone = [id for new in found.new for id in new.replaces]
+    return add_batches(recipe, forget_here(recipe, fitted, gone) if gone else fitted, tuple(added))
 
 
 def changed_too_often(store: MomentStore) -> ModelError:
@@ -185,11 +259,13 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fit
     if not added:
         return fitted
     assert fitted.groups is not None
-    groups, ledger = fitted.groups, fitted.ledger
+    groups, ledger, apart = fitted.groups, fitted.ledger, fitted.batches
+    apart = (*apart, *copy.deepcopy(added)) if apart else ()  # sums are added into others
     for each in added:
         groups, ledger = recipe.merge(groups, each.groups), ledger + each.ledger
     missing = fitted.n_missing + sum(each.seen - each.rows for each in added)
-    return replace(solve(recipe, fitted.with_groups(groups)), ledger=ledger, n_missing=missing)
+    solved = solve(recipe, fitted.with_groups(groups))
+    return replace(solved, ledger=ledger, n_missing=missing, batches=apart)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

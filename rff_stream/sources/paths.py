@@ -107,8 +107,9 @@ def format_of_folder(folder: Path) -> str:
         return "references" if has_reference_tables(folder / ".zmetadata") else "zarr"
     if (folder / "snapshots").is_dir() and any((folder / name).exists() for name in ICECHUNK):
         return "icechunk"
+    ends = FORMATS | dict.fromkeys(NETCDF, "netcdf")
     for name in (each.name.lower() for each in folder.rglob("*") if each.is_file()):
-        kind = next((kind for end, kind in FORMATS.items() if name.endswith(end)), None)
+        kind = next((kind for end, kind in ends.items() if name.endswith(end)), None)
         if kind is not None:
             return kind
     return "zarr"
@@ -209,8 +210,6 @@ def session_store(X: Any) -> Any:
 def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> Any:
     """The pyarrow Dataset of a file, a folder or the files of a pattern."""
     needed_package("pyarrow", "dataframe", f"{redact_url(path)} holds {kind}")
-    import pyarrow.dataset as ds
-
     if "://" in path:
         import fsspec
         from pyarrow.fs import FSSpecHandler, PyFileSystem
@@ -238,11 +237,18 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
             f"{redact_url(path)} does not exist. X is an array, a table, or the path of data. "
             f"Look at the path; it counts from {Path.cwd()}."
         )
+    return dataset_of(places, kind, system, redact_url(path))
+
+
+def dataset_of(places: Any, kind: str, system: Any, name: str) -> Any:
+    """The pyarrow Dataset of one place, or of several files; the name is for messages."""
+    import pyarrow.dataset as ds
+
     try:
         return ds.dataset(places, format=kind, filesystem=system, partitioning="hive")
     except (OSError, ValueError) as cause:
         raise DataError(
-            f"{redact_url(path)} cannot be opened as {kind}: {cause_words(cause)}. "
+            f"{name} cannot be opened as {kind}: {cause_words(cause)}. "
             f"Every file must be whole and have the same columns."
         ) from cause
 

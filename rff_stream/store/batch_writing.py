@@ -251,12 +251,13 @@ class Root:
 def write_store(
     path: str | os.PathLike[str],
     root: Root,
-    batch: NewBatch | None = None,
-    *,
+    *batches: NewBatch,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """A store with one commit, with or without a first batch; all of it is there, or nothing.
+    """A store with a commit for each batch, or one without any; all of it is there, or nothing.
+
+    At a URL each commit counts when it is made, so that a first part may be there.
 
     Raises ModelError: where the path is taken, cannot be written, or a value cannot be kept.
     """
@@ -266,15 +267,16 @@ def write_store(
         with replacing(files.root, overwrite, MODEL) as path:
             beside = LocalFiles(path)
             beside.place = files.place
-            _fill(beside, root, batch)
+            _fill(beside, root, batches)
     else:
         _check_free(files, overwrite)
-        _fill(files, root, batch)
+        _fill(files, root, batches)
 
 
-def _fill(files: Files, root: Root, batch: NewBatch | None) -> None:
-    """Everything of a new store, then its commit."""
+def _fill(files: Files, root: Root, batches: Sequence[NewBatch]) -> None:
+    """Everything of a new store, then its commit, then those of further batches."""
     fields: dict[str, Any] = {"files": {}}
+    batch = batches[0] if batches else None
     try:
         if batch is not None:
             fields = write_batch(files, batch)
@@ -294,6 +296,8 @@ def _fill(files: Files, root: Root, batch: NewBatch | None) -> None:
         return {**fields, "op": "create", "answers": answers if root.answers else None}
 
     log.commit(first)
+    for more in batches[1:]:
+        commit_batch(log, more, lambda state, fields: {"op": "add", **fields})
 
 
 def _is_model(path: str) -> bool:

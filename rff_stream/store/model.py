@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -90,6 +90,7 @@ def save_model(
     moments: Mapping[Any, Moments] | None,
     *,
     labels: Mapping[str, Any] | None = None,
+    batches: Sequence[NewBatch] = (),
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
@@ -98,20 +99,27 @@ def save_model(
     The header holds plain JSON values with finite floats; arrays of float64, float32, int64 or
     uint64 have names such as ``map/frequencies``, answers (what was solved from the moments) such
     as ``coef``. Without moments only what prediction needs is kept, and batches cannot be added
-    later; labels say what is known of them as a batch. ``overwrite`` replaces a model on a local
-    path at one instant; the old one is kept until then.
+    later; labels say what is known of them as a batch. Moments in several ``batches`` are given in
+    place of one. ``overwrite`` replaces a model on a local path at one instant; the old one is kept
+    until then.
 
     Raises ModelError: the path is taken, cannot be written, or a value cannot be kept: it names
     which.
     """
-    row, order, batch = None, 2, None
+    row, order = None, 2
     if moments is not None:
-        batch = NewBatch(FIT, moments, labels or {})
-        row, order = _meaning(moments)
-        batch = batch.checked(row, order)
-    pilot = () if batch is None else (batch.id,)
-    root = Root(header, arrays, answers, row, order, pilot)
-    write_store(path, root, batch, overwrite=overwrite, storage_options=storage_options)
+        batches = [NewBatch(FIT, moments, labels or {})]
+    if batches:
+        row, order = _meaning(batches[0].groups)
+        batches = [batch.checked(row, order) for batch in batches]
+    pilot = tuple(batch.id for batch in batches)
+    own = answers if len(batches) < 2 else {}  # the first commit is of the first batch alone
+    root = Root(header, arrays, own, row, order, pilot)
+    write_store(path, root, *batches, overwrite=overwrite, storage_options=storage_options)
+    if answers and len(batches) > 1:
+        store = MomentStore.open(path, storage_options=storage_options)
+        place = ModelPlace.of(store.log, path, storage_options)
+        save_answer(place, store.batches(), {"fitted": header["fitted"]}, answers)
 
 
 def save_answer(

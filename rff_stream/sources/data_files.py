@@ -1,0 +1,232 @@
+"""Files that are written once, such as one a day: their names, and digests of their content.
+
+A Parquet, Arrow, CSV, ORC or NetCDF file is known by its name below the folder that was given, and
+by the sha256 of its bytes. Size and time of the last change tell whether these must be read again.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rff_stream._array import digest
+from rff_stream.errors import DataError, RffStreamError
+from rff_stream.sources.container_types import missing_extra, needed_package
+from rff_stream.sources.paths import (
+    FORMATS,
+    NETCDF,
+    ZARR_FILES,
+    dataset_of,
+    format_of,
+    is_remote,
+    netcdf,
+)
+from rff_stream.text_formatting import cause_words, list_names, redact_url
+
+WHOLE = ("parquet", "ipc", "csv", "orc", "netcdf")
+"""Formats of files that are written once; others (Zarr, icechunk) are stores that may grow."""
+
+ENDS = tuple(end for end, kind in FORMATS.items() if kind in WHOLE) + NETCDF
+
+LAST_BYTES = {"parquet": b"PAR1", "ipc": b"ARROW1", "orc": b"ORC"}
+"""How a file of this format ends when it is complete, within its last 8 bytes."""
+
+STAMPED = ("size", "mtime", "mtime_ns", "ETag", "etag", "LastModified", "last_modified", "md5Hash")
+"""What file systems say of a file that changes when its content does."""
+
+BLOCK = 1 << 22
+"""Bytes of a file that are hashed at a time."""
+
+LARGE = 1 << 30
+"""Bytes of a file from which 128 blocks of it are hashed, its ends among them, in place of all: the
+footer of a Parquet or NetCDF file has sizes, places and ranges of all its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file, under its name below the folder that was given."""
+
+    name: str
+    path: str
+    stamp: str
+    """Hash of size, time and version: the same stamp, the same content."""
+
+
+def files_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> list[DataFile] | None:
+    """The files at a path, in a folder or of a pattern, by name; None for a store or no path.
+
+    In a folder, those whose names end as a format does and begin with neither "." nor "_".
+
+    Raises DataError: nothing is there.
+    """
+    if not isinstance(place, str | os.PathLike):
+        return None
+    path = os.fspath(place).removeprefix("file://")
+    system, inside = file_system(path, storage_options)
+    pattern = glob.has_magic(inside) and not system.exists(inside)
+    if pattern:
+        found = [each for each in system.glob(inside, detail=True).values() if is_data(each)]
+        root = root_of(inside)
+    elif system.isdir(inside):
+        if is_store(system, path, inside):
+            return None
+        found = [each for each in system.find(inside, detail=True).values() if is_data(each)]
+        root = inside
+    elif format_of(path) in WHOLE and system.exists(inside):
+        found, root = [system.info(inside)], str(PurePosixPath(inside).parent)
+    else:
+        return None
+    if not found and pattern:
+        raise DataError(
+            f"{redact_url(path)} matches no file of a known format ({', '.join(ENDS)}). Look at "
+            f"the pattern; it counts from {Path.cwd()}."
+        )
+    remote = is_remote(path)
+    made = [data_file(system, each, root, remote=remote) for each in found]
+    return sorted(made, key=lambda each: each.name) or None
+
+
+def file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
+    """The fsspec file system of a path or URL, without a listing kept, and the path in it."""
+    import fsspec
+
+    local = not is_remote(path)
+    try:
+        system, inside = fsspec.core.url_to_fs(path, **(storage_options or {}))
+    except ImportError as cause:
+        raise missing_extra(path, cause) from cause
+    system.invalidate_cache()  # a listing of before knows no later files
+    return system, (str(Path(path).absolute()) if local else inside.rstrip("/"))
+
+
+def is_store(system: Any, path: str, inside: str) -> bool:
+    """Whether a folder is a Zarr store, an icechunk repository, or holds no file of a format."""
+    if not is_remote(path):
+        kind = format_of(path)
+        return kind in ("references", "icechunk") or any(
+            system.exists(f"{inside}/{name}") for name in ZARR_FILES
+        )
+    names = {str(each).rsplit("/", 1)[-1] for each in system.ls(inside, detail=False)}
+    return bool(names & {*ZARR_FILES, "snapshots"})
+
+
+def is_data(info: Mapping[str, Any]) -> bool:
+    """Whether a name is that of a file of a known format."""
+    name = str(info["name"]).rsplit("/", 1)[-1].lower()
+    return info["type"] == "file" and name.endswith(ENDS) and name[0] not in "._"
+
+
+def root_of(pattern: str) -> str:
+    """The folder of a pattern, up to its first part with a wildcard."""
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:first])
+
+
+def data_file(system: Any, info: Mapping[str, Any], root: str, *, remote: bool) -> DataFile:
+    """A file as a listing tells it."""
+    inside = str(info["name"])
+    told = {name: str(info[name]) for name in STAMPED if info.get(name) is not None}
+    if not remote:
+        status = os.stat(inside)
+        told = {"size": str(status.st_size), "mtime_ns": str(status.st_mtime_ns)}
+    name = inside.removeprefix(root.rstrip("/")).lstrip("/")
+    path = system.unstrip_protocol(inside) if remote else inside
+    return DataFile(name, path, digest(told)[:32])
+
+
+def stamp_of(file: DataFile, storage_options: Mapping[str, Any] | None) -> str:
+    """The stamp that a file has now; "" if it is gone."""
+    system, inside = file_system(file.path, storage_options)
+    try:
+        info = system.info(inside)
+        return data_file(system, info, "", remote=is_remote(file.path)).stamp
+    except FileNotFoundError:
+        return ""
+
+
+def content_of_file(file: DataFile, storage_options: Mapping[str, Any] | None) -> str:
+    """sha256 of the bytes of a file; of a large one, of its size and of blocks spread over it."""
+    system, inside = file_system(file.path, storage_options)
+    found = hashlib.sha256()
+    try:
+        size = system.size(inside)
+        starts: Any = range(0, size, BLOCK)
+        if size > LARGE:
+            found.update(str(size).encode())
+            starts = [round(i * (size - BLOCK) / 127) for i in range(128)]
+        with system.open(inside, "rb") as opened:
+            for start in starts:
+                opened.seek(start)
+                found.update(opened.read(BLOCK))
+    except OSError as cause:
+        raise DataError(
+            f"{redact_url(file.path)} cannot be read: {cause_words(cause)}. Look at the file and "
+            "the right to read it."
+        ) from cause
+    return found.hexdigest()
+
+
+def is_complete(file: DataFile, storage_options: Mapping[str, Any] | None) -> bool:
+    """Whether a file ends as its format does; True for formats that do not tell."""
+    kind = next((kind for end, kind in FORMATS.items() if file.name.lower().endswith(end)), "")
+    if kind not in LAST_BYTES:
+        return True
+    system, inside = file_system(file.path, storage_options)
+    return LAST_BYTES[kind] in system.tail(inside, 8) if system.size(inside) >= 8 else False
+
+
+def together(
+    files: Sequence[DataFile], y: Any, storage_options: Mapping[str, Any] | None = None
+) -> Any:
+    """What a fit opens of several files: a pyarrow Dataset, or an xarray one of NetCDF files.
+
+    NetCDF files follow each other along the first dimension of the target.
+    """
+    kinds = sorted({str(format_of(file.path)) for file in files})
+    if len(kinds) > 1:
+        raise DataError(
+            f"The files are of several formats: {list_names(kinds)}. The files of a fit are of "
+            "one format: give a pattern, such as 'days/*.parquet'."
+        )
+    if kinds != ["netcdf"]:
+        return dataset_of_files([file.path for file in files], kinds[0], storage_options)
+    import xarray
+
+    opened = [netcdf(file.path) for file in files]
+    name = y if isinstance(y, str) else next(iter(opened[0].data_vars))
+    dim = str(opened[0][name].dims[0])
+    lazy = [each.chunk() for each in opened]
+    return xarray.concat(
+        lazy, dim, data_vars="minimal", coords="minimal", compat="override", join="exact"
+    )
+
+
+def dataset_of_files(
+    paths: Sequence[str], kind: str, storage_options: Mapping[str, Any] | None
+) -> Any:
+    """The pyarrow Dataset of files, all local or all behind URLs."""
+    needed_package("pyarrow", "dataframe", f"the files hold {kind}")
+    name = f"{redact_url(paths[0])} and {len(paths) - 1} others"
+    if not is_remote(paths[0]):
+        return dataset_of(list(paths), kind, None, name)
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    system, _ = file_system(paths[0], storage_options)
+    places = [system._strip_protocol(path) for path in paths]
+    return dataset_of(places, kind, PyFileSystem(FSSpecHandler(system)), name)
+
+
+@contextmanager
+def naming(file: DataFile) -> Iterator[None]:
+    """Errors of what is read inside name the file."""
+    try:
+        yield
+    except RffStreamError as error:
+        raise type(error)(f"{file.name}: {error}") from error

@@ -1,0 +1,314 @@
+"""Files as batches: counted once under their name and content, replaced, forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+import rff_stream as rs
+from growing import days, ridge
+from rff_stream.cli import main
+from rff_stream.errors import DataError, ModelError
+from rff_stream.model import file_batches, update
+from rff_stream.store import MomentStore
+
+
+def table(day: int, n: int = 60, shift: float = 0.0) -> pd.DataFrame:
+    """The rows of one day."""
+    rng = np.random.default_rng([5, day])
+    u, v = rng.normal(size=(2, n)) + shift
+    t = np.sin(u) + v**2 / 4 + 0.1 * rng.normal(size=n)
+    return pd.DataFrame({"day": day, "u": u, "v": v, "t": t})
+
+
+def written(folder: Path, *numbers: int, end: str = "parquet", **choices: Any) -> Path:
+    """Files of some days, one each."""
+    folder.mkdir(exist_ok=True)
+    for day in numbers:
+        write(folder / f"d{day:02}.{end}", table(day, **choices), day)
+    return folder
+
+
+def write(path: Path, rows: pd.DataFrame, day: int = 0) -> None:
+    """One file in the format that its name says."""
+    if path.suffix == ".parquet":
+        rows.to_parquet(path)
+    elif path.suffix == ".csv":
+        rows.to_csv(path, index=False)
+    elif path.suffix == ".arrow":
+        rows.to_feather(path, compression="uncompressed")
+    else:
+        days(day, day + 1).to_netcdf(path)
+
+
+def small(data: Any, **choices: Any) -> Any:
+    return ridge(**choices).fit(data, "t", inputs=["u", "v"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four days."""
+    return written(tmp_path / "days", 0, 1, 2, 3)
+
+
+@pytest.fixture
+def stored(tmp_path: Path, folder: Path) -> Path:
+    """A model of the four days."""
+    small(folder).save(tmp_path / "M.zarr", moments=True)
+    return tmp_path / "M.zarr"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the rows of each file are read."""
+    found: Counter[str] = Counter()
+    original = file_batches.read_file
+
+    def counted(recipe: Any, fitted: Any, row: Any, data: Any, new: Any) -> Any:
+        found[new.file.name] += 1
+        return original(recipe, fitted, row, data, new)
+
+    monkeypatch.setattr(file_batches, "read_file", counted)
+    monkeypatch.setattr(update, "read_file", counted)
+    return found
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def printed(*words: Any) -> Any:
+    """What a command says as JSON."""
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def same(model: Any, *numbers: int) -> None:
+    """A model answers as one of exactly these days, with its map and origins."""
+    rows = pd.concat([table(day) for day in numbers])
+    moments = rs.collect(
+        model.features_, rows, "t", inputs=["u", "v"], row=model.moments_.row, sums="float64",
+        progress=False,
+    )  # fmt: skip
+    other = ridge(features=model.features_).fit_moments(model.features_, moments)
+    assert model.n_rows_ == len(rows)
+    np.testing.assert_allclose(model.predict(rows), other.predict(rows), rtol=0, atol=1e-10)
+
+
+def test_each_file_of_a_fit_is_a_batch(folder, stored):
+    assert [id.partition("@")[0] for id in MomentStore.open(stored).ids()] == sorted(
+        path.name for path in folder.iterdir()
+    )
+    same(rs.load(stored), 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "arrow", "nc"])
+def test_new_files_are_counted_once_in_every_format(tmp_path, reads, end):
+    folder = written(tmp_path / "days", 0, 1, 2, end=end)
+    model = small(folder)
+    model.save(tmp_path / "M.zarr", moments=True)
+    written(folder, 3, 4, end=end)
+    loaded = rs.load(tmp_path / "M.zarr")
+    for place in (folder, f"{folder}/*.{end}", folder / f"d03.{end}", f"{folder}/d0[34].{end}"):
+        loaded.update(place)
+        model.update(str(place))
+    every = small(folder)
+    assert loaded.n_rows_ == model.n_rows_ == every.n_rows_
+    np.testing.assert_array_equal(loaded.coef_, model.coef_)
+    assert reads == {f"d{day:02}.{end}": 2 if day > 2 else 1 for day in range(5)} | {
+        f"d{day:02}.{end}": 2 + (day > 2) for day in range(5)
+    }
+
+
+def test_content_decides_not_time_or_name(folder, stored, reads):
+    os.utime(folder / "d01.parquet", ns=(1, 1))
+    shutil.copy(folder / "d02.parquet", folder / "copy.parquet")
+    assert rs.load(stored).update(folder).n_rows_ == 4 * 60
+    assert not reads
+
+
+def test_the_same_content_twice_in_a_fit_counts_once(folder):
+    shutil.copy(folder / "d02.parquet", folder / "copy.parquet")
+    same(small(folder), 0, 1, 2, 3)
+
+
+def test_a_file_that_changed_is_refused_or_replaced(folder, stored):
+    write(folder / "d02.parquet", table(9))
+    written(folder, 4)
+    head = MomentStore.open(stored).head
+    for model in (rs.load(stored), small(written(folder.parent / "other", 0, 1, 2))):
+        at = folder if model.n_rows_ == 240 else folder.parent / "other"
+        write(at / "d02.parquet", table(9))
+        before = model.n_rows_
+        with pytest.raises(DataError, match=r"d02\.parquet.*changed.*replace=True"):
+            model.update(at)
+        assert model.n_rows_ == before
+    assert MomentStore.open(stored).head == head
+    with pytest.warns(UserWarning, match="feature map and origins"):
+        replaced = rs.load(stored).update(folder, replace=True)
+    same(replaced, 0, 1, 3, 4, 9)
+    same(model.update(at, replace=True), 0, 1, 9)
+
+
+def test_what_is_forgotten_stays_so_until_its_content_changes(folder, stored, reads):
+    written(folder, 4)
+    model = rs.load(stored).update(folder).forget("d04.parquet")
+    same(model, 0, 1, 2, 3)
+    model.update(folder)
+    same(model, 0, 1, 2, 3)
+    write(folder / "d04.parquet", table(7))
+    same(model.update(folder), 0, 1, 2, 3, 7)
+    assert reads == {"d04.parquet": 2}
+
+
+def test_a_model_in_memory_forgets_the_files_of_its_fit(folder):
+    model = small(folder)
+    same(model.forget("d01.parquet"), 0, 2, 3)
+    same(model.update(folder), 0, 2, 3)
+    write(folder / "d01.parquet", table(8))
+    same(model.update(folder), 0, 2, 3, 8)
+    with pytest.raises(ModelError, match=r"no batch 'd01\.csv'"):
+        model.forget("d02.parquet", "d01.csv")
+    same(model, 0, 2, 3, 8)
+    with pytest.raises(ModelError, match=r"kept together.*moments=True"):
+        ridge().fit(table(0), "t").forget("d01.parquet")
+
+
+def test_a_file_that_is_not_complete_waits(folder, stored):
+    whole = folder / "d04.parquet"
+    write(whole, table(4))
+    content = whole.read_bytes()
+    whole.write_bytes(content[:-100])
+    found = printed("update", stored, folder)
+    assert (found["added"], found["waiting"]) == ({}, "d04.parquet")
+    with pytest.raises(DataError, match=r"d04\.parquet.*not complete"):
+        small(folder)
+    whole.write_bytes(content)
+    same(rs.load(stored).update(folder), 0, 1, 2, 3, 4)
+
+
+def test_errors_name_the_file(folder, stored):
+    table(4).drop(columns="v").to_parquet(folder / "d04.parquet")
+    with pytest.raises(DataError, match=r"d04\.parquet: .*'v'"):
+        rs.load(stored).update(folder)
+    with pytest.raises(DataError, match="matches no file"):
+        rs.load(stored).update(f"{folder}/*.pq")
+
+
+def test_a_file_without_rows_is_a_batch(folder, stored):
+    table(4).iloc[:0].to_parquet(folder / "d04.parquet")
+    model = rs.load(stored).update(folder)
+    same(model, 0, 1, 2, 3)
+    assert len(MomentStore.open(stored)) == 5
+
+
+def test_a_fit_of_one_file_knows_it(tmp_path, folder):
+    small(folder / "d00.parquet").save(tmp_path / "one.zarr", moments=True)
+    model = rs.load(tmp_path / "one.zarr").update(folder)
+    same(model, 0, 1, 2, 3)
+    with pytest.warns(UserWarning, match="feature map and origins"):
+        same(model.forget("d00.parquet"), 1, 2, 3)
+
+
+def test_files_behind_a_url(tmp_path, stored):
+    system = fsspec.filesystem("memory")
+    with system.open("/bucket/days/d04.csv", "w") as file:
+        table(4).to_csv(file, index=False)
+    model = rs.load(stored)
+    same(model.update("memory://bucket/days"), 0, 1, 2, 3, 4)
+    same(model.update("memory://bucket/days/*.csv"), 0, 1, 2, 3, 4)
+
+
+def test_sums_that_take_too_much_memory_are_one_batch(folder, monkeypatch, caplog):
+    monkeypatch.setattr(file_batches, "APART", 0.0)
+    model = small(folder)
+    assert "one batch" in caplog.text and not model._fitted.batches
+    same(model.update(folder), 0, 1, 2, 3)
+
+
+def test_a_fit_of_files_goes_on_from_its_checkpoint(folder, tmp_path, monkeypatch, reads):
+    counted = file_batches.read_file
+
+    def stops(*given: Any) -> Any:
+        if given[-1].file.name == "d02.parquet":
+            raise KeyboardInterrupt
+        return counted(*given)
+
+    monkeypatch.setattr(file_batches, "read_file", stops)
+    place = tmp_path / "M.checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        ridge().fit(folder, "t", inputs=["u", "v"], checkpoint=place)
+    monkeypatch.setattr(file_batches, "read_file", counted)
+    model = ridge().fit(folder, "t", inputs=["u", "v"], checkpoint=place)
+    assert reads == {f"d0{day}.parquet": 1 for day in range(4)}
+    np.testing.assert_array_equal(model.coef_, small(folder).coef_)
+
+
+def test_another_process_may_count_a_file_first(folder, stored, monkeypatch):
+    written(folder, 4)
+    read = update.read_file
+
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(update, "read_file", read)
+        rs.load(stored).update(folder)
+        return read(*given)
+
+    monkeypatch.setattr(update, "read_file", late)
+    same(rs.load(stored).update(folder), 0, 1, 2, 3, 4)
+    assert len(MomentStore.open(stored)) == 5
+
+
+def test_the_shell_counts_replaces_and_forgets(folder, tmp_path):
+    model = tmp_path / "S.zarr"
+    words = ["--target", "t", "--inputs", "u,v", "--n-components", 24, "--model", model]
+    assert run("fit", f"{folder}/*.parquet", *words).exit_code == 0
+    written(folder, 4)
+    assert printed("update", model, folder, "--dry-run")["new"] == ["d04.parquet"]
+    found = printed("update", model, folder / "d03.parquet", folder / "d04.parquet")
+    assert [id.partition("@")[0] for id in found["added"]] == ["d04.parquet"]
+    assert found["known"] == ["d03.parquet"] and found["n_rows"] == 300
+    write(folder / "d04.parquet", table(6))
+    refused = run("update", model, folder)
+    assert refused.exit_code == 3 and "--replace" in refused.stderr
+    assert printed("update", model, folder, "--replace")["n_rows_added"] == 60
+    would = printed("forget", model, "d04.parquet", "--dry-run")
+    assert would["n_rows"] == 240 and len(MomentStore.open(model)) == 5
+    assert printed("forget", model, "d04.parquet")["n_rows"] == 240
+    missing = run("forget", model, "d04.parquet")
+    assert missing.exit_code == 4 and "no batch 'd04.parquet'" in missing.stderr
+    assert rs.load(model).n_rows_ == 240
+
+
+@pytest.mark.parametrize("words", [("--by", "day"), ("--batch", "first")])
+def test_a_first_file_that_comes_again_with_a_name_counts_once(tmp_path, words):
+    """It counted twice: a fit took no name of a batch."""
+    data, model = tmp_path / "all.parquet", tmp_path / "B.zarr"
+    pd.concat([table(0), table(1)]).to_parquet(data)
+    fit = ["--target", "t", "--inputs", "u,v", "--n-components", 24, "--model", model]
+    assert run("fit", data, *fit, *words).exit_code == 0
+    assert printed("update", model, data, *words)["n_rows"] == 120
+    both = run("fit", data, *fit, "--by", "day", "--batch", "x", "--overwrite")
+    assert both.exit_code == 2 and "--batch and --by" in both.stderr
+
+
+def test_the_first_obvious_command(tmp_path):
+    """It said "It is not known which rows of a str are new"."""
+    folder = written(tmp_path / "days", 1, 2)
+    model = tmp_path / "M.zarr"
+    fit = ["--target", "t", "--inputs", "u,v", "--n-components", 24, "--model", model]
+    assert run("fit", folder / "d01.parquet", *fit).exit_code == 0
+    done = run("update", model, folder / "d02.parquet")
+    assert done.exit_code == 0 and "120 in 2 batches" in done.output
+    again = run("update", model, folder / "d01.parquet")
+    assert again.exit_code == 0 and "nothing is new" in again.output
