@@ -13,6 +13,7 @@ from rff_stream.model.fitted import Added, Data, Fitted, Ledger
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.planning import available_memory
+from rff_stream.sources import HoldOut
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import (
     DataFile,
@@ -151,8 +152,13 @@ def first_files(
     return list(found.new)
 
 
-def are_apart(request: PassRequest, count: int, memory: int | None) -> bool:
-    """Whether the sums of so many files fit in memory, each for itself."""
+def are_apart(request: PassRequest, data: Data, count: int, memory: int | None) -> bool:
+    """Whether the sums of so many files are kept each for itself.
+
+    They fit in memory, and no rows are held out by their place, which counts through all files.
+    """
+    if any(isinstance(each, HoldOut) and each.by is None for each in data.where):
+        return False
     need = count * request.plan.state_bytes
     allowed = APART * (available_memory() if memory is None else memory)
     if need > allowed:

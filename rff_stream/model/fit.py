@@ -41,8 +41,8 @@ def fit(
     """
     new = first_files(files_of(data), data.storage_options)
     if len(new) > 1:
-        several = [each.file for each in new]
-        data = replace(data, X=together(several, data.y, data.storage_options))
+        files = [each.file for each in new]
+        data = replace(data, X=together(files, data.y, data.storage_options))
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
     plan = recipe.plan(reading, opened.columns)
@@ -54,7 +54,8 @@ def fit(
     counted = ledger_of(recipe, request, data)
     new = new if grows(recipe) and data.batch is None else []
     batches: tuple[Added, ...] = ()
-    if len(new) > 1 and recipe.adds_files and are_apart(request, len(new), recipe.asked.memory):
+    several = len(new) > 1 and recipe.adds_files
+    if several and are_apart(request, data, len(new), recipe.asked.memory):
         done, batches = read_files(recipe, request, data, new)
     else:
         done = recipe.read(request)
