@@ -270,6 +270,36 @@ claims["dependence sees the inputs of y, and no others"] = all(
 )
 
 # %% [markdown]
+# ## Which combinations of inputs matter
+# M, the mean of ∇f∇fᵀ over the rows, is one more sum: its slopes are known in closed form, and it
+# adds up over groups and days. Its eigenvectors are the combinations along which f changes. They
+# show what no single input shows: x₂ and x₃ act through their sum alone. Left: the directions,
+# under their shares. Right: the share of each input where sin(2x₀) is near 0, and elsewhere.
+
+# %%
+slopes = rs.inspect.gradient_outer_product(model, X[train])
+directions = slopes.directions()
+zero = np.where(abs(np.sin(2 * X[train][:, 0])) < 0.3, "sin(2x₀) near 0", "elsewhere")
+groups = rs.inspect.gradient_outer_product(model, X[train], by=zero)
+panels = figure(1, 2, 4.5, 3.2)
+rs.plot.metric(directions, panels[0])
+for shift, (label, found), colour in zip((-0.2, 0.2), groups.items(), (BLUE, RED), strict=True):
+    panels[1].bar(np.arange(6) + shift, found.importance().values(), 0.4, color=colour, label=label)
+panels[1].set_xticks(range(6), names)
+panels[1].set(ylabel="share of the squared slope", ylim=(0, 1))
+panels[1].legend(fontsize="small")
+plt.show()
+print([directions.combination(k) for k in range(3)], directions.shares.round(3))
+print({name: round(share, 3) for name, share in model.importance_.items()})
+together = abs(directions.vectors[2:4].sum(axis=0)) / np.sqrt(2)  # part of each along x₂ + x₃
+apart = slopes.standardised()[2:4, 2:4] @ [1, -1] @ [1, -1] / 2
+whole = np.trace(slopes.standardised())
+claims["x₂ and x₃ act through their sum alone"] = together.max() > 0.99 and apart < 0.01 * whole
+claims["where x₀ hides x₁, x₁ has less of the slope"] = (
+    groups["sin(2x₀) near 0"].importance()["x1"] < 0.3 * groups["elsewhere"].importance()["x1"]
+)
+
+# %% [markdown]
 # ## Probabilities of several classes
 # Four overlapping clouds, 150 rows, and a penalty that is too small (0.003). The probabilities of
 # the fit are too extreme. If they are averaged over the posterior of the coefficients (Laplace),
