@@ -329,6 +329,20 @@ def test_one_sum_is_held_however_many_leaves_there_are(rng, monkeypatch, segment
     assert (found[0] == found[1]).all()
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_means_and_deviations_asked_for_together_are_those_asked_for_alone(rng, lazy):
+    da = pytest.importorskip("dask.array")
+    X, y = rows(rng)
+    fit = rs.GaussianProcessRegressor(
+        features=rs.Cells(16, 2, 4), length_scale=[0.5, 2.0], random_state=0, progress=False
+    ).fit(X, np.column_stack([y, -y]))
+    new = da.from_array(X[:90], chunks=(40, 2)) if lazy else X[:90]
+    mean, std = (np.asarray(each) for each in fit.predict(new, return_std=True))
+    np.testing.assert_array_equal(mean, fit.predict(X[:90]))
+    np.testing.assert_array_equal(std, fit._held().answer.std(True)(X[:90]))
+    assert mean.shape == std.shape == (90, 2)
+
+
 def test_partial_fit_counts_batches_once(rng):
     X, y = rows(rng)
     fit = model()

@@ -17,10 +17,15 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.cell_spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum
-from rff_stream.features.cells import LocalFeatures, encode_rows
+from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.nystroem import self_kernel
+from rff_stream.features.random_trees import order_by_cell
+from rff_stream.side_by_side import side_by_side
 
 EPSILON = float(np.finfo(np.float64).eps)
+
+RUN_CELLS = 8
+"""Cells whose rows a thread predicts at a time."""
 
 ROUNDING = 1e-6
 """Relative difference that rounding can make between variances of f of equal rows."""
@@ -74,11 +79,9 @@ class LocalPosterior:
         How weights change says where one tree knows more than another, and not how y changes.
         """
         features = self.solved.features
-        rows = encode_rows(features.encoding, np.asarray(x, np.float64))
+        rows, routes = self._route(np.asarray(x, np.float64))
         found = np.zeros((*rows.shape, len(self.inflation)))
-        for tree, (cells, share) in enumerate(
-            zip(self._route(x), self._tree_shares(x), strict=True)
-        ):
+        for tree, (cells, share) in enumerate(zip(routes, self._tree_shares(x), strict=True)):
             own, alpha = self.solved.trees[tree], self.alpha[tree]
             for cell, places in _runs(cells):
                 k = own.index[cell]
@@ -102,6 +105,11 @@ class LocalPosterior:
     def std(self, x: Array, *, noise: bool = False) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
         return self._std(self._of_trees(x), noise)
+
+    def mean_and_std(self, x: Array, *, noise: bool = False) -> Float64:
+        """Both (n, 2T): either costs as much as both, as the mean is weighed by variances."""
+        trees = self._of_trees(x)
+        return np.hstack([self._combine(trees)[0], self._std(trees, noise)])
 
     def _std(self, trees: list[TreeMoments], noise: bool) -> Float64:
         """That of rows with these moments of each tree."""
@@ -213,8 +221,9 @@ class LocalPosterior:
         t = len(self.inflation)
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
-        for tree, cells in enumerate(self._route(x)):
-            found = self._of_rows(tree, cells, x, w)
+        encoded, routes = self._route(x)
+        for tree, cells in enumerate(routes):
+            found = self._of_rows(tree, cells, encoded, w)
             rest = np.maximum(1 - found.spread * w, found.rest)  # 1 − h
             mean, spread = y - (y - found.mean) / rest, found.spread / rest
             trees.append(self._scale_tree(tree, cells, mean, found.missing, spread))
@@ -226,8 +235,9 @@ class LocalPosterior:
     def _of_trees(self, x: Array) -> list[TreeMoments]:
         """Those of every tree."""
         trees = []
-        for tree, cells in enumerate(self._route(x)):
-            found = self._of_rows(tree, cells, x)
+        rows, routes = self._route(x)
+        for tree, cells in enumerate(routes):
+            found = self._of_rows(tree, cells, rows)
             trees.append(self._scale_tree(tree, cells, found.mean, found.missing, found.spread))
         return trees
 
@@ -240,47 +250,75 @@ class LocalPosterior:
         scale = scales[self.solved.trees[tree].index[cells]]  # −1: the last
         return TreeMoments(mean, missing + noise * spread, scale, noise)
 
-    def _route(self, x: Array) -> Array:
-        return self.solved.features.route(x)
+    def _route(self, x: Array) -> tuple[Float64, Array]:
+        """Encoded rows, and their cell (J, n) in each tree."""
+        features = self.solved.features
+        rows = features.encode(x)
+        return rows, features.partition.route(rows)
 
-    def _of_rows(self, tree: int, cells: Array, x: Array, w: Float64 | None = None) -> _RowParts:
-        """What one tree says of rows x (n, d) in these cells.
+    def _of_rows(self, tree: int, cells: Array, x: Float64, w: Float64 | None = None) -> _RowParts:
+        """What one tree says of encoded rows x (n, d) in these cells.
 
         With weights w (n, 1) of rows that were counted: without the landmark that a row is.
         """
-        features, n_targets = self.solved.features, len(self.inflation)
-        missing = self_kernel(features.kernel, encode_rows(features.encoding, x))
-        mean = np.broadcast_to(self.solved.target_mean, (len(x), n_targets)).copy()
+        features, own = self.solved.features, self.solved.trees[tree]
+        order, ends = order_by_cell(cells, features.n_cells)
+        held = np.flatnonzero(np.diff(ends) * (own.index >= 0))
+        count, n_targets = len(x), len(self.inflation)
+        mean = np.broadcast_to(self.solved.target_mean, (count, n_targets)).copy()
+        missing = self_kernel(features.kernel, x)
         spread, rest = np.zeros(mean.shape), np.ones(mean.shape)
-        for cell, rows in _runs(cells):
-            if self.solved.trees[tree].index[cell] < 0:
-                continue
-            own = self._of_cell(tree, cell, x[rows], missing[rows], None if w is None else w[rows])
-            mean[rows], missing[rows], spread[rows] = own.mean, own.missing, own.spread
-            rest[rows] = own.rest
+        places = features.rows_of_cells(tree, cells, x)
+
+        def add(some: Array) -> None:
+            for cell in some.tolist():
+                rows = order[ends[cell] : ends[cell + 1]]
+                values = np.empty((len(rows), features.n_components))
+                features.kernel_values(tree, cell, places[rows], values)
+                found = self._of_cell(tree, cell, values, missing[rows])
+                if w is not None:
+                    found = self._without_landmarks(tree, cell, x[rows], w[rows], *found)
+                told = found[0]
+                mean[rows], missing[rows] = told.mean, told.missing
+                spread[rows], rest[rows] = told.spread, told.rest
+
+        side_by_side(add, np.array_split(held, max(len(held) // RUN_CELLS, 1)))
         signal = self.noise_variance[tree] / self.alpha[tree]
         return _RowParts(mean, np.maximum(missing, 0)[:, None] * signal, spread, rest)
 
     def _of_cell(
-        self, tree: int, cell: int, x: Array, own_kernel: Float64, w: Float64 | None
-    ) -> _RowParts:
-        """The same for rows of one cell, whose k(x, x) are ``own_kernel`` (n,)."""
+        self, tree: int, cell: int, values: Float64, own_kernel: Float64
+    ) -> tuple[_RowParts, Float64, Float64]:
+        """The same for rows of one cell, of k(x, U_c) (n, R), written over, and k(x, x) (n,).
+
+        And their coordinates about the centre of the cell, plain and white.
+        """
         own, features, alpha = self.solved.trees[tree], self.solved.features, self.alpha[tree]
-        k, border = own.index[cell], float(self.solved.fit_intercept)
-        values = np.empty((len(x), features.n_components))
-        encoded = encode_rows(features.encoding, x)
-        rows = features.rows_of_cells(tree, np.array([cell]), encoded)
-        features.kernel_values(tree, cell, rows, values)
+        k = own.index[cell]
         coordinates = own.coordinates(features, (tree, cell), values)
         missing = own_kernel - _squares(coordinates)
         coordinates -= own.centre[k]
-        white, inverse = own.whitened(k, coordinates), own.inverse(k, alpha)
-        solution = own.rhs[k] * inverse
-        mean = own.target_mean[k] + white @ solution
-        spread = white**2 @ inverse + border / own.weight[k]
-        if w is None:
-            return _RowParts(mean, missing, spread, np.ones(mean.shape))
-        alone = _squares(coordinates)
+        white = own.whitened(k, coordinates)
+        mean = own.target_mean[k] + white @ (own.rhs[k] * own.inverse(k, alpha))
+        spread = own.spread(k, white, alpha)
+        spread += float(self.solved.fit_intercept) / own.weight[k]
+        return _RowParts(mean, missing, spread, np.ones(mean.shape)), coordinates, white
+
+    def _without_landmarks(
+        self,
+        tree: int,
+        cell: int,
+        x: Float64,
+        w: Float64,
+        found: _RowParts,
+        coordinates: Float64,
+        white: Float64,
+    ) -> tuple[_RowParts, Float64, Float64]:
+        """The same for rows of one cell that were counted, without the landmarks that they are."""
+        own, features, alpha = self.solved.trees[tree], self.solved.features, self.alpha[tree]
+        k, border = own.index[cell], float(self.solved.fit_intercept)
+        inverse, alone = own.inverse(k, alpha), _squares(coordinates)
+        mean, missing, spread = found.mean, found.missing, found.spread
         at, landmarks = features.landmarks_at(tree, cell, x)
         if len(at):
             # Without its landmark f is at right angles to L⁻¹e, which is ``normal``.
@@ -290,11 +328,11 @@ class LocalPosterior:
             missing[at] += there**2 / _squares(normal)
             normal = own.whitened(k, normal)
             along = (white[at] * normal) @ inverse / (normal**2 @ inverse)
-            mean[at] -= along * (normal @ solution)
+            mean[at] -= along * (normal @ (own.rhs[k] * inverse))
             spread[at] -= along**2 * (normal**2 @ inverse)
         others = np.maximum(1 - border * w / own.weight[k], EPSILON)
         rest = others * alpha / (alpha + w * alone[:, None] / others)
-        return _RowParts(mean, missing, spread, rest)
+        return _RowParts(mean, missing, spread, rest), coordinates, white
 
 
 def _squares(rows: Float64) -> Float64:

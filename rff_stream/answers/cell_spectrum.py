@@ -73,6 +73,10 @@ class TreeCells:
     def inverse(self, place: int, alpha: Float64) -> Float64:
         """That diagonal (R, T) for α (T,)."""
 
+    def spread(self, place: int, white: Float64, alpha: Float64) -> Float64:
+        """uᵀ(G_c + αI)⁻¹u (n, T) of rows u, of :meth:`whitened`."""
+        return np.asarray(white**2 @ self.inverse(place, alpha))
+
     @abstractmethod
     def explained(self, alpha: Float64) -> Float64:
         """C_cᵀβ_c (k, T) of every cell."""
@@ -166,6 +170,10 @@ class TreeFactors(TreeCells):
 
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.ones((self.rhs.shape[1], len(alpha)))
+
+    def spread(self, place: int, white: Float64, alpha: Float64) -> Float64:
+        squares = np.einsum("ij,ij->i", white, white)
+        return np.repeat(squares[:, None], len(alpha), axis=1)
 
     def explained(self, alpha: Float64) -> Float64:
         return np.asarray((self.rhs**2).sum(axis=1))

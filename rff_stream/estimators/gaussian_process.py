@@ -17,7 +17,12 @@ from rff_stream.answers.duplicate_rows import distinct_rows, warn_of_copies
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.regression import RegressionRecipe, values_of_targets, warn_of_residuals
+from rff_stream.estimators.regression import (
+    RegressionRecipe,
+    parts_of_targets,
+    values_of_targets,
+    warn_of_residuals,
+)
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
 from rff_stream.families.protocol import Process
@@ -27,7 +32,7 @@ from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
-from rff_stream.predictors import BandEdge
+from rff_stream.predictors import BandEdge, RowFunction
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.text_formatting import format_bytes
 
@@ -160,14 +165,17 @@ n_missing_, plan_
                 "return_std and return_cov were both asked for. At most one of them can be: the "
                 "standard deviation is the root of the covariance's diagonal."
             )
-        mean = regression.predict(self, X, storage_options=storage_options)
         process: Process = self._held().answer
+        both = process.mean_and_std(noise) if return_std else None
+        if both is not None:
+            return pair_of_targets(self, X, both, storage_options)
+        mean = regression.predict(self, X, storage_options=storage_options)
         if return_cov:
             rows = inputs_of_rows(self, X, storage_options)
             return mean, covariance_of_rows(self, process, rows, noise)
         if not return_std:
             return mean
-        names = tuple(f"{name}_std" for name in self.columns_.targets)
+        names = names_of_std(self)
         return mean, values_of_targets(self, X, process.std(noise), names, storage_options)
 
     def predict_interval(
@@ -240,6 +248,20 @@ n_missing_, plan_
 
     def _recipe(self) -> ProcessRecipe:
         return ProcessRecipe(self, penalty=self.noise, sums=self.sums, chooses=True)
+
+
+def names_of_std(model: GaussianProcessRegressor) -> tuple[str, ...]:
+    """Names of the standard deviations of the targets."""
+    return tuple(f"{name}_std" for name in model.columns_.targets)
+
+
+def pair_of_targets(
+    model: GaussianProcessRegressor, X: Any, function: RowFunction, storage_options: Any
+) -> tuple[Any, Any]:
+    """Means and standard deviations that one function gives side by side."""
+    names = (*model.columns_.targets, *names_of_std(model))
+    mean, std = parts_of_targets(model, X, function, names, storage_options, parts=2)
+    return mean, std
 
 
 def covariance_of_rows(

@@ -27,7 +27,7 @@ from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened, open_values
-from rff_stream.model.predict import score_rows, values_of_rows
+from rff_stream.model.predict import parts_of_rows, score_rows
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
@@ -200,16 +200,30 @@ def values_of_targets(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Values in units of the targets, in the container of X."""
+    return parts_of_targets(model, X, function, names, storage_options)[0]
+
+
+def parts_of_targets(
+    model: Any,
+    X: Any,
+    function: RowFunction,
+    names: Sequence[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    parts: int = 1,
+) -> tuple[Any, ...]:
+    """Columns of such values in so many equal parts, each in the container of X."""
     columns = model.columns_
     width = len(columns.targets)
     units = columns.units[len(columns.inputs) :] or ("",) * width
-    return values_of_rows(
+    return parts_of_rows(
         model,
         X,
         function,
         names,
         tuple(units) * (function.width // width),
-        flat=function.width == 1 and np.ndim(model.alpha_) == 0,
+        parts=parts,
+        flat=function.width == parts and np.ndim(model.alpha_) == 0,
         storage_options=storage_options,
     )
 

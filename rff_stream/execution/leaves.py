@@ -376,6 +376,19 @@ def keys_of(arguments: Iterable[Any]) -> list[Any]:
 
 
 ROW_SECONDS = 1e-5
+ROWS_AT_ONCE = 65_536  # that a function takes: many fall into each cell of a tree
+
+
+def _together(slabs: Iterable[Rows], size: int) -> Iterator[list[Rows]]:
+    """Slabs in lists of at least so many rows; those of the last may be fewer."""
+    some: list[Rows] = []
+    for rows in slabs:
+        some.append(rows)
+        if sum(len(each.x) for each in some) >= size:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,11 +402,13 @@ class RowJob:
         """Function values (box shape + (width,)); NaN where a row is missing."""
         slabs = []
         with single_threaded_blas():
-            for rows in self.reader.read(box, *values):
-                values_of_slab = np.full((size_of_slab(rows), self.function.width), np.nan)
-                kept = slice(None) if rows.keep is None else rows.keep
-                values_of_slab[kept] = self.function(rows.x)
-                slabs.append(values_of_slab)
+            for some in _together(self.reader.read(box, *values), ROWS_AT_ONCE):
+                found = self.function(np.concatenate([rows.x for rows in some]))
+                ends = np.cumsum([len(rows.x) for rows in some])
+                for rows, own in zip(some, np.split(found, ends[:-1]), strict=True):
+                    values_of_slab = np.full((size_of_slab(rows), self.function.width), np.nan)
+                    values_of_slab[slice(None) if rows.keep is None else rows.keep] = own
+                    slabs.append(values_of_slab)
         flat = np.concatenate(slabs) if slabs else np.empty((0, self.function.width))
         shape = tuple(hi - lo for lo, hi in box) if known else (len(flat),)
         return flat.reshape(*shape, self.function.width)

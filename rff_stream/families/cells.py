@@ -132,6 +132,10 @@ class CellProcess(CellAnswer):
         std = functools.partial(self.posterior.std, noise=noise)
         return DirectPredictor(std, len(self.posterior.inflation))
 
+    def mean_and_std(self, noise: bool) -> RowFunction:
+        both = functools.partial(self.posterior.mean_and_std, noise=noise)
+        return DirectPredictor(both, 2 * len(self.posterior.inflation))
+
     @property
     def misfit_variance(self) -> Float64 | float:
         return 0.0

@@ -116,6 +116,10 @@ class ChoiceAnswer:
         with_noise = tuple(each.std(True) for each in self.processes.values()) if noise else ()
         return StackedStd(own, with_noise, self._weights(), self._reaches(), self.noise_factor)
 
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        alone = self._alone()
+        return None if alone is None else alone.mean_and_std(noise)
+
     @property
     def misfit_variance(self) -> Float64 | float:
         return self._one_process("A misfit is that of").misfit_variance

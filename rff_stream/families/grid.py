@@ -171,6 +171,9 @@ class GridProcess(GridAnswer):
     def std(self, noise: bool) -> RowFunction:
         return GridStd(self.posterior, self.variances, noise)
 
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        return None
+
     @property
     def misfit_variance(self) -> Float64 | float:
         return 0.0

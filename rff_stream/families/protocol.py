@@ -122,6 +122,9 @@ class Process(RidgeAnswer, Protocol):
     def std(self, noise: bool) -> RowFunction:
         """x ↦ standard deviation (T) of f, or of a new y with its noise."""
 
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        """x ↦ both (2T), where either costs as much as both; else None."""
+
     def covariance(self, x: Array) -> Float64:
         """Covariance (T, n, n) of f at all pairs of rows x (n, d)."""
 

@@ -158,6 +158,9 @@ class ProcessAnswer:
         width = len(self.posterior.intercept)
         return AnswerPredictor(self.linear.features, std, width, BATCH_ROWS)
 
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        return None
+
     @property
     def misfit_variance(self) -> Float64 | float:
         return 0.0 if self.posterior.misfit is None else self.posterior.misfit

@@ -306,8 +306,8 @@ class LocalFeatures(NamedMap):
         return np.asarray(self.pool[self.landmarks[tree, cell]])
 
     def landmarks_at(self, tree: int, cell: int, X: Array) -> tuple[Array, Array]:
-        """Which rows X (n, d) are landmarks of a cell, and which: places in X and in U_c."""
-        X, U = encode_rows(self.encoding, X), self.landmark_rows(tree, cell)
+        """Which encoded rows X (n, d) are landmarks of a cell: places in X and in U_c."""
+        U = self.landmark_rows(tree, cell)
         same = (X[:, None] == U).all(axis=2)
         return np.flatnonzero(same.any(axis=1)), same[same.any(axis=1)].argmax(axis=1)
 

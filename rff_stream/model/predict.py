@@ -13,7 +13,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
-from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.execution.threads import own_threads, single_threaded_blas
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
 from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import (
@@ -27,6 +27,7 @@ from rff_stream.model.input_rows import (
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import RowFunction
+from rff_stream.side_by_side import threads_of_one
 from rff_stream.sources import Columns, Source, open_source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.statistics.groups import ByGroup
@@ -63,7 +64,25 @@ def values_of_rows(
     The parameters of the model say what missing values mean. Names and units are those of the
     values.
     """
+    given = (model, X, function, names, units)
+    return parts_of_rows(*given, parts=1, flat=flat, storage_options=storage_options)[0]
+
+
+def parts_of_rows(
+    model: Any,
+    X: Any,
+    function: RowFunction,
+    names: Sequence[str],
+    units: Sequence[str] = (),
+    *,
+    parts: int,
+    flat: bool,
+    storage_options: Any = None,
+) -> tuple[Any, ...]:
+    """The columns of such values in so many equal parts, each in a container of its own."""
     names, units = tuple(names), tuple(units) or ("",) * len(names)
+    width = function.width // parts
+    columns = [slice(at, at + width) for at in range(0, function.width, width)]
     if in_memory(X):
         rows = checked_rows(model, X)
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
@@ -73,14 +92,19 @@ def values_of_rows(
             if type(model).tells_outside:
                 warn_where_outside(model._held(), outside_in(model._held(), rows))
         found = of_array(rows, function, model.columns_)
-        return framed_like(model, X, found[:, 0] if flat else found, names)
+        return tuple(
+            framed_like(model, X, found[:, own.start] if flat else found[:, own], names[own])
+            for own in columns
+        )
     source = to_predict(model, X, storage_options)
     told = watched(model._held(), function) if type(model).tells_outside else function
     values = map_rows(source, told)
-    values = values[..., 0] if flat else values
     if not (source.is_lazy or in_storage(X) or is_dask_collection(X)):
         values = values.compute()
-    return source.wrap(values, names, units)
+    return tuple(
+        source.wrap(values[..., own.start] if flat else values[..., own], names[own], units[own])
+        for own in columns
+    )
 
 
 def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
@@ -121,7 +145,7 @@ def score_rows(
 def of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
     """Values (n, width) for an array in memory: at once, or in threads if it is long."""
     if not is_sparse(rows) and len(rows) <= DIRECT_ROWS:
-        with single_threaded_blas():
+        with single_threaded_blas(), threads_of_one(own_threads()):
             return function(rows)
     source = open_source(rows, columns=columns, missing_rows="drop")
     lazy = map_rows(source, function)
