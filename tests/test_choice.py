@@ -265,3 +265,25 @@ def test_a_metric_that_is_asked_for_is_taken(rng: Any) -> None:
     assert fit.features_.encoding.matrix.shape == (2, 2)
     none = rs.GaussianProcessRegressor(metric=None, random_state=0, progress=False).fit(X, y)
     assert not any(name.endswith("metric") for name in none.choice_.names)
+
+
+@pytest.mark.parametrize("features", [BOTH, "auto", "local"])
+def test_units_and_signs_of_targets_choose_nothing(rng: Any, features: Any) -> None:
+    """y, 2y and −y got other weights of maps."""
+    X = rng.uniform(-2, 2, (150, 2))
+    y, z = np.sin(2 * X[:, 0]) + X[:, 1], np.cos(3 * X[:, 1]) + 0.1 * rng.normal(size=150)
+
+    def fit(*targets: Any) -> Any:
+        own = (
+            model(features=features)
+            if features is BOTH
+            else rs.KernelRidge(features=features, random_state=0, progress=False)
+        )
+        return own.fit(X, np.column_stack(targets)).predict(X[:30])
+
+    together = fit(y, 2 * y, -y)
+    np.testing.assert_allclose(together[:, 1:], together[:, :1] * [2, -1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(fit(2 * y), 2 * fit(y), rtol=1e-9, atol=1e-9)
+    both = fit(y, z)
+    units = np.array([-1024.0, 8.0])  # powers of 2: the same digits
+    np.testing.assert_allclose(fit(*(units * np.c_[y, z]).T), both * units, rtol=1e-9, atol=1e-6)
