@@ -374,6 +374,27 @@ def test_several_targets_weights_and_kernels(cli: Cli, tmp_path: Path) -> None:
     assert len(found["alpha"]) == 2
 
 
+def test_a_repeated_option_of_names_adds_names(cli: Cli, data: Path) -> None:
+    """The last target was fitted alone, without a word."""
+    words = [
+        "--target",
+        "flux",
+        "--target",
+        "wind",
+        "--inputs",
+        "lat",
+        "--inputs",
+        "lon,time.dayofyear",
+    ]
+    facts = report(
+        cli(
+            "fit", data, *words, "--n-components", 16, "--model", data.with_name("M.zarr"), "--json"
+        )
+    )
+    assert facts["targets"] == ["flux", "wind"]
+    assert facts["inputs"] == ["lat", "lon", "time.dayofyear"]
+
+
 def test_score_takes_a_target_of_another_name(cli: Cli, model: Path, tmp_path: Path) -> None:
     other = written(cube().rename(flux="measured"), tmp_path / "other.zarr")
     found = report(cli("score", model, other, "--target", "measured", "--json"))

@@ -266,6 +266,16 @@ def group(kind: type, name: str, *several: Callable[[Any], Any]) -> Callable[[Co
     return decorate
 
 
+def together(ctx: click.Context, parameter: click.Parameter, several: Any) -> Any:
+    """The names of an option and of its repeats; None for none."""
+    return tuple(name for each in several for name in each) or None
+
+
+def names_option(word: str, **choices: Any) -> Callable[[Command], Command]:
+    """An option of names with commas; names of a repeated one are added."""
+    return click.option(word, type=names, multiple=True, callback=together, **choices)
+
+
 data_argument = click.argument("data", type=place)
 storage_options = click.option(
     "--storage-options", type=options, metavar="JSON",
@@ -280,8 +290,8 @@ overwrite = click.option(
 )
 
 ROWS = (
-    click.option(
-        "--dim", type=names, metavar="DIMS",
+    names_option(
+        "--dim", metavar="DIMS",
         help="Sample dimensions; by default those of the target. Others become columns.",
     ),
     click.option(
@@ -308,16 +318,17 @@ ROWS = (
     storage_options,
 )  # fmt: skip
 
-inputs = click.option(
-    "--inputs", type=names, metavar="A,B,C",
+inputs = names_option(
+    "--inputs", metavar="A,B,C",
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables "
     "except target and weights.",
 )  # fmt: skip
-needed_target = click.option(
-    "--target", type=names, metavar="T", required=True, help="The variable to predict."
-)
-other_target = click.option(
-    "--target", type=names, metavar="T", help="Name of the target, if not that of the fit."
+needed_target = names_option(
+    "--target", metavar="T", required=True,
+    help="The variable to predict; several with commas, or by repeating the option.",
+)  # fmt: skip
+other_target = names_option(
+    "--target", metavar="T", help="Name of the target, if not that of the fit."
 )
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True,
