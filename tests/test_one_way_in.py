@@ -1,10 +1,17 @@
-"""One way in: every container, verb and rule gives the rows and numbers of one dense reference."""
+"""One way in: every container, verb and rule gives the rows and numbers of one dense reference.
+
+20 containers (5 of them in the shell); the verbs fit, update, partial_fit, score, scores,
+residuals, predict, predict_interval and collect; the rules where, hold-outs by place and by label,
+weights, several targets, missing rows, classes, categories, times with a zone and units; refusals.
+339 cases in 35 CPU seconds.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +21,13 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from click.testing import CliRunner
 
 import reference_answers as reference
 import rff_stream as rs
 from rff_stream._array import Array
-from rff_stream.errors import ModelError
+from rff_stream.cli import main
+from rff_stream.errors import DataError, ModelError
 from rff_stream.sources import kind_of
 from rff_stream.sources.blocks import PARTITION_BITS
 
@@ -69,7 +78,7 @@ def frame(cols: Columns, _: Any = None) -> pd.DataFrame:
 
 def by_number(cols: Columns, _: Any) -> pd.DataFrame:
     """Names are integers, and stand in another order than the numbers."""
-    return frame(cols).rename(columns=dict(zip("uvabw", (3, 1, 4, 0, 2), strict=True)))
+    return frame(cols).rename(columns=dict(zip("uvabwk", (3, 1, 4, 0, 2, 5), strict=True)))
 
 
 def by_level(cols: Columns, _: Any) -> pd.DataFrame:
@@ -79,8 +88,8 @@ def by_level(cols: Columns, _: Any) -> pd.DataFrame:
 
 
 def masked(values: Array) -> Any:
-    hidden = np.isnan(values)
-    return np.ma.MaskedArray(np.where(hidden, 7.0, values), hidden)
+    hidden = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    return np.ma.MaskedArray(np.where(hidden, 7.0, values) if hidden.any() else values, hidden)
 
 
 def data_set(cols: Columns, _: Any = None) -> xr.Dataset:
@@ -105,7 +114,11 @@ def dask_frame(cols: Columns, _: Any) -> Any:
 
 def arrow_frame(cols: Columns, _: Any) -> pd.DataFrame:
     pytest.importorskip("pyarrow")
-    return frame(cols).astype("double[pyarrow]")
+    text = "string[pyarrow]"
+    found = frame(cols)
+    return found.astype(
+        {k: text if v.dtype == "str" else "double[pyarrow]" for k, v in found.items()}
+    )
 
 
 def to_zarr(cols: Columns, path: Path) -> str:
@@ -138,7 +151,7 @@ CONTAINERS = {
     ),
     "pandas": Container(frame),
     "pandas, integer names": Container(
-        by_number, name=dict(zip("uvabw", "31402", strict=True)).__getitem__
+        by_number, name=dict(zip("uvabwk", "314025", strict=True)).__getitem__
     ),
     "pandas, levels of names": Container(by_level, name=lambda name: str(("in", name))),
     "pandas, nullable": Container(lambda cols, _: frame(cols).convert_dtypes()),
@@ -204,23 +217,36 @@ RULES = {
 }
 
 
+def inputs_of(cols: Columns) -> Array:
+    """The inputs u and v (n, 2)."""
+    return np.column_stack([cols["u"], cols["v"]])
+
+
 class Dense:
     """The answer of the rows that count, from one dense system of equations."""
 
-    def __init__(self, rule: Rule, places: Array, *parts: Columns) -> None:
-        rows = [{k: v[rule.kept(cols, places)] for k, v in cols.items()} for cols in parts]
-        cols = {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
-        self.rule, self.places, self.n = rule, places, len(cols["u"])
+    def __init__(
+        self,
+        rule: Rule,
+        places: Array,
+        *parts: Columns,
+        features: Any = MAP,
+        scored: Rule | None = None,
+        inputs: Callable[[Columns], Array] = inputs_of,
+    ) -> None:
+        cols, self.inputs = counted(rule, places, *parts), inputs
+        self.rule, self.places, self.n = scored or rule, places, len(cols["u"])
+        self.features = features
         w = cols["w"] if rule.weighted else np.ones(self.n)
         self.weight = w.sum()
         y = np.column_stack([cols[name] for name in rule.targets])
-        z = MAP(np.column_stack([cols["u"], cols["v"]]))
-        self.answer = reference.ridge(z, y, w, MAP.prior(), ALPHA, fit_intercept=True)
+        z = features(inputs(cols))
+        self.answer = reference.ridge(z, y, w, features.prior(), ALPHA, fit_intercept=True)
 
     def predict(self, cols: Columns) -> Array:
         """Predictions (n, T)."""
         coef, intercept = self.answer
-        return MAP(np.column_stack([cols["u"], cols["v"]])) @ coef + intercept
+        return self.features(self.inputs(cols)) @ coef + intercept
 
     def r2(self, cols: Columns) -> tuple[int, float]:
         """Rows that count and the mean R² of them."""
@@ -362,3 +388,272 @@ def test_rows_of_a_fit_count_once_from_every_container(container: str, tmp_path:
     with contextlib.nullcontext() if known else unknown:
         fitted.update(*given.later)
     assert fitted.n_rows_ == N
+
+
+# ---------------------------------------------------- columns of categories, times with a zone
+
+LEVELS = np.array(["high", "low", "mid"])
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A column k beside v: how frames and other containers hold it, and what it means."""
+
+    values: Callable[[Columns], Array]
+    in_frame: Callable[[Array], Any]  # a column of pandas
+    numbers: Callable[[Array], Array]  # (n, 1 or more)
+
+    def columns(self, seed: int) -> Columns:
+        """Columns with k."""
+        found = columns(seed)
+        return found | {"k": self.values(found)}
+
+    def inputs(self, cols: Columns) -> Array:
+        """The inputs v and k as numbers."""
+        return np.column_stack([cols["v"], self.numbers(cols["k"])])
+
+
+def levels_of(cols: Columns) -> Array:
+    """Text of three levels; later rows have two of them."""
+    return LEVELS[np.digitize(cols["u"], [-0.5, 0.5]) % (3 if cols["u"][0] < 0.2 else 2)]
+
+
+def times_of(cols: Columns) -> Array:
+    """Moments about a change of summer time, in whole seconds."""
+    return np.datetime64("2024-03-31T00", "ns") + (cols["u"] * 86400).astype("m8[s]")
+
+
+ODD = {
+    "categories": Odd(
+        levels_of,
+        lambda values: pd.Categorical(values, list(dict.fromkeys(values))),  # in any order
+        lambda values: (values[:, None] == LEVELS).astype(np.float64),
+    ),
+    "times with a zone": Odd(
+        times_of,
+        lambda values: pd.Series(values).dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin"),
+        lambda values: values.astype("i8")[:, None] / 86400e9,
+    ),
+}
+
+IN_FRAMES = ("pandas", "pandas, integer names", "pandas, levels of names", "pandas, nullable",
+             "Arrow", "DuckDB", "Dask frame", "Parquet", "folder")  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize(
+    "container", [*IN_FRAMES, "polars", "xarray", "xarray, lazy", "Zarr", "NetCDF", "CSV"]
+)
+def test_categories_and_zones_mean_the_same_everywhere(
+    container: str, kind: str, tmp_path: Path
+) -> None:
+    made, odd = CONTAINERS[container], ODD[kind]
+    first, second = odd.columns(0), odd.columns(1)
+
+    def given(cols: Columns, path: Path) -> Any:
+        path.mkdir()
+        if container == "Zarr":
+            data_set(cols).to_zarr(path / "rows.zarr", consolidated=False)
+            return str(path / "rows.zarr")
+        if container in IN_FRAMES or container == "polars":
+            cols = cols | {"k": odd.in_frame(cols["k"])}
+        if container == "polars":
+            return pytest.importorskip("polars").from_pandas(frame(cols))
+        return made.give(cols, path)
+
+    a, b = given(first, tmp_path / "a"), given(second, tmp_path / "b")
+    features = rs.FourierFeatures.sample(
+        rs.Gaussian(1.5), odd.inputs(first).shape[1], 16, rng=0, dtype="float64"
+    )
+    rule, places = Rule((("v", "<", 1.5),)), made.places()
+
+    def fit() -> rs.KernelRidge:
+        own = model().set_params(features=features)
+        levels = [f"k={level}" for level in LEVELS]  # of text that is not read before the fit
+        unread = container == "xarray, lazy" and kind == "categories"
+        names = ["v", *levels] if unread else [made.name("v"), made.name("k")]
+        return own.fit(a, made.name("a"), inputs=names, where=rule.conditions(made.name))
+
+    dense = Dense(rule, places, first, features=features, inputs=odd.inputs)
+    both = Dense(rule, places, first, second, features=features, inputs=odd.inputs)
+    fitted, (n, r2) = fit(), dense.r2(second)
+    assert fitted.n_rows_ == dense.n
+    predicted = in_numpy(fitted.predict(b), 1)
+    np.testing.assert_allclose(predicted, dense.predict(second), rtol=1e-8, atol=1e-8)
+    where = rule.conditions(made.name)
+    assert fitted.score(b, where=where) == pytest.approx(r2)
+    assert fitted.residuals(b, where=where).n == n
+    for found in (fit().update(b, batch="second"), fit().partial_fit(b)):
+        assert found.n_rows_ == both.n
+        np.testing.assert_allclose(
+            in_numpy(found.predict(b), 1), both.predict(second), rtol=1e-8, atol=1e-8
+        )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("container", ["xarray", "xarray, lazy", "Zarr", "NetCDF"])
+def test_other_units_are_refused_by_every_verb(container: str, tmp_path: Path) -> None:
+    def given(units: str, path: Path) -> Any:
+        path.mkdir()
+        rows = data_set(columns(0))
+        rows["u"].attrs["units"] = units
+        if container == "xarray, lazy":
+            return rows.chunk(row=30)
+        if container == "Zarr":
+            rows.to_zarr(path / "rows.zarr", consolidated=False)
+            return str(path / "rows.zarr")
+        if container == "NetCDF":
+            rows.to_netcdf(path / "rows.nc")
+            return str(path / "rows.nc")
+        return rows
+
+    right, other = given("K", tmp_path / "a"), given("degC", tmp_path / "b")
+    fitted = model().fit(right, "a", inputs=["u", "v"])
+    before = fitted.predict(np.ones((1, 2)))
+    for verb in (fitted.update, fitted.partial_fit, fitted.score, fitted.residuals, fitted.predict):
+        named = {"batch": "x"} if verb == fitted.update else {}
+        with pytest.raises((DataError, ModelError), match="degC"):
+            verb(other, **named)
+    assert np.array_equal(fitted.predict(np.ones((1, 2))), before)
+
+
+# --------------------------------------------- classes and intervals: rows chosen by NumPy first
+
+
+def counted(rule: Rule, places: Array, *parts: Columns) -> Columns:
+    """The rows that count, as plain arrays."""
+    rows = [{k: v[rule.kept(cols, places)] for k, v in cols.items()} for cols in parts]
+    return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
+
+
+def plain(rule: Rule, cols: Columns) -> tuple[Array, Array, Array | None]:
+    """Inputs, first target and weights."""
+    return inputs_of(cols), cols[rule.targets[0]], cols["w"] if rule.weighted else None
+
+
+LABELS = np.array(["mild", "cold", "warm"])
+
+
+def with_labels(cols: Columns) -> Columns:
+    """Classes in place of the target a."""
+    return cols | {"a": LABELS[np.digitize(cols["a"], [0.5, 1.8])]}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rule", ["all rows", "held out by label", "missing rows"])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_and_verb_of_classes(container: str, rule: str, tmp_path: Path) -> None:
+    made, told = CONTAINERS[container], RULES[rule]
+    first, second = (with_labels(columns(seed, gaps=told.gaps)) for seed in (0, 1))
+    a = Given(made, told, first, tmp_path / "a")
+    b = Given(made, told, second, tmp_path / "b")
+    choices: Any = {"features": MAP, "alpha": 0.1, "dtype": "float64", "progress": False}
+    choices |= {"missing_rows": "drop"} if told.gaps else {}
+    places, rows = made.places(), counted(told, made.places(), second)
+    fitted = rs.KernelClassifier(**choices).fit(a.X, a.y, where=a.where, **a.inputs, **a.weights)
+    dense = rs.KernelClassifier(**choices).fit(*plain(told, counted(told, places, first)))
+    assert fitted.classes_.tolist() == sorted(LABELS)
+    assert fitted.n_rows_ == dense.n_rows_
+    x, y, w = plain(told, rows)
+    p = dense.predict_proba(x)
+    found = fitted.scores(b.X, b.y, where=b.where, **b.weights)
+    own = p[np.arange(len(y)), np.searchsorted(dense.classes_, y)]
+    accuracy = np.average(dense.classes_[p.argmax(axis=1)] == y, weights=w)
+    assert found.n == len(y)
+    assert found.accuracy() == pytest.approx(accuracy)
+    assert found.log_loss() == pytest.approx(np.average(-np.log(own), weights=w))
+    for target in [b.y, None] if b.named else [b.y]:
+        score = fitted.score(b.X, target, where=b.where, **b.weights)
+        assert score == pytest.approx(accuracy)
+    labels = fitted.predict(b.X)
+    labels = labels.compute() if hasattr(labels, "compute") else labels
+    inside = ~np.isnan(second["u"])
+    assert (np.asarray(labels)[inside] == dense.predict(plain(told, second)[0][inside])).all()
+    n = dense.n_rows_ + len(y)
+    assert fitted.update(*b.later, batch="second", **b.later_weights).n_rows_ == n
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rule", ["all rows", "where", "missing rows"])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_has_the_same_intervals(container: str, rule: str, tmp_path: Path) -> None:
+    made, told = CONTAINERS[container], RULES[rule]
+    first, second = columns(0, gaps=told.gaps), columns(1, gaps=told.gaps)
+    a = Given(made, told, first, tmp_path / "a")
+    b = Given(made, told, second, tmp_path / "b")
+    choices: Any = {"features": MAP, "dtype": "float64", "sums": "float64", "progress": False}
+    choices |= {"missing_rows": "drop"} if told.gaps else {}
+    fitted = rs.GaussianProcessRegressor(**choices).fit(
+        a.X, a.y, where=a.where, **a.inputs, **a.weights
+    )
+    dense = rs.GaussianProcessRegressor(**choices).fit(
+        *plain(told, counted(told, made.places(), first))
+    )
+    x = plain(told, second)[0]
+    expected = [*dense.predict(x, return_std=True), *dense.predict_interval(x, 0.9)]
+    found = [*fitted.predict(b.X, return_std=True), *fitted.predict_interval(b.X, 0.9)]
+    for values, same_values in zip(found, expected, strict=True):
+        np.testing.assert_allclose(in_numpy(values, 1)[:, 0], same_values, rtol=1e-6, atol=1e-8)
+
+
+# -------------------------------------------------------------------------------- the shell
+
+STORED = ("Zarr", "NetCDF", "Parquet", "CSV", "folder")
+
+SHELL_RULES = ("all rows", "where", "held out by label", "weights and two targets", "missing rows")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rule", SHELL_RULES)
+@pytest.mark.parametrize("container", STORED)
+def test_every_stored_container_in_the_shell(container: str, rule: str, tmp_path: Path) -> None:
+    """fit, score, predict and update give what the reference gives on the map that was drawn."""
+    made, told = CONTAINERS[container], RULES[rule]
+    first, second = columns(0, gaps=told.gaps), columns(1, gaps=told.gaps)
+    a, b = made.give(first, tmp_path), made.give(second, new_folder(tmp_path / "b"))
+
+    def shell(*words: Any) -> dict[str, Any]:
+        found = CliRunner().invoke(main, [*map(str, words), "--json"])
+        assert found.exit_code == 0, found.output
+        report: dict[str, Any] = json.loads(found.stdout)
+        return report
+
+    chosen: list[str] = ["--weights", "w"] if told.weighted else []
+    chosen += ["--missing-rows", "drop"] if told.gaps else []
+    for each in told.where:
+        if isinstance(each, tuple):
+            chosen += ["--where", f"{each[0]}{each[1]}{each[2]}"]
+        else:
+            chosen += ["--holdout", str(each.fraction), "--holdout-by", each.by, "--seed", "1"]
+    targets = [word for name in told.targets for word in ("--target", name)]
+    path = tmp_path / "M.zarr"
+    shell(
+        "fit", a, "--inputs", "u,v", *targets, *chosen, "--n-components", 16, "--length-scale", 1.5,
+        "--alpha", ALPHA, "--dtype", "float64", "--sums", "float64", "--model", path, "--moments",
+    )  # fmt: skip
+    features, places = rs.load(path).features_, made.places()
+    dense = Dense(told, places, first, features=features)
+    same(rs.load(path), dense, second)
+    test = replace(told, where=tuple(map(other_part, told.where)))
+    n, r2 = Dense(told, places, first, features=features, scored=test).r2(second)
+    scored = shell("score", path, b, *chosen)
+    assert scored["n_rows"] == n
+    assert np.mean(list(scored["r2"].values())) == pytest.approx(r2)
+    shell("predict", path, b, "--output", tmp_path / "P.zarr")
+    node = zarr.open(tmp_path / "P.zarr", mode="r")
+    parts = [node] if isinstance(node, zarr.Array) else [node[name] for name in told.targets]
+    found = np.column_stack([np.asarray(part[...]) for part in parts])
+    np.testing.assert_allclose(found, dense.predict(second), rtol=1e-8, atol=1e-8)
+    shell("update", path, b, "--batch", "second")
+    same(rs.load(path), Dense(told, places, first, second, features=features), second)
+
+
+def new_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def other_part(condition: Any) -> Any:
+    """The test part in place of the training part: the shell scores those rows."""
+    return replace(condition, part="test") if isinstance(condition, rs.HoldOut) else condition
