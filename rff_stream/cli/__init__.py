@@ -28,7 +28,7 @@ def main() -> None:
 
 COMMANDS = (
     demo.demo, fit.plan, fit.fit, predict.predict, predict.score, density.density,
-    density.novelty, density.drift, stored.update, stored.forget, stored.inspect,
+    density.novelty, density.drift, stored.update, stored.batches, stored.forget, stored.inspect,
     stored.verify, stored.compact, stored.report,
 )  # fmt: skip
 

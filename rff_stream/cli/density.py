@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,9 @@ inputs = click.option(
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables.",
 )  # fmt: skip
 rows = arguments.group(DataSelection, "selection", inputs, *arguments.ROWS)
+ALARM = 5
+"""Exit code of an alarm."""
+
 model = click.option("--model", metavar="M.zarr", help="Where the model is written.")
 output = click.option("--output", metavar="OUT.zarr", help="Where the results are written.")
 at = click.option(
@@ -155,8 +159,8 @@ def novelty(
     show({"command": "novelty", "data": data, **facts}, lines, as_json)
 
 
-@click.command(epilog="Example: rff-stream drift data.zarr --by time.year")
-@arguments.data_argument
+@click.command(epilog="Example: rff-stream drift model.zarr 2026-01-12.parquet --alarm 0.01")
+@click.argument("places", nargs=-1, metavar="DATA | MODEL [NEW]", required=True)
 @rows
 @click.option("--by", metavar="NAME", help="Compare labels, such as time.year.")
 @click.option(
@@ -168,24 +172,49 @@ def novelty(
     "--reference", type=arguments.names, metavar="A,B",
     help="Labels or numbers of the normal buckets. Default: all other buckets.",
 )  # fmt: skip
+@click.option(
+    "--alarm", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="ALPHA",
+    help="End with exit code 5 if NEW (or a bucket) is unlike the others. With a model, ALPHA is "
+    "the probability of any false alarm in all looks, one at each later batch.",
+)  # fmt: skip
+@click.option(
+    "--window", type=click.IntRange(min=1), metavar="N",
+    help="With a model: how many batches before NEW it is compared with (default 100).",
+)  # fmt: skip
 @components(512)
 @arguments.machine
 @arguments.seed
 @arguments.as_json
 def drift(
-    data: str, selection: DataSelection, by: str | None, buckets: int | None,
-    reference: tuple[str, ...] | None, n_components: int, machine: Machine, seed: int,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Print how much the rows of DATA change over time, with p-values, from one read.
+    places: tuple[str, ...], selection: DataSelection, by: str | None, buckets: int | None,
+    reference: tuple[str, ...] | None, alarm: float | None, window: int | None, n_components: int,
+    machine: Machine, seed: int, as_json: bool,
+) -> int:  # fmt: skip
+    """Print how much rows change over time, with p-values.
 
-    Compares each bucket with the reference: the distance between their means in feature space,
-    the expected distance if nothing has changed, and the p-value, which allows for correlation
-    between neighbouring rows.
+    With MODEL: compare a batch with those that were counted before it, by means and spreads of
+    its inputs, predictions and residuals; what moved is named. NEW is the name of a batch or a
+    counted file, of which nothing is read, or other rows. Default: the newest batch.
+
+    With DATA, from one read: compare each bucket with the reference: the distance between their
+    means in feature space, the expected distance if nothing has changed, and the p-value, which
+    allows for correlation between neighbouring rows. By default the reference is all other
+    buckets without those that are unlike the others.
     """
     from rff_stream.answers.maximum_mean_discrepancy import drift as compared
     from rff_stream.moments import total
 
+    data, *new = places
+    arguments.place(data)
+    if is_model(data):
+        if len(new) > 1:
+            raise click.UsageError(f"{len(new)} paths were given after MODEL. Give one NEW.")
+        return model_drift(data, new, alarm, window, machine, selection, as_json)
+    if new or window is not None:
+        raise click.UsageError(
+            f"{data} is no model, so it is not compared with {new[0] if new else '--window'}. "
+            "Write DATA alone, or MODEL NEW."
+        )
     with computing(machine):
         groups = collect_moments(data, selection, by, buckets or 12, n_components, machine, seed)
     normal = None
@@ -209,7 +238,37 @@ def drift(
             f"{buckets or 12}. Give --buckets {len(groups)}."
         ) from None
     facts, lines = of_drift(found)
-    show({"command": "drift", "data": data, "buckets": facts}, lines, as_json)
+    unlike = [str(k) for k, each in found.items() if alarm and each.p_value <= alarm / len(found)]
+    lines += [("alarm", ", ".join(unlike))] if unlike else []
+    show({"command": "drift", "data": data, "buckets": facts, "alarm": unlike}, lines, as_json)
+    return ALARM if unlike else 0
+
+
+def is_model(place: str) -> bool:
+    """Whether a model lies there."""
+    from rff_stream.store.batch_writing import is_model_at
+
+    return is_model_at(place)
+
+
+def model_drift(
+    model: str, new: Sequence[str], alarm: float | None, window: int | None, machine: Machine,
+    selection: DataSelection, as_json: bool,
+) -> int:  # fmt: skip
+    """A batch of a model beside those before it; the exit code."""
+    from rff_stream.model.batches import WINDOW
+
+    loaded = arguments.load_model(model, machine, selection, selection.storage_options)
+    with computing(machine):
+        look = loaded.drift(*new, alarm=alarm or 0.01, window=window or WINDOW)
+    facts: Facts = {"command": "drift", "model": model, "batch": look.batch, "n_rows": look.n_rows}
+    facts |= {"p_value": look.p_value, "level": look.level, "n_reference": look.n_reference}
+    facts |= {"moved": [asdict(each) for each in look.moved], "left_out": look.left_out}
+    facts["alarm"] = look.alarm
+    lines = [(look.batch, str(look)), ("reference", f"{look.n_reference} batches")]
+    lines += [("left out", ", ".join(look.left_out))] if look.left_out else []
+    show(facts, lines, as_json)
+    return ALARM if look.alarm and alarm is not None else 0
 
 
 def collect_moments(

@@ -25,6 +25,7 @@ from rff_stream.text_formatting import printable
 EXIT_CODES = """
 0 success; 1 the cluster was lost, or an error in the program; 2 a wrong option or path; 3 a
 problem with the data, or a plan over the memory limit; 4 a problem with the model or its store;
+5 an alarm of drift;
 130 and 143 stopped by Ctrl-C or SIGTERM: no incomplete file is left, and the same command can
 be run again.
 """

@@ -244,6 +244,38 @@ def looked_at(
     return facts, lines + ([("waiting", ", ".join(waiting))] if waiting else [])
 
 
+@click.command(epilog="Example: rff-stream batches model.zarr")
+@click.argument("model", type=arguments.place)
+@click.option(
+    "--alarm", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.01,
+    show_default=True, metavar="ALPHA", help="Probability that any normal batch is marked.",
+)  # fmt: skip
+@arguments.storage_options
+@arguments.as_json
+def batches(
+    model: str, alarm: float, storage_options: dict[str, Any] | None, as_json: bool
+) -> None:
+    """List the batches of MODEL: rows, date, residuals, and whether one is unlike the others."""
+    loaded = arguments.load_model(model, Machine(None, None, None), None, storage_options)
+    found = loaded.batches(alarm=alarm)
+    columns = loaded.columns_.targets
+    facts = [
+        {
+            "id": each.id, "name": each.name, "n_rows": each.rows, "time": each.time,
+            "rmse": dict(zip(columns, each.errors, strict=False)), "p_value": each.look.p_value,
+            "alarm": each.look.alarm, "moved": [moved.name for moved in each.look.moved],
+        }
+        for each in found
+    ]  # fmt: skip
+    lines = [("batch", f"{'rows':>12} {'committed':>20} {'rmse':>20} {'p':>8}")]
+    for each in found:
+        errors = ", ".join(f"{error:.4g}" for error in each.errors)
+        moved = ", ".join(one.name for one in each.look.moved)
+        words = f"{each.rows:>12,} {each.time[:19]:>20} {errors:>20} {each.look.p_value:>8.2g}"
+        lines.append((each.name, f"{words}  {moved}".rstrip()))
+    show({"command": "batches", "model": model, "batches": facts}, lines, as_json)
+
+
 @click.command(epilog="Example: rff-stream forget model.zarr 2026-01-12.parquet")
 @click.argument("model", type=arguments.place)
 @click.argument("batches", nargs=-1, metavar="BATCH...", required=True)

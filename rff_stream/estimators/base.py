@@ -18,10 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream import __version__
 from rff_stream._array import Array
+from rff_stream.answers.drift_alarm import Look
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.families.maps import FeatureChoice
 from rff_stream.features import FeatureMap
+from rff_stream.model.batches import WINDOW, BatchFacts, drift_of, facts_of_batches
 from rff_stream.model.facts import model_card
 from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Data, Fitted
@@ -199,6 +201,52 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             data = Data(X, y, sample_weight)
             recipe = replace(self._recipe(), chooses=False)
             return self._now(partial_fit(recipe, self._fitted, data, batch))
+
+    def drift(self, X: Any = None, *, alarm: float = 0.01, window: int = WINDOW) -> Look:
+        """Compare a batch with those that were counted before it.
+
+        Its sampled rows give mean and spread of each input, of the predictions and of the
+        residuals, and the share of rows that count. Each is compared with that of earlier batches,
+        so days may differ from each other. Batches that are kept apart are needed: those of the
+        files of a fit, or of a stored model.
+
+        Parameters
+        ----------
+        X : str, path or container of rows, optional
+            The name of a batch or of a counted file, from whose sums the answer comes: nothing is
+            read. Other rows are read, but not counted. By default the newest batch.
+        alarm : float
+            Largest probability of a false alarm in all looks together, at the batches that come
+            after the fit, one look each. The first hundred share a half of it.
+        window : int
+            Number of batches before it that it is compared with.
+
+        Returns
+        -------
+        Look
+            With ``alarm``, ``p_value``, ``level``, and in ``moved`` what is unlike before.
+
+        Notes
+        -----
+        Valid if the numbers of normal days are exchangeable, with tails no heavier than those of
+        a t distribution with 8 degrees of freedom. Changes with the season are drift, too.
+        """
+        return drift_of(self._recipe(), self._held(), Data(X), alpha=alarm, window=window)
+
+    def batches(self, *, alarm: float = 0.01) -> list[BatchFacts]:
+        """The batches that are kept apart: rows, time, residuals, and how each differs from others.
+
+        Parameters
+        ----------
+        alarm : float
+            Largest probability that any normal batch is called unlike the others.
+
+        Returns
+        -------
+        list of BatchFacts
+            In the order in which they were counted.
+        """
+        return facts_of_batches(self._recipe(), self._held(), alarm)
 
     def fit_moments(
         self, features: Any, moments: Moments | Mapping[Any, Moments], *, flat: bool = True

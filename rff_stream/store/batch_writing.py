@@ -300,16 +300,16 @@ def _fill(files: Files, root: Root, batches: Sequence[NewBatch]) -> None:
         commit_batch(log, more, lambda state, fields: {"op": "add", **fields})
 
 
-def _is_model(path: str) -> bool:
+def is_model_at(path: str) -> bool:
     """Whether the root says that this is a model, whole or damaged, of any format."""
     try:
-        data = LocalFiles(path).find("zarr.json", MAX_JSON)
+        data = open_files(path).find("zarr.json", MAX_JSON)
         return data is not None and is_root(parse_loosely(data, path))
-    except ModelError:
+    except (ModelError, OSError):
         return False
 
 
-MODEL = OutputKind("not a model of rff_stream", _is_model)
+MODEL = OutputKind("not a model of rff_stream", is_model_at)
 """What a store replaces, where it is told to."""
 
 

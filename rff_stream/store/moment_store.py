@@ -280,6 +280,11 @@ class MomentStore:
         return dict(self._root.arrays)
 
     @property
+    def pilot(self) -> tuple[str, ...]:
+        """Ids of the batches that the feature map and the origins were made from."""
+        return self._root.pilot
+
+    @property
     def head(self) -> str:
         """sha256 of the newest commit, and so of all before it: equal heads, equal stores."""
         self._log.refresh()
