@@ -312,3 +312,36 @@ def test_the_first_obvious_command(tmp_path):
     assert done.exit_code == 0 and "120 in 2 batches" in done.output
     again = run("update", model, folder / "d01.parquet")
     assert again.exit_code == 0 and "nothing is new" in again.output
+
+
+def test_a_folder_is_watched(folder, stored, monkeypatch):
+    """Files that still change wait; each is one commit; a stop loses nothing."""
+    late = folder / "d05.csv"
+    happens = iter([
+        lambda: written(folder, 4),
+        lambda: late.write_text("u,v,t\n1,2,3\n"),
+        lambda: write(late, table(5)),
+        lambda: None,
+        lambda: written(folder, 6),
+    ])  # fmt: skip
+    monkeypatch.setattr("rff_stream.sources.data_files.time.sleep", lambda _: next(happens)())
+    model = rs.load(stored)
+    assert list(model.watch(folder, every=0, looks=5)) == [("d04.parquet",), ("d05.csv",)]
+    same(model, 0, 1, 2, 3, 4, 5)
+    assert len(MomentStore.open(stored)) == 6
+    happens = iter([lambda: None] * 9)
+    written(folder, 6)
+    assert next(rs.load(stored).watch(folder, every=0)) == ("d06.parquet",)
+    write(folder / "d07.arrow", table(7))
+    done = run("watch", stored, folder, "--every", 0, "--looks", 2)
+    assert done.exit_code == 0 and "d07.arrow: 480 rows" in done.output
+
+
+def test_a_watch_ends_by_a_signal_and_goes_on(folder, stored, monkeypatch):
+    def stop(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rff_stream.sources.data_files.time.sleep", stop)
+    done = run("watch", stored, folder)
+    assert done.exit_code == 130 and "Run the same command again" in done.stderr
+    same(rs.load(stored), 0, 1, 2, 3)

@@ -28,8 +28,8 @@ def main() -> None:
 
 COMMANDS = (
     demo.demo, fit.plan, fit.fit, predict.predict, predict.score, density.density,
-    density.novelty, density.drift, stored.update, stored.batches, stored.forget, stored.inspect,
-    stored.verify, stored.compact, stored.report,
+    density.novelty, density.drift, stored.update, stored.watch, stored.batches,
+    stored.forget, stored.inspect, stored.verify, stored.compact, stored.report,
 )  # fmt: skip
 
 for command in COMMANDS:

@@ -244,6 +244,45 @@ def looked_at(
     return facts, lines + ([("waiting", ", ".join(waiting))] if waiting else [])
 
 
+@click.command(epilog="Example: rff-stream watch model.zarr days/ --every 60")
+@click.argument("model", type=arguments.place)
+@click.argument("data", type=arguments.place)
+@click.option(
+    "--every", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+    help="Time between two looks.",
+)  # fmt: skip
+@click.option(
+    "--looks", type=click.IntRange(min=2), metavar="N", help="End after N looks, not by a signal."
+)
+@click.option("--replace", is_flag=True, help="As of update.")
+@arguments.machine
+@arguments.storage_options
+@arguments.as_json
+def watch(
+    model: str,
+    data: str,
+    every: float,
+    looks: int | None,
+    replace: bool,
+    machine: Machine,
+    storage_options: dict[str, Any] | None,
+    as_json: bool,
+) -> None:
+    """Count the files of a folder in MODEL as they appear.
+
+    A file is counted when it is complete and did not change between two looks; each is one
+    commit. Ctrl-C or SIGTERM end it: what was counted stays, and the same command goes on from
+    there.
+    """
+    loaded = arguments.load_model(model, machine, None, storage_options)
+    choices: dict[str, Any] = {"every": every, "looks": looks, "replace": replace}
+    with computing(machine):
+        for names in loaded.watch(data, storage_options=storage_options, **choices):
+            facts = {"command": "watch", "model": model, "added": names}
+            facts["n_rows"] = loaded.n_rows_
+            show(facts, [("added", f"{', '.join(names)}: {loaded.n_rows_:,} rows")], as_json)
+
+
 @click.command(epilog="Example: rff-stream batches model.zarr")
 @click.argument("model", type=arguments.place)
 @click.option(

@@ -6,8 +6,9 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import islice
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -33,6 +34,7 @@ from rff_stream.model.update import LaterRows, Update, forget, ingest, partial_f
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Source
+from rff_stream.sources.data_files import steady_files
 from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.batch_reading import ChosenGroups, Weights, Where
 
@@ -148,6 +150,50 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         later = LaterRows(data, batch, by, replace)
         with self._lock():
             return self._now(update(self._recipe(), self._held(), later))
+
+    def watch(
+        self,
+        X: str | PathLike[str],
+        *,
+        every: float = 10.0,
+        looks: int | None = None,
+        replace: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Iterator[tuple[str, ...]]:
+        """Count the files of a folder as they appear, one commit each.
+
+        A file is counted when it is complete and did not change between two looks. Stop the loop
+        whenever you like: what was counted stays, and a later one goes on from there.
+
+        Parameters
+        ----------
+        X : path, pattern or URL
+            As in :meth:`update`.
+        every : float
+            Seconds between two looks.
+        looks : int, optional
+            Number of looks; by default without end.
+        replace : bool
+            Count a file that has changed in place of what it was. By default it is refused.
+        storage_options : mapping, optional
+            For URLs, as fsspec takes them.
+
+        Yields
+        ------
+        tuple of str
+            Names of the files that were counted since the last time.
+        """
+        seen: set[tuple[str, str]] = set()
+        for files in islice(steady_files(X, storage_options, every), looks):
+            new = [file for file in files if (file.name, file.stamp) not in seen]
+            if not new:
+                continue
+            before = self._held().ledger.files.keys()
+            self.update(new, replace=replace, storage_options=storage_options)
+            seen |= {(file.name, file.stamp) for file in new}
+            counted = self._held().ledger.files
+            if names := tuple(counted[id]["name"] for id in sorted(counted.keys() - before)):
+                yield names
 
     def forget(self, *batches: str) -> Self:
         """Take out batches, and solve again: the model of rows that never had them.

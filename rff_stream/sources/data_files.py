@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,10 +62,13 @@ class DataFile:
 def files_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> list[DataFile] | None:
     """The files at a path, in a folder or of a pattern, by name; None for a store or no path.
 
-    In a folder, those whose names end as a format does and begin with neither "." nor "_".
+    Files that were listed before are those. In a folder, those whose names end as a format does
+    and begin with neither "." nor "_".
 
     Raises DataError: nothing is there.
     """
+    if isinstance(place, list) and place and all(isinstance(each, DataFile) for each in place):
+        return place
     if not isinstance(place, str | os.PathLike):
         return None
     path = os.fspath(place).removeprefix("file://")
@@ -90,6 +94,18 @@ def files_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> li
     remote = is_remote(path)
     made = [data_file(system, each, root, remote=remote) for each in found]
     return sorted(made, key=lambda each: each.name) or None
+
+
+def steady_files(
+    place: Any, storage_options: Mapping[str, Any] | None, every: float
+) -> Iterator[list[DataFile]]:
+    """Look at a place again and again: files that have not changed since the look before."""
+    before: dict[str, str] = {}
+    while True:
+        files = files_at(place, storage_options) or []
+        yield [file for file in files if before.get(file.name) == file.stamp]
+        before = {file.name: file.stamp for file in files}
+        time.sleep(every)
 
 
 def file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
