@@ -71,6 +71,17 @@ def test_a_local_model_fits_predicts_and_says_how_sure_it_is(rng):
         fit.sample_y(X[:3])
 
 
+def test_rows_of_float32_are_predicted_without_a_warning(rng):
+    """The comparison with 1e150 overflowed: an error where warnings are errors."""
+    X, y = rows(rng)
+    fit = model(rs.GaussianProcessRegressor).fit(X, y)
+    narrow = X[:50].astype(np.float32)
+    for found, wide in zip(
+        fit.predict(narrow, return_std=True), fit.predict(X[:50], return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(found, wide, rtol=1e-4)
+
+
 def test_it_learns_where_a_global_map_with_as_many_columns_cannot(rng):
     """A wave of length .06 over a range of 2 × 2: a global map of 128 columns is blind to it."""
     X = rng.uniform(-1, 1, (12_000, 2))

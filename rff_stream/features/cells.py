@@ -465,7 +465,7 @@ class LocalFeatures(NamedMap):
     def _check_rows(self, X: Array) -> Array:
         X = check_rows(X, self.n_inputs)
         if X.dtype.kind == "f" and len(X):
-            largest = np.abs(X).max(axis=0)
+            largest = np.abs(X).max(axis=0).astype(np.float64)  # which 1e150 can be compared with
             for j in np.flatnonzero(largest > MOST_VALUE):  # not of NaN
                 raise DataError(
                     f"Column {j} of X holds values of {largest[j]:.3g}, and the square of a "
