@@ -189,6 +189,62 @@ def test_deaths_throughout_change_no_bit(tmp_path: Path, rows: tuple[Array, Arra
         own.stop()
 
 
+def model_of(kind: str, rows: tuple[Array, Array]) -> Any:
+    """One model of each family of maps, and a loss that reads all rows several times."""
+    choices: Any = {"random_state": 0, "progress": False}
+    if kind == "loss":
+        return rs.KernelRegressor("huber", n_components=32, alpha=0.1, max_passes=2, **choices)
+    features = {
+        "whole": lambda: map_of(),
+        "cells": lambda: rs.LocalFeatures.sample(
+            rs.Gaussian(1.5), rows[0][:2000], n_cells=8, n_trees=2, n_components=24, rng=0
+        ),
+        "grid": lambda: rs.Grid(modes=(3, 4, 3), box={f"x{i}": (-6, 6) for i in range(D)}),
+    }[kind]()
+    return rs.GaussianProcessRegressor(rs.Gaussian(1.5), features=features, noise=0.1, **choices)
+
+
+@pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
+@pytest.mark.parametrize("kind", ["whole", "cells", "grid", "loss"])
+def test_deaths_and_scaling_change_no_bit_of_any_family(
+    kind: str, own: Processes, rows: tuple[Array, Array]
+) -> None:
+    """As an adaptive cluster does: a worker more, one retired; then one is killed."""
+    with dask.config.set(scheduler="threads"):
+        expected = model_of(kind, rows).fit(*lazy(rows, 0)).predict(rows[0][:500])
+    own.add_worker()
+    with connected(own, 1) as client:
+
+        def scale_and_kill() -> None:
+            first = list(client.scheduler_info()["workers"])
+            victim = own.add_worker()
+            until(lambda: len(client.nthreads()) == 2, "a second worker")
+            client.retire_workers(first, close_workers=True)
+            own.add_worker()
+            until(lambda: len(client.nthreads()) == 2, "a third worker")
+            kill(victim)
+
+        with Meanwhile(client, 4, scale_and_kill) as meanwhile:
+            found = model_of(kind, rows).fit(*lazy(rows, 0.3)).predict(rows[0][:500])
+        done = leaves_done(client) - meanwhile.before
+    assert meanwhile.at < LEAVES <= done, "it happened in mid-fit"
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_an_adaptive_cluster_gives_the_same_bits(rows: tuple[Array, Array]) -> None:
+    from distributed import Client, LocalCluster
+
+    expected = expected_of(rows)
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster),
+    ):
+        cluster.adapt(minimum=1, maximum=2, interval="200ms", wait_count=1)
+        found = rs.collect(map_of(), *lazy(rows, 0.3), row=expected.row, progress=False)
+        assert len(cluster.workers) == 2, "it grew"
+    assert same_bits(found, expected)
+
+
 def test_a_leaf_beyond_the_memory_of_its_worker_is_named(
     tmp_path: Path, rows: tuple[Array, Array]
 ) -> None:
