@@ -323,6 +323,23 @@ for version in range(int(sys.argv[2]), 10**6):
 """
 
 
+CHANGE = """
+import sys
+from test_store_cases import whole_moments
+from rff_stream.store import MomentStore
+store = MomentStore.open(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(int(sys.argv[2]), 10**6):
+    store.append(f"gone{n}", whole_moments(n + 1))
+    store.append(f"kept{n}", whole_moments(n))
+    store.forget(f"gone{n}")
+    store.compact()
+    store.gc(older_than=0)
+    print(n, flush=True)
+"""
+
+
 @contextmanager
 def process(code: str, *args: Any) -> Iterator[subprocess.Popen[str]]:
     """A real process that waits for a line before it begins."""
@@ -417,6 +434,36 @@ def check_killed_overwrite(tmp_path: Path, rounds: int, rng: random.Random) -> N
     save(path, version + 1, overwrite=True)
 
 
+def check_killed_changes(tmp_path: Path, rounds: int, rng: random.Random) -> None:
+    """Batches that are kept, forgotten, compacted and collected, and deaths in all of that."""
+    path, begun = tmp_path / "S.zarr", 0
+    new_store(path, "ab")
+    expected = expected_total("ab")
+    for _ in range(rounds):
+        with process(CHANGE, path, begun) as child:
+            lines = kill_after(child, rng.uniform(0.05, 0.5))
+        done = begun + len(lines)
+        for n in range(begun, done):
+            expected = expected + whole_moments(n)
+        store = MomentStore.open(path)
+        store.verify()
+        gone, kept = whole_moments(done + 1), whole_moments(done)
+        possible = [expected, expected + gone, expected + gone + kept, expected + kept]
+        found = store.total()
+        states = [i for i, each in enumerate(possible) if same_moments(found, each)]
+        assert states, "the sums are those of no state"
+        if f"gone{done}" in store:
+            store.forget(f"gone{done}")
+        if states[0] < 2:
+            store.append(f"kept{done}", kept)
+        expected, begun = expected + kept, done + 1
+        assert same_moments(store.total(), expected)
+
+
+def test_killed_changes_leave_a_state_between(tmp_path):
+    check_killed_changes(tmp_path, 4, random.Random(3))
+
+
 def test_a_killed_append_leaves_the_old_state_or_the_new(tmp_path):
     check_killed_append(tmp_path, 3, random.Random(1))
 
@@ -427,7 +474,9 @@ def test_a_killed_overwrite_leaves_the_old_model_or_the_new(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("check", [check_killed_append, check_killed_overwrite])
+@pytest.mark.parametrize(
+    "check", [check_killed_append, check_killed_overwrite, check_killed_changes]
+)
 def test_many_killed_writers(tmp_path, check, seed):
     check(tmp_path, 15, random.Random(seed))
 
