@@ -22,8 +22,8 @@ FEWEST = 3
 
 FREEDOM = 8
 """Most degrees of freedom. Where days differ by a t distribution with 5 degrees of freedom, 4 of
-200 seasons of 100 days had a false alarm at 1 %, and 16 at 10 %; with the n − 1 of normal days 11 of
-40 had one at 1 %, and with 6 a shift of 12 standard deviations of a day was hardly ever found."""
+200 seasons of 100 days had a false alarm at 1 %, and 16 at 10 %; with the n − 1 of normal days 11
+of 40 had one at 1 %, and with 6 a shift of 12 standard deviations of a day was hardly found."""
 
 SEASON = 100
 """Looks that share a half of the level; twice as many share a quarter of it, and so on."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import numpy as np
 
-from rff_stream.cli import arguments
+from rff_stream.cli import arguments, tables
 from rff_stream.cli.arguments import DataSelection, Machine, computing
 from rff_stream.cli.output import Facts, Line, of_class_scores, of_prediction, of_scores, show
 from rff_stream.errors import ModelError
@@ -25,7 +26,14 @@ model_option = click.option(
 @click.command(epilog="Example: rff-stream predict model.zarr data.zarr --output predicted.zarr")
 @places_argument
 @model_option
-@click.option("--output", metavar="OUT.zarr", required=True, help="Where predictions are written.")
+@click.option(
+    "--output", metavar="OUT", required=True,
+    help="Where predictions are written: .zarr, or of a table .parquet, .arrow or .csv.",
+)  # fmt: skip
+@click.option(
+    "--keep", type=arguments.names, metavar="A,B",
+    help="Columns of a table that stand before the predictions of each row, such as id,date.",
+)  # fmt: skip
 @click.option(
     "--std", is_flag=True,
     help="For a Gaussian process: also the standard deviation of a new observation, NAME_std.",
@@ -57,17 +65,20 @@ def predict(
     interval: float | None,
     noise: bool | None,
     probabilities: bool,
+    keep: tuple[str, ...] | None,
     machine: Machine,
     storage_options: dict[str, Any] | None,
     overwrite: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Write the predictions of MODEL for DATA to OUT.zarr, block by block.
+    """Write the predictions of MODEL for DATA to OUT, block by block.
 
-    Dimensions and coordinates are those of DATA, units those of the target. Predictions are NaN
-    where an input is missing. For arrays and tables the result is an array of rows, with an
-    attribute "columns".
+    For a table and an OUT that is a table, rows are in the order of DATA, with the index that
+    pandas wrote and the columns of --keep; several files make a folder of files of the same names.
+    For OUT.zarr: dimensions and coordinates are those of DATA, units those of the target. For
+    arrays and tables it is an array of rows, with an attribute "columns". Predictions are NaN
+    where an input is missing.
     """
     asked = Uncertainty(std, interval, noise)
     asked.check()
@@ -78,6 +89,18 @@ def predict(
     from rff_stream.cli import products
 
     model, data = model_and_data(places, model)
+    if tables.is_table(output):
+        facts, lines = predicted_table(
+            (model, data, output), asked, probabilities, keep or (), machine, storage_options,
+            overwrite=overwrite, dry_run=dry_run,
+        )  # fmt: skip
+        show({"command": "predict", "data": data, **facts}, lines, as_json)
+        return
+    if keep is not None:
+        raise click.UsageError(
+            f"--keep {','.join(keep)} names columns of a table, but {output} is no table. Give an "
+            "--output that ends in .parquet, .arrow or .csv."
+        )
     products.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = arguments.load_model(model, machine, storage_options=storage_options)
     started = time.monotonic()
@@ -102,6 +125,54 @@ def predict(
     facts |= {"model": model, "output": output, "seconds": seconds}
     lines = [*lines, ("output", output)]
     show({"command": "predict", "data": data, **facts}, lines, as_json)
+
+
+def predicted_table(
+    places: tuple[str, str, str],
+    asked: Uncertainty,
+    probabilities: bool,
+    keep: tuple[str, ...],
+    machine: Machine,
+    storage_options: Any,
+    *,
+    overwrite: bool,
+    dry_run: bool,
+) -> tuple[Facts, list[Line]]:
+    """Write the predictions of a table as a table; what to say about it."""
+    model, data, output = places
+    files = tables.files_to_predict(data, output, storage_options)
+    path = tables.check_table(files, output, overwrite, model, data)
+    loaded = arguments.load_model(model, machine, storage_options=storage_options)
+    loaded.set_params(missing_rows="drop")  # a row without an input has no prediction
+
+    def values(table: Any) -> list[Any]:
+        if probabilities:
+            found = [probabilities_of(loaded, table, None)]
+        elif asked.is_any:
+            found = asked.values(loaded, table, None)
+        else:
+            found = [plain_answer(loaded, table)]
+        return [column for each in found for column in np.asarray(each).reshape(len(table), -1).T]
+
+    names = columns_of(loaded, asked, probabilities)
+    if not names:
+        raise ModelError(
+            f"The model is a {type(loaded).__name__}, which has no target to name a column by. "
+            "Give an --output that ends in .zarr."
+        )
+    request = tables.TableRequest(values, names, loaded.columns_.inputs, keep)
+    started = time.monotonic()
+    rows = 0
+    if not dry_run:
+        with computing(machine):
+            rows = tables.write_tables(files, request, path, output, overwrite, storage_options)
+    seconds = time.monotonic() - started
+    words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
+    facts: Facts = {"model": model, "output": output, "seconds": seconds, "n_rows": rows}
+    facts |= {"files": [file.name for file in files], "columns": [*keep, *names]}
+    count = "" if dry_run else f"{rows:,} rows of "
+    told = f"{count}{len(files):,} files {words}: {', '.join(names)}"
+    return facts, [("rows", told), ("output", output)]
 
 
 @click.command(epilog="Example: rff-stream score model.zarr data.zarr")
@@ -215,10 +286,15 @@ def answer_of(model: Any, data: Any, storage_options: Any, asked: Uncertainty) -
 
     if asked.is_any:
         return products.together(*asked.values(model, data, storage_options))
+    found = plain_answer(model, data, storage_options)
+    return products.stack_columns(found) if isinstance(found, tuple) else found
+
+
+def plain_answer(model: Any, data: Any, storage_options: Any = None) -> Any:
+    """Labels or values, a density with its errors, or components."""
     for name in ("predict", "density", "transform"):
         if hasattr(model, name):
-            found = getattr(model, name)(data, storage_options=storage_options)
-            return products.stack_columns(found) if isinstance(found, tuple) else found
+            return getattr(model, name)(data, storage_options=storage_options)
     raise ModelError(f"{type(model).__name__} has no predictions for single rows.")
 
 

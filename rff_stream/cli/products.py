@@ -73,7 +73,7 @@ def check_lasting(place: str) -> None:
         raise click.UsageError(
             f"{redact_text(place)} ends in {ending}, but a Zarr store is written. Give a name that "
             "ends in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a "
-            "grid, and pandas.DataFrame(zarr.open(…)[:]).to_csv(…) a table of rows."
+            "grid. Predictions of a table may end in .parquet, .arrow or .csv."
         )
     if place.rpartition("::")[2].startswith("memory://"):
         raise ModelError(
