@@ -33,6 +33,7 @@ GRID_STEP_SECONDS = 3e-8  # of one number of a padded product
 GRID_SEARCH = 5  # evaluations of evidence on all columns, where length-scales are searched for
 GRID_COARSE_SECONDS = 20.0  # of that search on fewer columns, for one kernel
 SOLVE_SECONDS = 1.3  # at R = 1000: ten Cholesky factorisations' worth of eigenvalues
+CELL_SECONDS = 0.15  # of a cell at R = 1000: four factorisations and inverses of triangles
 
 # Sizes of leaves depend on these two, and the order of additions on the leaves: another value
 # changes the rounding of every model.
@@ -227,7 +228,8 @@ class CellCost(Cost):
         return state_bytes + self._factors(sizes) + rotations + GAP_BYTES
 
     def solve_seconds(self, sizes: Sizes) -> float:
-        return SOLVE_SECONDS * (self.n_features / 1000) ** 3 * self.all_cells
+        """Factors of landmarks and of sums, the latter at a step or two of the search for α."""
+        return CELL_SECONDS * (self.n_features / 1000) ** 3 * self.all_cells
 
     def lines(self, sizes: Sizes, n_rows: int) -> list[tuple[str, str]]:
         share = n_rows / self.n_cells

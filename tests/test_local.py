@@ -34,6 +34,7 @@ from rff_stream.features import map_from_spec
 from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.packed_triangle import (
+    add_outer,
     add_products,
     multiply_rows,
     pack_triangle,
@@ -118,6 +119,15 @@ def test_packed_triangles_multiply_and_solve_like_full_ones(rng, width, dtype):
     rounding = 2 * width * np.finfo(dtype).eps * (abs(before) @ abs(whole.T))
     assert (abs(A - before @ whole.T.astype(float)) <= rounding + 1e-30).all()
     assert (pack_triangle(whole)[places(width)] == whole + np.tril(whole, -1).T).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_product_of_two_vectors_is_added_in_place(rng, dtype):
+    wide = rng.normal(size=(40, 12)).astype(dtype)
+    column, line = rng.normal(size=40).astype(dtype), rng.normal(size=9).astype(dtype)
+    expected = wide[:, :9] + np.outer(column, line)
+    add_outer(column, line, wide[:, :9])  # rows lie apart
+    assert abs(wide[:, :9] - expected).max() <= 4 * np.finfo(dtype).eps * abs(expected).max()
 
 
 @pytest.mark.parametrize("width", [1, 2, 31, 33, 64, 97])
@@ -311,6 +321,28 @@ def test_portions_of_rows_change_no_bit(rng, monkeypatch):
         sink.add(np.asfortranarray(X[lo:hi]), y[lo:hi], w[lo:hi], np.arange(lo, hi))
     assert same(sink.result(), whole)
     assert (sink.result().sums == whole.sums).all()
+
+
+def test_sums_with_room_for_other_cells_are_written_into(rng):
+    X = np.sort(rng.uniform(-1, 1, (400, 1)), axis=0)
+    features, y = local_map(rng, X, rs.Gaussian(0.3), n_cells=8), X**2
+    row = plain_cell_row(features, 1)
+    parts = []
+    for part in (slice(60, 260), slice(0, 100), slice(250, 400), slice(30, 60)):
+        sink = CellAccumulator(features, row, sample_rows=20)
+        sink.add(X[part], y[part], None, np.arange(400)[part])
+        parts.append(sink.result())
+    room, expected = parts[0].room, sum(parts[1:], start=parts[0] + CellMoments.zero(row, 2, 8, 20))
+    copy = pickle.loads(pickle.dumps(parts[0]))
+    assert copy.room is None and same(copy, parts[0])
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+        copy += part
+    assert np.shares_memory(total.sums, room) and len(total.cells) > 10
+    for found in (total, copy):
+        assert same(found, expected) and (found.sums == expected.sums).all()
+        assert (found.powers == expected.powers).all()
 
 
 @settings(max_examples=15, deadline=None)

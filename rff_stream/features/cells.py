@@ -26,7 +26,12 @@ from rff_stream.features.base import (
     nested_arrays,
 )
 from rff_stream.features.dense_triangle import inverse_factor
-from rff_stream.features.packed_triangle import multiply_rows, pack_triangle, triangle_size
+from rff_stream.features.packed_triangle import (
+    add_outer,
+    multiply_rows,
+    pack_triangle,
+    triangle_size,
+)
 from rff_stream.features.random_trees import Partition, check_n_cells, order_by_cell
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 
@@ -386,10 +391,10 @@ class LocalFeatures(NamedMap):
         inverse, of_ones = (
             each.astype(values.dtype, copy=False) for each in self.inverse_factor(tree, cell)
         )
-        mean = values.mean(axis=1, keepdims=True)
-        values -= mean
+        mean = np.einsum("ij->i", values) / np.asarray(values.shape[1], values.dtype)
+        add_outer(-mean, np.ones_like(of_ones), values)
         multiply_rows(inverse, values)
-        values += mean * of_ones
+        add_outer(mean, of_ones, values)
 
     def exact_factor(self, tree: int, cell: int) -> Float64:
         """L_c (R, R), lower, in float64."""

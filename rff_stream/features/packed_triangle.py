@@ -47,6 +47,11 @@ _TRIANGULAR: dict[np.dtype[Any], tuple[Callable[..., None], Callable[..., None],
     for dtype, letter, scalar in (("f4", "s", ctypes.c_float), ("f8", "d", ctypes.c_double))
 }
 
+_OUTER: dict[np.dtype[Any], tuple[Callable[..., None], Any]] = {
+    np.dtype(np.float32): (c_routine(cython_blas, "sger", 9), ctypes.c_float),
+    np.dtype(np.float64): (c_routine(cython_blas, "dger", 9), ctypes.c_double),
+}
+
 _N, _L, _T, _U = (ctypes.byref(ctypes.c_char(letter)) for letter in (b"N", b"L", b"T", b"U"))
 
 
@@ -119,6 +124,24 @@ def multiply_rows(triangle: Array, rows: Array) -> None:
         multiply(_L, _U, _T, _N, lower, many, *last)
         add(_N, _N, lower, many, upper, one, places[1], leading, at, stride, one, below, stride)
     multiply(_L, _L, _N, _N, upper, many, *own)
+
+
+def add_outer(column: Array, line: Array, rows: Array) -> None:
+    """rows ← rows + column lineᵀ, in place, of rows (m, R), a column (m,) and a line (R,)."""
+    routine, scalar = _OUTER[rows.dtype]
+    count, width = rows.shape
+    one = _integer(1)
+    routine(
+        _integer(width),
+        _integer(count),
+        ctypes.byref(scalar(1.0)),
+        line.ctypes.data,
+        one,
+        column.ctypes.data,
+        one,
+        rows.ctypes.data,
+        _integer(_stride(rows)),
+    )
 
 
 def _integer(value: int) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -67,6 +67,8 @@ class CellMoments(ProductMoments):
     powers: Float64  # (k, 2): Σ w² and Σ log w over the rows of each
     sums: Float64  # (k, P(P+1) /2), M_c of each, packed (rectangular), in units of y
     sample: RowSample  # a mergeable uniform sample of rows: leave-one-out errors are computed on it
+    room: Float64 | None = None
+    """Sums that begin with these and have rows for more cells, as an accumulator makes them."""
 
     @classmethod
     def zero(cls, row: AugmentedRow, n_trees: int, n_cells: int, sample_rows: int = 0) -> Self:
@@ -124,16 +126,36 @@ class CellMoments(ProductMoments):
             sums[at[few]] += value.sums[few]
 
     def __iadd__(self, other: Self) -> Self:
-        """The sum, for which the sums of this one are written into if they have all cells."""
-        if not self.sums.flags.writeable or len(np.setdiff1d(other.cells, self.cells)):
-            return self + other
-        if len(other.cells) == len(self.cells):
-            return self.plus(other, self.sums)
+        """The sum, for which the sums of this one are written into where there is room."""
         self._require_same(other)
-        counts, powers = self.counts.copy(), self.powers.copy()
-        self._put(other, self.cells, counts, powers, self.sums)
+        cells = np.union1d(self.cells, other.cells)
+        room = self._room_for(len(cells))
+        if room is None:
+            return self + other
+        if len(other.cells) == len(cells) == len(self.cells):
+            return self.plus(other, self.sums)
+        at = np.searchsorted(cells, self.cells)
+        for place in range(len(at) - 1, -1, -1):  # the last first: none is written over
+            if at[place] != place:
+                room[at[place]] = room[place]
+        room[np.setdiff1d(np.arange(len(cells)), at)] = 0.0
+        counts, powers = np.zeros(len(cells), np.int64), np.zeros((len(cells), 2))
+        counts[at], powers[at] = self.counts, self.powers
+        self._put(other, cells, counts, powers, room)
         sample = self.sample + other.sample
-        return replace(self, counts=counts, powers=powers, sample=sample)
+        return replace(self, cells=cells, counts=counts, powers=powers, sums=room, sample=sample)
+
+    def _room_for(self, count: int) -> Float64 | None:
+        """Room for the sums of so many cells, the first of which hold these."""
+        if not self.sums.flags.writeable:
+            return None
+        room = self.room
+        if room is None or room.ctypes.data != self.sums.ctypes.data:
+            room = self.sums
+        return room[:count] if len(room) >= count else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, each.name) for each in fields(self)[:-1])
 
     def __neg__(self) -> Self:
         return replace(self, counts=-self.counts, powers=-self.powers, sums=-self.sums)
@@ -347,6 +369,7 @@ class CellAccumulator:
             powers=self._powers[cells],
             sums=sums,
             sample=self._sample,
+            room=sums if sums.base is None else self._totals,
         )
 
     def _use_units_of_targets(self, cells: Array) -> None:
