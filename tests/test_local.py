@@ -510,6 +510,19 @@ def test_steps_from_a_few_cells_find_the_evidence_of_all(rng):
     assert (best.log_evidence - found.log_evidence).max() < 0.05
 
 
+@pytest.mark.parametrize(("times", "kind"), [(30.0, TreeFactors), (3.0, TreeSpectrum)])
+def test_cells_are_factored_at_a_penalty_clear_of_rounding(rng, monkeypatch, times, kind):
+    X, y, w = rows(rng, n=2000)
+    features = local_map(rng, X, n_cells=64, n_components=9)
+    moments = accumulate_cells(features, X, y, w)
+    best = cell_evidence(features, moments)
+    eta = property(lambda spectrum: float(best.alpha.min()) / times)
+    monkeypatch.setattr(TreeSpectrum, "eta", eta)
+    found = cell_evidence(features, moments)
+    assert isinstance(found.solved.trees[0], kind)
+    assert abs(np.log(found.alpha / best.alpha)).max() < 2 * TOLERANCE
+
+
 def test_without_noise_every_cell_is_decomposed(rng):
     """The penalty is then the rounding of the sums, which a few cells do not tell."""
     X = rng.uniform(-1, 1, (2000, 1))

@@ -31,8 +31,9 @@ from rff_stream.features.packed_triangle import triangle_size
 from rff_stream.moments.cells import CellMoments
 from rff_stream.systems.spectrum import alpha_of_targets, largest_eigenvalue
 
-SAMPLED_CELLS = 16
-"""Cells of a tree that are decomposed to begin the search for α; with no more, all are."""
+SAMPLED_CELLS, SAMPLED_SHARE = 16, 32
+"""Cells of a tree that are decomposed to begin the search for α: one of 32, and at least 16. With
+no more than 16, all are."""
 
 CLEAR_OF_ROUNDING = 10.0
 """A penalty this many times the η of the sampled cells is above that of the others, too; any
@@ -157,7 +158,8 @@ def _solved_tree(
     given = None if alpha is None else alpha_of_targets(alpha, t)
     if k <= SAMPLED_CELLS or (t > 1 if given is None else np.ptp(given) > 0):
         return None
-    places = span.start + np.arange(SAMPLED_CELLS) * k // SAMPLED_CELLS
+    count = max(SAMPLED_CELLS, k // SAMPLED_SHARE)
+    places = span.start + np.arange(count) * k // count
     sample = tree_spectrum(features, moments, tree, fit_intercept, places)
     least = CLEAR_OF_ROUNDING * sample.eta
 
@@ -175,28 +177,31 @@ def _solved_tree(
     if given is not None:
         return factored_at(float(given[0]))
     rows = int(moments.counts[places].sum())
-    if rows <= SAMPLED_CELLS:
+    if rows <= count:
         return None
     profile = _profile(sample, rows, 0.0, fit_intercept)
-    return _best_factored(profile, k, least, factored_at, start)
+    return _best_factored(profile, k / count, least, factored_at, start)
 
 
 def _best_factored(
     sample: Profile,
-    n_cells: int,
+    share: float,
     least: float,
     factored_at: Callable[[float], _TreeEvidence | None],
     start: float | None,
 ) -> _TreeEvidence | None:
-    """The maximum of log p over α by Newton steps from that of the sampled cells, or a start."""
+    """The maximum of log p over α by Newton steps from that of the sampled cells, or a start.
+
+    The tree has ``share`` times as many cells as were sampled.
+    """
     largest = largest_eigenvalue(sample.eigenvalues)
     alpha = best_alpha(sample, largest, least / CLEAR_OF_ROUNDING, False)
-    inside = WELL_INSIDE * max(least, LOWEST * largest), HIGHEST * largest / WELL_INSIDE
+    inside = max(least, WELL_INSIDE * LOWEST * largest), HIGHEST * largest / WELL_INSIDE
     if not (inside[0] < alpha[0] < inside[1] and sample.scatter[0] > 0):
         return None
     nearby = np.exp([-LARGEST_STEP / 4, LARGEST_STEP / 4])
     below, above = (float(sample.slope(alpha * each)[0]) for each in nearby)
-    curvature = (above - below) / (LARGEST_STEP / 2) * n_cells / SAMPLED_CELLS
+    curvature = (above - below) / (LARGEST_STEP / 2) * share
     place, before = float(np.log(alpha[0] if start is None else start)), None
     for _ in range(MOST_STEPS):
         found = factored_at(float(np.exp(place)))
