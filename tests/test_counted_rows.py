@@ -171,6 +171,46 @@ def test_changes_are_seen_in_memory_and_in_a_zip_file(tmp_path):
         model.update(in_zip(tmp_path, other))
 
 
+@pytest.mark.parametrize("shards", [None, (20,)])
+def test_a_chunk_of_equal_size_in_icechunk_is_seen(tmp_path, shards):
+    """Its sizes are all that a session tells; a repository tells what each version wrote."""
+    icechunk = pytest.importorskip("icechunk")
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+
+    def write(act: Any, on: str = "main") -> None:
+        session = repository.writable_session(on)
+        act(session.store)
+        session.commit("rows")
+
+    def rows(start: int, n: int) -> xr.Dataset:
+        x = np.random.default_rng(start).normal(size=n)
+        columns = {"x": ("time", x), "a": ("time", np.sin(x))}
+        return xr.Dataset(columns, {"time": np.arange(start, start + n)})
+
+    own: dict[str, Any] = {"chunks": (10,), "compressors": None, "shards": shards}
+    choices: dict[str, Any] = {"consolidated": False, "zarr_format": 3}
+    write(lambda store: rows(0, 45).to_zarr(store, encoding={"x": own, "a": own}, **choices))
+    model, second = (ridge().fit(repository, "a", inputs=["x"]) for _ in range(2))
+    ridge_of_session = ridge().fit(repository.readonly_session("main"), "a", inputs=["x"])
+    write(lambda store: rows(45, 10).to_zarr(store, append_dim="time", **choices))
+    assert model.update(repository).update(repository).n_rows_ == 55
+    session = repository.readonly_session("main")
+    assert ridge_of_session.update(session).n_rows_ == 55, "its last chunk has the same size"
+    third = ridge().fit(repository, "a", inputs=["x"])
+
+    def change(place: int) -> Any:
+        return lambda store: zarr.open_group(store)["x"].__setitem__(slice(place, place + 1), 9.0)
+
+    write(change(54))  # in the last chunk, which is not full
+    with pytest.raises(DataError, match=r"'x' changed in time 50:55|'x' changed in time 40:55"):
+        third.update(repository)
+    assert second.update(repository).n_rows_ == 55
+    write(change(12))
+    for each in (model, second):
+        with pytest.raises(DataError, match=r"'x' changed in time (10:20|0:20)"):
+            each.update(repository)
+
+
 @pytest.mark.parametrize("fill", [0.0, np.nan])
 def test_a_shard_that_is_half_written_waits(tmp_path, fill):
     """Its other rows were counted as zeros, or left out for ever."""

@@ -2,7 +2,8 @@
 
 A record describes rows start:stop along one dimension. Of each variable it holds what makes values
 of its bytes (dimensions, dtype, attributes), size and time of the files of every row of chunks, and
-a hash of the values in the last chunks, which later rows may share; of each dimension its labels.
+a hash of the values in the last chunks, which later rows may share; of each dimension its labels;
+of an icechunk repository the snapshot that was read.
 It is plain JSON and is stored beside the moments of these rows.
 """
 
@@ -87,9 +88,13 @@ def record_of(
     hashes = partial(_values, as_before=as_before) if read else None
     found = {v: _describe(each, dim, start, stop, hashes) for v, each in _named(source).items()}
     labels = _labels(source)
-    names, more = labels.get(dim), {}
+    names = labels.get(dim)
+    more: dict[str, Any] = {}
     if not as_before:
         more = {"labels": _label_hashes(labels, dim, start, stop)}
+        snapshots = (each.data.snapshot for each in source.variables if each.is_stored)
+        snapshot = next(filter(None, snapshots), "")
+        more |= {"snapshot": snapshot} if snapshot else {}
         for name, each in _named(source).items():
             found[name]["decoding"] = _decoding(each)
     ends = {} if names is None else {"first": names[start], "last": names[stop - 1]}
@@ -182,9 +187,10 @@ def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: b
     """One variable is as its part of a record says."""
     dim, start, stop = record["dim"], record["start"], record["stop"]
     _check_decoding(variable, f"{dim} {start}:{stop}", found)
+    changed = variable.data.changed_since(record.get("snapshot")) if variable.is_stored else set()
     if "whole" in found:
         stamp, values = found["whole"]
-        same = variable.is_stored and _stamp_of(variable) == stamp
+        same = variable.is_stored and not changed and _stamp_of(variable) == stamp
         if not (same or _agrees(values, variable)):
             raise _change_error(variable, "all of it", f"it has no {dim}, so none of it can be new")
         return
@@ -198,14 +204,16 @@ def _check(variable: Variable, record: Record, found: Mapping[str, Any], last: b
             variable, f"{dim} {start}:{stop}", "its chunks, dtype or encoding differ"
         )
     first, step, full = found["from"], found["step"], stop // chunk
+    changed_rows = {place[variable.dims.index(dim)] for place in changed}
     for i, stamp in enumerate(found["stamps"]):
         lo, hi = first + i * step, min(first + (i + 1) * step, full)
-        if stamp not in (_digest(rows, lo, hi), _digest(rows, lo, hi, as_before=True)):
+        same = stamp in (_digest(rows, lo, hi), _digest(rows, lo, hi, as_before=True))
+        if not same or changed_rows.intersection(range(lo, hi)):
             words = f"{dim} {max(lo * chunk, start)}:{hi * chunk}"
             raise _change_error(variable, words, "its files were written again")
     if last and "tail" in found:
         stamp, values = found["tail"]
-        same = _digest(rows, full, full + 1) == stamp
+        same = _digest(rows, full, full + 1) == stamp and full not in changed_rows
         if not same and values and not _agrees(values, variable, dim, full * chunk, stop):
             raise _change_error(variable, f"{dim} {full * chunk}:{stop}", "its values are others")
 
@@ -244,7 +252,7 @@ def _find_written(
 ) -> tuple[int, str]:
     """Rows up to which every chunk is there that was there before, and the one awaited."""
     rows, chunk = variable.data.stamps_along(variable.dims.index(dim))
-    if start % chunk and "tail" in before:
+    if start % chunk and "tail" in before and not variable.data.is_written_at_once:
         place = start // chunk
         if _digest(rows, place, place + 1) == before["tail"][0] and rows.get(place):
             return start, f"new values in chunk {place} along {dim}"

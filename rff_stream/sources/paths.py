@@ -16,6 +16,7 @@ from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 from rff_stream.errors import DataError
 from rff_stream.sources import arrays, labelled
 from rff_stream.sources.container_types import is_from, missing_extra, needed_package
+from rff_stream.sources.icechunk_repositories import Versions, repository_at, store_and_versions
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Request
 from rff_stream.sources.tables import open_table
@@ -67,20 +68,20 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 def open_container(X: Any, y: Any, request: Request) -> Source:
     """A source of what lies at a path, at a URL, or behind an icechunk session."""
     if is_from(X, "zarr"):
-        return open_zarr(X, y, request)
+        return open_zarr(X, None, y, request)
     if is_from(X, "icechunk"):
-        return open_zarr(session_store(X), y, request)
+        return open_zarr(*store_and_versions(X), y, request)
     path = os.fspath(X)
     kind = format_of(path)
     if kind == "netcdf":
         return labelled.open_container(netcdf(path), y, request)
     if kind == "icechunk":
-        return open_zarr(session_store(repository(path)), y, request)
+        return open_zarr(*store_and_versions(repository_at(path)), y, request)
     if kind == "references":
         store = references(path, request.storage_options)
-        return open_zarr(store, y, request)
+        return open_zarr(store, None, y, request)
     if kind == "zarr":
-        return open_zarr(path, y, request)
+        return open_zarr(path, None, y, request)
     from rff_stream.sources import arrow_and_parquet as arrow
 
     return arrow.open_dataset(dataset(path, kind, request.storage_options), y, request)
@@ -194,19 +195,6 @@ def protocol_in(place: str, options: Mapping[str, Any]) -> str:
     return next(remote, "file")
 
 
-def repository(path: str) -> Any:
-    """The icechunk repository in a local folder."""
-    icechunk = needed_package("icechunk", "icechunk", f"{path} is an icechunk repository")
-    local = str(Path(path.removeprefix("file://")).absolute())
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(local))
-
-
-def session_store(X: Any) -> Any:
-    """The Zarr store of an icechunk repository (branch main), session or store."""
-    session = X.readonly_session("main") if hasattr(X, "readonly_session") else X
-    return session.store if hasattr(session, "store") else session
-
-
 def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> Any:
     """The pyarrow Dataset of a file, a folder or the files of a pattern."""
     needed_package("pyarrow", "dataframe", f"{redact_url(path)} holds {kind}")
@@ -262,11 +250,11 @@ class Place:
     name: str
 
 
-def open_zarr(X: Any, y: Any, request: Request) -> Source:
+def open_zarr(X: Any, versions: Versions | None, y: Any, request: Request) -> Source:
     """A source of the rows of a Zarr group: labelled where xarray wrote it."""
     place = place_of(X, request.storage_options)
     before = ChunkRule(absent=request.missing_chunks == "fill")  # a fill value is known
-    store = CheckedStore(place.store, place.name, default=before)
+    store = CheckedStore(place.store, place.name, default=before, versions=versions)
     group = open_node(store, place)
     if isinstance(group, zarr.Array):
         return open_one(group, y, request)

@@ -34,6 +34,8 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, Zip
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.sources.container_types import is_from
+from rff_stream.sources.icechunk_repositories import Versions
 from rff_stream.sources.protocol import Bounds, regular_bounds
 from rff_stream.text_formatting import cause_words, redact_url
 
@@ -163,8 +165,10 @@ class CheckedStore(WrapperStore[Store]):
         rules: MutableMapping[str, ChunkRule] | None = None,
         default: ChunkRule = ChunkRule(),
         patience: Patience | None = None,
+        versions: Versions | None = None,
     ) -> None:
         super().__init__(store)
+        self.versions = versions  # of an icechunk repository; workers need none
         self.name = name or store_name(store)
         self.rules = {} if rules is None else rules
         self.default = default
@@ -175,10 +179,16 @@ class CheckedStore(WrapperStore[Store]):
         self._failure = ""
 
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self.name, self.rules, self.default, self.patience)
+        return type(self)(store, self.name, self.rules, self.default, self.patience, self.versions)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"counts": Counter(), "trace": None, "_reads": set()}
+        own: dict[str, Any] = {
+            "counts": Counter(),
+            "trace": None,
+            "_reads": set(),
+            "versions": None,
+        }
+        return self.__dict__ | own
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CheckedStore) and bool(self._store == other._store)
@@ -621,6 +631,22 @@ class Traced:
                 others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
                 rows.setdefault(place[axis], {})[others] = stamp
         return rows, int((self.array.shards or self.array.chunks)[axis])
+
+    @property
+    def is_written_at_once(self) -> bool:
+        """Whether a version has all of its chunks: icechunk commits an array and them together."""
+        return is_from(self.array.store_path.store._store, "icechunk")
+
+    @property
+    def snapshot(self) -> str:
+        """The version of an icechunk repository that is read; "" for other data."""
+        versions = getattr(self.array.store_path.store, "versions", None)
+        return "" if versions is None else str(versions.snapshot)
+
+    def changed_since(self, snapshot: str) -> set[tuple[int, ...]]:
+        """Places of chunks written after a snapshot; none where no repository tells."""
+        versions = getattr(self.array.store_path.store, "versions", None)
+        return versions.changed_since(snapshot, self.array.path) if versions and snapshot else set()
 
     def chunks_along(
         self, axis: int, start: int, stop: int
