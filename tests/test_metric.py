@@ -139,3 +139,23 @@ def test_a_constant_target_has_no_metric(X):
     with pytest.warns(rs.NumericalWarning, match="is constant"):
         model = rs.KernelRidge(**asked).fit(X, np.ones(len(X)))
     np.testing.assert_allclose(model.predict(X[:5]), 1)
+
+
+@pytest.mark.parametrize("features", ["whole", "local"])
+def test_classes_and_other_losses_learn_a_metric(features, rng):
+    X = rng.uniform(-1, 1, (800, 4))
+    wave = np.sin(6 * (X[:, 0] - X[:, 1]))
+    kinds = np.array(["a", "b", "c"])[np.digitize(wave, [-0.5, 0.5])]
+    cells = rs.Cells(64, n_trees=2, n_cells=4) if features == "local" else features
+    asked: dict[str, Any] = {"n_components": 128, "metric": "full"} | QUIET
+    sorter = rs.KernelClassifier(features=cells, **asked).fit(X[:600], kinds[:600])
+    assert sorter.score(X[600:], kinds[600:]) > 0.9
+    assert sorter.importance_["x0"] + sorter.importance_["x1"] > 0.95
+    given = rs.KernelClassifier(features=cells, length_scale=0.3, **asked | {
+        "metric": np.array([[1.0], [-1.0], [0.0], [0.0]])
+    }).fit(X[:600], kinds[:600])  # fmt: skip
+    assert given.score(X[600:], kinds[600:]) > 0.9
+    if features == "whole":
+        y = wave + 0.1 * rng.standard_t(2, 800)
+        robust = rs.KernelRegressor("huber", **asked).fit(X[:600], y[:600])
+        assert np.mean((robust.predict(X[600:]) - wave[600:]) ** 2) < 0.02

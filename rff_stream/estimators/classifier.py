@@ -85,11 +85,17 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         number scales its standard deviations: 1 is the posterior, which is too wide if classes
         hardly overlap. "sample" uses the scale with the smallest held-out loss on pilot rows.
         This needs one more read and a matrix of (R + 1)·C columns, at most 16,384.
+    metric : {"auto", "full"}, (d, k) array or None, default=None
+        As in :class:`~rff_stream.KernelRidge`, learnt with one-hot classes. Give it a try where
+        combinations of inputs tell classes apart.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
     Attributes
     ----------
+    importance_ : dict of input to float
+        The share of each input in the squared slope of the fitted function over its row sample,
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
     classes_ : (C,) array
         Labels, sorted.
     coef_ : (R,) or (R, C) array
@@ -144,6 +150,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     tol: float = 1e-2
     warm_start: bool = False
     laplace: float | str | None = None
+    metric: Any = None
     sums: SumsDtype = "auto"
 
     def fit(

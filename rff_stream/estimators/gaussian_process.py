@@ -61,6 +61,9 @@ memory, progress, random_state
 
     Attributes
     ----------
+    importance_ : dict of input to float
+        The share of each input in the squared slope of the fitted function over its row sample,
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
     noise_variance_, signal_variance_ : float or (T,) array
         σₙ² and σ_f², in units of y².
     misfit_variance_ : float or (T,) array

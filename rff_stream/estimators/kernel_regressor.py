@@ -71,11 +71,16 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         corners 20 to 50.
     tol : float, default=1e-2
         Reads stop when the next step would reduce the loss by about tol²/2 of that of a constant.
+    metric : "full", (d, k) array or None, default=None
+        As in :class:`~rff_stream.KernelRidge`, learnt by the squared loss.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`; ``sample_rows`` > 0.
 
     Attributes
     ----------
+    importance_ : dict of input to float
+        The share of each input in the squared slope of the fitted function over its row sample,
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
     loss_ : RegressionLoss
         The loss with its estimated scale or dispersion.
     coef_, intercept_, alpha_, features_, moments_, length_scale_, columns_, n_rows_, \
@@ -123,6 +128,7 @@ n_missing_, plan_
     _: KW_ONLY
     max_passes: int = 100
     tol: float = 1e-2
+    metric: Any = None
     sums: SumsDtype = "auto"
 
     def fit(

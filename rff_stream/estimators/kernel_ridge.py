@@ -78,7 +78,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         left-out rows are predicted better than with one length-scale for each input; for up to 48
         inputs, and where ``length_scale`` is "auto". "full": it is learnt and taken, in front of
         cells or of one map that is drawn by name. A matrix in units of 1/input is taken as it is,
-        and ``length_scale`` is that of rows xA. None: no metric.
+        and ``length_scale`` is that of rows xA: a number keeps the scales of its columns.
+        None: no metric.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding error of float32 sums. Each step is one
         cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.
@@ -105,6 +106,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
 
     Attributes
     ----------
+    importance_ : dict of input to float
+        The share of each input in the squared slope of the fitted function over its row sample,
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
     features_ : FeatureMap
     moments_ : Moments
     coef_ : (R,) or (R, T) array

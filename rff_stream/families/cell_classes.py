@@ -25,6 +25,7 @@ from rff_stream.families.maps import (
     behind,
     draw_cells,
     encoding_of,
+    few_targets,
     known_kernel,
     length_scale_behind,
     map_search,
@@ -46,10 +47,6 @@ from rff_stream.statistics.protocol import Statistic
 
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, relative to that of highest evidence; variances are not told."""
-
-MOST_WINDOW_TARGETS = 8
-"""If there are more classes, they are merged at random for the search, which needs only the
-variation of labels in space."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,11 +194,7 @@ def _sides(scores: Float64) -> Float64:
 def _search_class_windows(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> Any:
     """The kernel that explains windows of pilot rows best."""
     rng = np.random.default_rng(asked.seed)
-    y = pilot.y
-    if y.shape[1] == 2:
-        y = y[:, 1:]
-    elif y.shape[1] > MOST_WINDOW_TARGETS:
-        y = y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS))
+    y = pilot.y[:, 1:] if pilot.y.shape[1] == 2 else few_targets(pilot.y, rng)
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     cost: Any = plan.cost
     shape = CellShape(plan.n_rows // cost.n_cells, cost.n_features)

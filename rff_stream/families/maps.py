@@ -73,6 +73,10 @@ AUTO = "auto"
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Number of windows from which length-scales are found; neighbouring rows kept for each."""
 
+MOST_WINDOW_TARGETS = 8
+"""If there are more targets, a search by windows takes random combinations of them: it needs
+only their variation in space."""
+
 SEARCH_SECONDS, SEARCHED_ROWS = 3.0, 4000
 """Approximate CPU seconds of a search by windows, for each kernel and once more for a metric, and
 approximate rows of all its windows."""
@@ -383,6 +387,13 @@ def matrix_of(metric: Any) -> Float64 | None:
     return None if metric is None or isinstance(metric, str) else np.asarray(metric, np.float64)
 
 
+def few_targets(y: Float64, rng: np.random.Generator) -> Float64:
+    """At most eight combinations of targets (m, T), drawn at random: they vary where these do."""
+    if y.shape[1] <= MOST_WINDOW_TARGETS:
+        return y
+    return np.asarray(y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS)))
+
+
 def learns_metric(asked: MapParameters) -> bool:
     """Whether a metric is learnt whatever left-out rows say."""
     return isinstance(asked.metric, str) and asked.metric == "full"
@@ -391,7 +402,7 @@ def learns_metric(asked: MapParameters) -> bool:
 def learnt_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
     """The metric in front of one map of the whole space: that of windows of pilot rows."""
     rng = np.random.default_rng(asked.seed)
-    rows = RowWindow(pilot.x, pilot.y, pilot.w)
+    rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
     r, _, n_cells = Cells().sizes(len(pilot.x), pilot.x.shape[1])
     shape = CellShape(max(len(pilot.x) // n_cells, 1), r)
     if not (rows.y != rows.y[:1]).any():
