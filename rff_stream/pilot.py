@@ -70,6 +70,7 @@ class Pilot:
     w: Float64  # (m,): positive
     inputs: tuple[str, ...] = ()  # names for messages; x0, x1, … where absent
     valid: float = 1.0  # share of the rows looked at that are neither missing nor of weight 0
+    one_unit: bool = False  # whether inputs are in one unit, as combinations by a metric are
 
     def __post_init__(self) -> None:
         for what, values in (("input", self.x), ("target", self.y)):
@@ -100,9 +101,11 @@ class Pilot:
         """Scale of the inputs (d,), which "median", "evidence" and "ard" divide them by.
 
         The weighted standard deviation; the robust scale where a few far values make the
-        former 3 times as large; 1 for a constant column.
+        former 3 times as large; 1 for a constant column. Their root mean square for all inputs
+        where these are in one unit.
         """
-        return np.where(self.has_outliers, self.robust_scale, _deviation(self.x, self.w))
+        own = np.where(self.has_outliers, self.robust_scale, _deviation(self.x, self.w))
+        return np.full(len(own), np.sqrt((own**2).mean())) if self.one_unit else own
 
     @property
     def is_constant(self) -> Array:

@@ -133,6 +133,18 @@ def test_one_map_learns_a_metric(features, rng):
     assert model.length_scale_.shape == (4,)
 
 
+@pytest.mark.parametrize("length_scale", ["median", "evidence"])
+def test_one_length_scale_keeps_the_scales_of_combinations(length_scale, X, y):
+    """Columns of xA are in one unit: they are not divided by their standard deviations."""
+    asked: dict[str, Any] = {"n_components": 64, "length_scale": length_scale} | QUIET
+    one, ten = (rs.KernelRidge(metric=c * A, **asked).fit(X, y) for c in (1.0, 10.0))
+    assert len({np.asarray(m.features_.second.scale).tobytes() for m in (one, ten)}) == 2
+    for model, c in ((one, 1.0), (ten, 10.0)):
+        scale = model.features_.second.scale
+        np.testing.assert_allclose(scale, scale[0])
+        np.testing.assert_allclose(scale / c, one.features_.second.scale, rtol=0.05)
+
+
 @pytest.mark.filterwarnings("ignore:.*held-out blocks:rff_stream.NumericalWarning")
 def test_a_constant_target_has_no_metric(X):
     asked: dict[str, Any] = {"n_components": 64, "metric": "full"} | QUIET

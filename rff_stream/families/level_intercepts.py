@@ -20,15 +20,7 @@ from scipy import linalg, optimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import (
-    behind,
-    find_kernel,
-    learns_metric,
-    learnt_metric,
-    length_scale_behind,
-    make_features,
-    matrix_of,
-)
+from rff_stream.families.maps import find_kernel, length_scale_behind, make_features, with_metric
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
 from rff_stream.pilot import Pilot
@@ -96,22 +88,15 @@ def draw_whole(
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
-    matrix, known = matrix_of(asked.metric), None
-    if learns_metric(asked):
-        with single_threaded_blas():
-            found = learnt_metric(plain, asked)
-        matrix, known = found.matrix, found.unit_kernel
-    metric = behind(None, matrix, plain.x)
+    asked, metric = with_metric(asked, plain)
     if metric is not None:
         along = tuple(f"direction {place}" for place in range(metric.n_components))
-        plain = replace(plain, x=metric(plain.x), inputs=along)
+        plain = replace(plain, x=metric(plain.x), inputs=along, one_unit=True)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
     few = np.empty((len(pilot.x), 0))
     if others:
-        kernel: Any = known or find_kernel(
-            asked.kernel, asked.length_scale, plain, asked.seed, asked.progress
-        )
+        kernel = find_kernel(asked.kernel, asked.length_scale, plain, asked.seed, asked.progress)
         length_scale = length_scale_behind(metric, kernel)
         with single_threaded_blas():
             make = functools.partial(

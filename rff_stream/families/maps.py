@@ -249,6 +249,7 @@ def _search_map(
             pilot.y,
             kernels,
             ard=length_scale == "ard",
+            one_unit=pilot.one_unit and length_scale != "ard",
             n_components=PILOT_COMPONENTS,
             rng=seed,
             weights=weights,
@@ -399,8 +400,24 @@ def learns_metric(asked: MapParameters) -> bool:
     return isinstance(asked.metric, str) and asked.metric == "full"
 
 
-def learnt_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
-    """The metric in front of one map of the whole space: that of windows of pilot rows."""
+def with_metric(asked: MapParameters, pilot: Pilot) -> tuple[MapParameters, Projection | None]:
+    """The metric in front of one map of the whole space, and parameters for rows behind it.
+
+    One that is learnt is that of windows of pilot rows. What these see is often finer than what
+    the columns of one map can represent, so one factor of it is found by the evidence of the map.
+    """
+    matrix = matrix_of(asked.metric)
+    if learns_metric(asked):
+        with single_threaded_blas():
+            found = _learn_metric(pilot, asked)
+        matrix, kernel = found.matrix, found.unit_kernel.with_length_scale(None)
+        varies = (pilot.y != pilot.y[:1]).any()
+        scale = asked.length_scale if searches(asked.length_scale) else "evidence"
+        asked = replace(asked, kernel=kernel, length_scale=scale if varies else "median")
+    return asked, behind(None, matrix, pilot.x)
+
+
+def _learn_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
     rng = np.random.default_rng(asked.seed)
     rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
     r, _, n_cells = Cells().sizes(len(pilot.x), pilot.x.shape[1])

@@ -240,6 +240,7 @@ class WholeFamily:
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
         if learns_metric(asked):
             seconds = seconds_of_windows(asked.kernel, n_rows)
+            seconds += seconds_of_search(asked.kernel, "evidence", n_rows)
         elif isinstance(asked.features, str) and searches(asked.length_scale):
             seconds = seconds_of_search(asked.kernel, asked.length_scale, n_rows)
         else:

@@ -374,6 +374,7 @@ def fit_length_scales(
     kernels: Kernel | Sequence[Kernel] | None = None,
     *,
     ard: bool = False,
+    one_unit: bool = False,
     n_components: int = 1024,
     max_rows: int = MOST_SEARCHED,
     max_iterations: int = ITERATIONS,
@@ -400,6 +401,9 @@ def fit_length_scales(
     ard : bool
         One ℓ for each input in place of one for all: for inputs of unequal relevance,
         where n is well above 10 d.
+    one_unit : bool
+        Columns are in one unit, as combinations by a metric are: one ℓ is for them as they are,
+        and not over their standard deviations.
     n_components : int
         R of the largest map. 1536 for rough targets of many rows (kin40k at R=4096: RMSE .136
         after it, .150 after 768); a step costs 4nR² flops.
@@ -447,7 +451,7 @@ def fit_length_scales(
             raise ValueError(f"{name}={limit} but it must be at least 2.")
     if not max_seconds > 0:
         raise ValueError(f"max_seconds={max_seconds} but a limit is > 0. Give e.g. 60.")
-    rows, varies = _rows(X, y, weights, max_rows, generator)
+    rows, varies = _rows(X, y, weights, max_rows, generator, one_unit)
     search = KernelSearch(
         rows,
         int(generator.integers(2**63)),
@@ -475,7 +479,7 @@ def _kernels(kernels: Kernel | Sequence[Kernel] | None) -> tuple[Kernel, ...]:
 
 
 def _rows(
-    X: Array, y: Array, weights: Array | None, max_rows: int, rng: Generator
+    X: Array, y: Array, weights: Array | None, max_rows: int, rng: Generator, one_unit: bool
 ) -> tuple[ScaledRows, Array]:
     """Random rows in random order with the targets that vary, and which those are (T,)."""
     X = np.asarray(X, dtype=np.float64)
@@ -487,7 +491,8 @@ def _rows(
     if len(chosen) < 3:
         raise DataError(f"{len(chosen)} rows are too few to find length-scales. Give at least 3.")
     # About the first row: a constant column is then exactly 0, whatever its value.
-    pilot = Pilot(X[chosen] - X[chosen[0]], targets[chosen] - targets[chosen[0]], w[chosen])
+    x, moved = X[chosen] - X[chosen[0]], targets[chosen] - targets[chosen[0]]
+    pilot = Pilot(x, moved, w[chosen], one_unit=one_unit)
     centred = pilot.y - pilot.target_origin
     unit = np.sqrt(np.average(centred**2, axis=0, weights=pilot.w))
     varies = unit > 1e-12 * np.abs(targets[chosen]).max(axis=0)
