@@ -171,6 +171,35 @@ def test_changes_are_seen_in_memory_and_in_a_zip_file(tmp_path):
         model.update(in_zip(tmp_path, other))
 
 
+@pytest.mark.parametrize("shards", [None, (20, 3)])
+@pytest.mark.parametrize("calendar", ["noleap", "360_day"])
+def test_times_of_other_calendars_in_shards_grow(tmp_path, calendar, shards):
+    """Conditions and hold-outs by time, an update, and a changed shard, beside a fit of all."""
+
+    def rows(start: int, n: int) -> xr.Dataset:
+        time = xr.date_range("2001-01-01", periods=start + n, calendar=calendar, use_cftime=True)
+        x = np.random.default_rng(start).normal(size=(n, 3))
+        columns = {"x": (("time", "s"), x), "a": (("time", "s"), np.sin(x))}
+        return xr.Dataset(columns, {"time": time[start:]})
+
+    choices: dict[str, Any] = {"consolidated": False, "zarr_format": 3}
+    own: dict[str, Any] = {"chunks": (10, 3), "shards": shards}
+    units = {"units": "days since 2001-01-01", "calendar": calendar, "chunks": (10,)}
+    first, path = rows(0, 40), tmp_path / "r.zarr"
+    first.to_zarr(path, encoding={"x": own, "a": own, "time": units}, **choices)
+    where = [("time", "<", "2001-02-20"), rs.HoldOut(0.3, 2, by="time.month")]
+    chosen = {"inputs": ["x", "time.dayofyear"], "where": where}
+    model = ridge().fit(path, "a", **chosen)
+    rows(40, 20).to_zarr(path, append_dim="time", **choices)
+    whole = xr.concat([first, rows(40, 20)], "time")
+    both = ridge(features=model.features_).fit(whole, "a", **chosen)
+    assert model.update(path).update(path).n_rows_ == both.n_rows_ > 0
+    np.testing.assert_allclose(model.predict(whole), both.predict(whole), rtol=1e-6, atol=1e-9)
+    zarr.open_group(path)["x"][1:2] = 9.0
+    with pytest.raises(DataError, match="'x' changed in time 0:"):
+        model.update(path)
+
+
 @pytest.mark.parametrize("shards", [None, (20,)])
 def test_a_chunk_of_equal_size_in_icechunk_is_seen(tmp_path, shards):
     """Its sizes are all that a session tells; a repository tells what each version wrote."""
