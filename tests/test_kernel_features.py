@@ -198,3 +198,23 @@ def test_a_map_that_was_drawn_is_a_parameter(rows: Any, features: FeatureMap) ->
     assert len(pipeline[:-1].get_feature_names_out()) == 64
     with pytest.raises(ValueError, match="features maps 2 inputs but the data have 1"):
         step.fit(X[:, :1])
+
+
+def test_rows_with_missing_values_are_refused_or_dropped_in_every_container(tmp_path):
+    """Rows of files were dropped without a word, and those in memory always refused."""
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    x[7, 0] = np.nan
+    data = xr.Dataset({"u": ("row", x[:, 0]), "v": ("row", x[:, 1])})
+    data.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    expected = rs.KernelFeatures(n_components=8, random_state=0).fit(np.delete(x, 7, 0))
+    for rows in (x, data, tmp_path / "x.zarr"):
+        with pytest.raises(ValueError, match="missing"):
+            rs.KernelFeatures(n_components=8).fit(rows)
+        made = rs.KernelFeatures(n_components=8, random_state=0, missing_rows="drop").fit(rows)
+        assert made.length_scale_ == pytest.approx(expected.length_scale_)
+        found = made.transform(rows)
+        found = np.asarray(found.to_array().T if isinstance(found, xr.Dataset) else found)
+        assert np.isnan(found[7]).all()
+        np.testing.assert_allclose(
+            np.delete(found, 7, 0), expected.transform(np.delete(x, 7, 0)), rtol=1e-4, atol=1e-5
+        )

@@ -17,7 +17,6 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
-from rff_stream.families.level_intercepts import refuse_coded
 from rff_stream.families.maps import (
     FeatureChoice,
     check_choices,
@@ -30,8 +29,7 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap
 from rff_stream.model.fitted import Data
-from rff_stream.model.input_rows import checked_in_memory, checked_rows, in_memory, text_names_of
-from rff_stream.sources import open_source
+from rff_stream.model.input_rows import checked_rows, in_memory, open_inputs, source_of
 from rff_stream.sources.container_types import is_sparse
 
 
@@ -62,6 +60,10 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Of the columns.
     random_state : int, Generator, RandomState or None, default=None
         The same seed gives the same columns, whatever R.
+    missing_rows : {"error", "drop"}, default="error"
+        "drop" if rows have missing values: ``fit`` leaves them out, and their columns are NaN.
+    missing_chunks : {"auto", "error", "fill"}, default="auto"
+        As in :class:`~rff_stream.KernelRidge`.
 
     Attributes
     ----------
@@ -104,6 +106,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     features: FeatureChoice = "whole"
     dtype: Literal["float32", "float64"] = "float32"
     random_state: Any = None
+    missing_rows: Literal["error", "drop"] = "error"
+    missing_chunks: Literal["auto", "error", "fill"] = "auto"
 
     def fit(
         self,
@@ -141,21 +145,15 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 "one: it is 'median', a number, or one number per input. KernelRidge finds it by "
                 "'evidence'; pass on its length_scale_."
             )
-        data = Data(X, inputs=inputs)
-        if in_memory(X):
-            data = checked_in_memory(self, data)
-        missing = "error" if in_memory(X) else "drop"
-        source = open_source(
-            data.X, inputs=inputs, dim=dim, missing_rows=missing, storage_options=storage_options
-        )
-        columns, names = source.columns, text_names_of(source, data)
-        refuse_coded(columns.inputs, type(self).__name__)
+        data = Data(X, inputs=inputs, dim=dim, storage_options=storage_options)
+        opened = open_inputs(self, data)
+        columns, names = opened.columns, opened.feature_names
         chosen, d = chosen_map(self.features, columns.inputs), len(columns.inputs)
         scale: Any = self.length_scale
         check_choices(self.kernel, scale, chosen, d)
         seed = seed_of(self.random_state)
         with single_threaded_blas():
-            pilot = Reading(source, progress=False).pilot(seed)
+            pilot = Reading(opened.source, progress=False).pilot(seed)
             kernel = find_kernel(self.kernel, scale, pilot, seed, False)
             features = make_features(
                 chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
@@ -188,9 +186,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             if not is_sparse(X):
                 with single_threaded_blas():
                     return columns(X)
-        source = open_source(
-            X, columns=self.columns_, missing_rows="drop", storage_options=storage_options
-        )
+        data = Data(X, storage_options=storage_options)
+        source = source_of(self, data, columns=self.columns_, missing_rows="drop")
         if is_sparse(X):
             return map_rows(source, columns).compute().astype(self.dtype)
         names = tuple(self.get_feature_names_out())
