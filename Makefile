@@ -44,6 +44,9 @@ accuracy: $(VENV)/.test-stamp
 	$(BIN)/python tests/accuracy/local.py --auto --sets protein,kin40k,elevators,bike,keggdirected,heaton_sim
 	$(BIN)/python tests/benchmarks/cells_growth.py --last 1000000
 	$(BIN)/python tests/accuracy/relevance.py
+	$(BIN)/python tests/accuracy/metric.py
+	$(BIN)/python tests/accuracy/metric.py --made 10000,40000,100000
+	$(BIN)/python tests/accuracy/metric.py --noise 60
 	$(BIN)/python tests/accuracy/grid.py
 	$(BIN)/python tests/accuracy/hermite.py
 	$(BIN)/python tests/accuracy/hard_data.py
