@@ -499,6 +499,25 @@ def test_a_factor_of_each_cell_gives_the_answers_of_its_decomposition(rng, inter
         np.testing.assert_allclose(which(told[1]), which(told[0]), rtol=1e-7, atol=1e-9)
 
 
+def test_deviations_hardly_show_that_factors_are_kept_in_float32(rng, monkeypatch):
+    X, y, w = rows(rng, n=2000)
+    features = local_map(rng, X, n_cells=32, n_components=30, dtype="float32")
+    moments, new = accumulate_cells(features, X, y, w), rng.normal(size=(200, 3))
+    found = [local_posterior(cell_evidence(features, moments))]
+    monkeypatch.setattr("rff_stream.answers.cell_evidence.MOST_RATIO", 0.0)
+    found.append(local_posterior(cell_evidence(features, moments)))
+    kinds = [each.solved.trees[1].inverse_factor.dtype for each in found]
+    assert kinds == [np.float32, np.float64]
+    rounded, exact = (each.std(new) for each in found)
+    assert 0 < abs(rounded / exact - 1).max() < 6e-5
+    rounded, exact = (each.mean(new) for each in found)  # trees are weighed by deviations
+    assert abs(rounded - exact).max() < 6e-5 * abs(exact).max()
+    old = found[1].arrays()
+    del old["coef"]  # as it was stored before
+    read = LocalPosterior.from_arrays(features, old, ("y",))
+    np.testing.assert_allclose(read.mean(new), found[1].mean(new), rtol=1e-10, atol=1e-10)
+
+
 def test_steps_from_a_few_cells_find_the_evidence_of_all(rng):
     X, y, w = rows(rng, n=2000)
     features = local_map(rng, X, n_cells=64, n_components=9)

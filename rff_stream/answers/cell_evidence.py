@@ -42,6 +42,10 @@ other is compared with the eigenvalues of every cell."""
 WELL_INSIDE = 10.0
 """So far from both ends of the search, the highest evidence is a maximum and not an end."""
 
+MOST_RATIO = 1e6
+"""Largest λ/α at which F⁻¹ is kept in float32: a deviation then changes by 6e-8·√(λ/α) of itself,
+at most 6e-5. Means need no F⁻¹."""
+
 LARGEST_STEP, TOLERANCE, MOST_STEPS = 1.0, 0.02, 6
 """Of log α: a Newton step, the step below which α stays, and the number of steps. α is then
 within .02 of the maximum, which is about one standard error of it at 40,000 rows."""
@@ -74,8 +78,8 @@ def cell_evidence(
     require_rows(moments)
     found: list[_TreeEvidence] = []
     for tree in range(moments.n_trees):
-        start = float(found[-1].alpha[0]) if found else None
-        at = _solved_tree(features, moments, tree, fit_intercept, alpha, start)
+        before = found[-1] if found else None
+        at = _solved_tree(features, moments, tree, fit_intercept, alpha, before)
         if at is None:
             spectrum = local_spectrum(features, moments, fit_intercept=fit_intercept)
             return local_evidence(spectrum, alpha=alpha)
@@ -98,6 +102,11 @@ class _TreeEvidence:
     noise: Float64
     log_evidence: Float64
     slope: Float64  # ∂ log p/∂ log α
+
+    @property
+    def precision(self) -> str:
+        """Of F⁻¹."""
+        return str(self.factored.cells.inverse_factor.dtype)
 
     @classmethod
     def of(cls, factored: FactoredTree, alpha: float, facts: _TreeFacts) -> _TreeEvidence:
@@ -147,11 +156,11 @@ def _solved_tree(
     tree: int,
     fit_intercept: bool,
     alpha: Array | float | None,
-    start: float | None,
+    before: _TreeEvidence | None,
 ) -> _TreeEvidence | None:
     """The tree at the α given or of highest evidence; None where factors do not tell.
 
-    Other trees have summed the same rows: the search starts at their α, where there is one.
+    The tree ``before`` has summed the same rows: the search starts at its α.
     """
     span, t = moments.of_tree(tree), moments.row.n_targets
     k = span.stop - span.start
@@ -163,12 +172,16 @@ def _solved_tree(
     sample = tree_spectrum(features, moments, tree, fit_intercept, places)
     least = CLEAR_OF_ROUNDING * sample.eta
 
-    inverses = np.empty((k, triangle_size(moments.row.n_features)))
+    inverses: list[Array] = []
 
     def factored_at(alpha: float) -> _TreeEvidence | None:
         if not alpha > least:
             return None
-        found = factored_tree(moments, tree, alpha, fit_intercept, inverses)
+        if not inverses:  # written again at every α
+            ratio = largest_eigenvalue(sample.eigenvalues) / alpha
+            dtype = _stored_precision(features, ratio) if before is None else before.precision
+            inverses.append(np.empty((k, triangle_size(moments.row.n_features)), dtype))
+        found = factored_tree(moments, tree, alpha, fit_intercept, inverses[0])
         if found is None:
             return None
         facts = _TreeFacts.of(found.cells, moments.n, moments.log_weight, fit_intercept)
@@ -180,7 +193,13 @@ def _solved_tree(
     if rows <= count:
         return None
     profile = _profile(sample, rows, 0.0, fit_intercept)
+    start = None if before is None else float(before.alpha[0])
     return _best_factored(profile, k / count, least, factored_at, start)
+
+
+def _stored_precision(features: LocalFeatures, ratio: float) -> str:
+    """Of F⁻¹, for a largest λ/α: of columns in float32, where a deviation does not show it."""
+    return "float32" if features.dtype == "float32" and ratio <= MOST_RATIO else "float64"
 
 
 def _best_factored(

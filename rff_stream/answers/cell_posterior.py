@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cell_spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum
+from rff_stream.answers.cell_spectrum import (
+    LocalTrees,
+    TreeCells,
+    TreeFactors,
+    TreeSpectrum,
+    coefficients,
+)
 from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.nystroem import self_kernel
 from rff_stream.features.random_trees import order_by_cell
@@ -87,9 +93,7 @@ class LocalPosterior:
                 k = own.index[cell]
                 if k < 0:
                     continue
-                weights = own.kernel_weights(
-                    features, (tree, cell), own.rhs[k] * own.inverse(k, alpha)
-                )
+                weights = own.kernel_weights(features, (tree, cell), own.solution(k, alpha))
                 landmarks = features.landmark_rows(tree, cell)
                 slopes = features.kernel.input_slopes(rows[places], landmarks, weights)
                 found[places] += share[places, None] * slopes
@@ -158,7 +162,11 @@ class LocalPosterior:
         for tree, (lo, hi) in enumerate(pairwise(ends.tolist())):
             index = np.full(features.n_cells, -1, np.int32)
             index[cells[lo:hi] - tree * features.n_cells] = np.arange(hi - lo)
-            own: dict[str, Any] = {name: arrays[name][lo:hi] for name in kind.own_arrays}
+            own: dict[str, Any] = {
+                name: arrays[name][lo:hi] for name in kind.own_arrays if name in arrays
+            }
+            if kind is TreeFactors and "coef" not in own:  # of models that were stored before
+                own["coef"] = coefficients(own["inverse_factor"], own["rhs"])
             trees.append(kind(index=index, **own))
         n, fit_intercept = arrays["rows"].tolist()
         solved = LocalTrees(
@@ -299,7 +307,7 @@ class LocalPosterior:
         missing = own_kernel - _squares(coordinates)
         coordinates -= own.centre[k]
         white = own.whitened(k, coordinates)
-        mean = own.target_mean[k] + white @ (own.rhs[k] * own.inverse(k, alpha))
+        mean = own.target_mean[k] + coordinates @ own.solution(k, alpha)
         spread = own.spread(k, white, alpha)
         spread += float(self.solved.fit_intercept) / own.weight[k]
         return _RowParts(mean, missing, spread, np.ones(mean.shape)), coordinates, white
@@ -326,9 +334,10 @@ class LocalPosterior:
             alone[at] -= np.einsum("ij,ij->i", coordinates[at], normal) ** 2 / _squares(normal)
             there = np.einsum("ij,ij->i", coordinates[at] + own.centre[k], normal)
             missing[at] += there**2 / _squares(normal)
+            without = normal @ own.solution(k, alpha)
             normal = own.whitened(k, normal)
             along = (white[at] * normal) @ inverse / (normal**2 @ inverse)
-            mean[at] -= along * (normal @ (own.rhs[k] * inverse))
+            mean[at] -= along * without
             spread[at] -= along**2 * (normal**2 @ inverse)
         others = np.maximum(1 - border * w / own.weight[k], EPSILON)
         rest = others * alpha / (alpha + w * alone[:, None] / others)

@@ -67,7 +67,11 @@ class TreeCells:
     def kernel_weights(
         self, features: LocalFeatures, key: tuple[int, int], weights: Float64
     ) -> Float64:
-        """Weights (R, T) of k(x, U_c) that say what those of :meth:`whitened` rows say."""
+        """Weights (R, T) of k(x, U_c) that say what those of :meth:`coordinates` say."""
+
+    @abstractmethod
+    def solution(self, place: int, alpha: Float64) -> Float64:
+        """β (R, T) in the coordinates of :meth:`coordinates`."""
 
     @abstractmethod
     def inverse(self, place: int, alpha: Float64) -> Float64:
@@ -123,6 +127,9 @@ class TreeSpectrum(TreeCells):
     ) -> Float64:
         return np.asarray(self.rotation[self.index[key[1]]] @ weights)
 
+    def solution(self, place: int, alpha: Float64) -> Float64:
+        return np.asarray(self.rhs[place] * self.inverse(place, alpha))
+
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.asarray(1 / (self.eigenvalues[place][:, None] + alpha))
 
@@ -138,10 +145,16 @@ class TreeSpectrum(TreeCells):
 class TreeFactors(TreeCells):
     """The cells of one tree factored at one α for all targets; ``rhs`` is F⁻¹C."""
 
-    own_arrays: ClassVar[tuple[str, ...]] = (*TreeCells.own_arrays, "inverse_factor", "freedom")
+    own_arrays: ClassVar[tuple[str, ...]] = (
+        *TreeCells.own_arrays,
+        "inverse_factor",
+        "freedom",
+        "coef",
+    )
 
-    inverse_factor: Float64  # (k, R(R+1)/2): F⁻¹ of each cell, packed
+    inverse_factor: Array  # (k, R(R+1)/2): F⁻¹ of each cell, packed, in float32 or float64
     freedom: Float64  # (k,): Σ λ/(λ + α) of each cell
+    coef: Float64  # (k, R, T): β
 
     def coordinates(
         self, features: LocalFeatures, key: tuple[int, int], values: Float64
@@ -157,16 +170,17 @@ class TreeFactors(TreeCells):
         return self.coordinates(features, key, units)
 
     def whitened(self, place: int, rows: Float64) -> Float64:
-        white = rows.copy()
+        white = rows.astype(self.inverse_factor.dtype)
         multiply_rows(self.inverse_factor[place], white)
         return white
+
+    def solution(self, place: int, alpha: Float64) -> Float64:
+        return np.asarray(self.coef[place])
 
     def kernel_weights(
         self, features: LocalFeatures, key: tuple[int, int], weights: Float64
     ) -> Float64:
-        of_columns = features.inverse_factor(*key)[0].astype(np.float64)
-        beta = _unpacked(self.inverse_factor[self.index[key[1]]], len(weights)).T @ weights
-        return np.asarray(_unpacked(of_columns, len(weights)).T @ beta)
+        return np.asarray(_unpacked(features.inverse_factor(*key)[0], len(weights)).T @ weights)
 
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.ones((self.rhs.shape[1], len(alpha)))
@@ -182,9 +196,16 @@ class TreeFactors(TreeCells):
         return np.full(len(alpha), self.freedom.sum())
 
 
-def _unpacked(triangle: Float64, order: int) -> Float64:
+def coefficients(inverse_factor: Array, rhs: Float64) -> Float64:
+    """β = F⁻ᵀ(F⁻¹C) (k, R, T) of cells, of packed F⁻¹ and F⁻¹C."""
+    pairs = zip(inverse_factor, rhs, strict=True)
+    return np.reshape([_unpacked(one, len(own)).T @ own for one, own in pairs], rhs.shape)
+
+
+def _unpacked(triangle: Array, order: int) -> Float64:
     """A lower triangle (R, R) that is packed."""
-    full, _ = lapack.dtfttr(order, triangle, transr="N", uplo="L")
+    exact = triangle.astype(np.float64, copy=False)
+    full, _ = lapack.dtfttr(order, exact, transr="N", uplo="L")
     return np.asarray(full)
 
 
@@ -284,17 +305,18 @@ class FactoredTree:
 
 
 def factored_tree(
-    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool, inverses: Float64
+    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool, inverses: Array
 ) -> FactoredTree | None:
     """The cells of a tree at one α; None where rounding makes one of them indefinite.
 
-    F⁻¹ of each cell is written into ``inverses`` (k, R(R+1)/2).
+    F⁻¹ of each cell is written into ``inverses`` (k, R(R+1)/2), in their dtype.
     """
     span, row = moments.of_tree(tree), moments.row
     held = np.arange(span.start, span.stop)
     common = _empty_cells(moments, tree, held)
     r, k = row.n_features, len(held)
-    freedom, log_dets, changes = np.empty(k), np.empty(k), np.empty((k, row.n_targets))
+    freedom, log_dets = np.empty(k), np.empty(k)
+    coef = np.empty((k, r, row.n_targets))
 
     def solve(cells: range) -> bool:
         for i in cells:
@@ -305,18 +327,20 @@ def factored_tree(
                 return False
             log_dets[i] = 2 * float(np.log(matrix.diagonal()).sum())
             invert_in_place(matrix)
-            inverses[i] = pack_triangle(matrix)
-            freedom[i] = r - alpha * float(np.vdot(inverses[i], inverses[i]))
-            multiply_rows(inverses[i], rhs)
-            changes[i] = (blas.dtrmm(1.0, matrix, rhs.T, lower=1, trans_a=1) ** 2).sum(axis=0)
+            packed = pack_triangle(matrix)
+            inverses[i], freedom[i] = packed, r - alpha * float(np.vdot(packed, packed))
+            multiply_rows(packed, rhs)
+            coef[i] = blas.dtrmm(1.0, matrix, rhs.T, lower=1, trans_a=1)
             _fill(common, i, system, rhs.T, system.mean_z)
         return True
 
     if not all(side_by_side(solve, _runs(k))):
         return None
-    cells = TreeFactors(**common, inverse_factor=inverses, freedom=np.maximum(freedom, 0))
+    cells = TreeFactors(
+        **common, inverse_factor=inverses, freedom=np.maximum(freedom, 0), coef=coef
+    )
     log_det = float(log_dets.sum()) - k * r * float(np.log(alpha))
-    return FactoredTree(cells, log_det, changes.sum(axis=0))
+    return FactoredTree(cells, log_det, (coef**2).sum(axis=(0, 1)))
 
 
 def _runs(count: int) -> list[range]:
