@@ -287,3 +287,23 @@ def test_units_and_signs_of_targets_choose_nothing(rng: Any, features: Any) -> N
     both = fit(y, z)
     units = np.array([-1024.0, 8.0])  # powers of 2: the same digits
     np.testing.assert_allclose(fit(*(units * np.c_[y, z]).T), both * units, rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [rs.GaussianProcessRegressor, rs.KernelRidge])
+def test_inputs_of_heavy_tails_are_compared_as_scores_where_these_predict_better(
+    rng: Any, tmp_path: Any, kind: Any
+) -> None:
+    """On the scale of a lognormal most rows are one place; a line of y in x itself stays."""
+    z = rng.normal(size=(600, 2))
+    X, y = np.exp(2.5 * z), np.sin(2 * z[:, 0]) + z[:, 1] + 0.05 * rng.normal(size=600)
+    fit = kind(random_state=0, progress=False).fit(X[:400], y[:400])
+    error = y[400:] - fit.predict(X[400:])
+    assert np.sqrt(np.mean(error**2)) < 0.2 * y.std()
+    assert {"inputs as they are", "their normal scores"} <= set(fit.choice_.names)
+    fit.save(tmp_path / "model")
+    again = rs.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X[400:]), fit.predict(X[400:]))
+    assert np.shape(fit.length_scale_) == (2,)
+    with_line = kind(random_state=0, progress=False).fit(X[:400], X[:400] @ [1.0, 2.0])
+    encoding = with_line.features_.encoding
+    assert encoding is None or "NormalScores" not in repr(encoding)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy.stats import norm, rankdata
 from sklearn.preprocessing import PolynomialFeatures as SklearnPolynomials
 
 import rff_stream as rs
@@ -18,6 +19,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.features import (
     ByColumns,
     FourierFeatures,
+    NormalScores,
     OneHot,
     Periodic,
     PiecewiseLinear,
@@ -29,6 +31,7 @@ from rff_stream.features import (
     by_columns,
     map_from_spec,
 )
+from rff_stream.features.normal_scores import heavy_inputs
 from rff_stream.kernels import Gaussian, Polynomial
 
 
@@ -70,6 +73,29 @@ def test_knots_are_quantiles_of_a_stream(rng):
     knots = PiecewiseLinear.of_rows(found.sample.rows[:, 0], 8).knots
     ranks, wanted = np.searchsorted(np.sort(x), knots) / len(x), np.linspace(0, 1, 9)
     assert (np.abs(ranks - wanted) < 4.5 * np.sqrt(0.25 / 2000)).all()
+
+
+def test_normal_scores_are_those_of_ranks_and_keep_order(rng):
+    X = np.exp(3 * rng.normal(size=(3000, 3)))
+    X[:, 1] = np.floor(X[:, 1])  # many equal values
+    scores = NormalScores.of_rows(X, np.array([0, 1]))
+    found = scores(X)
+    np.testing.assert_array_equal(found[:, 2], X[:, 2])
+    for j in (0, 1):
+        expected = norm.ppf((rankdata(X[:, j]) - 0.5) / len(X))
+        # knots are a sixteenth of a standard deviation apart, and the distribution bends between
+        assert np.abs(found[:, j] - expected).max() < 1 / 16
+        order = np.argsort(X[:, j], kind="stable")
+        assert (np.diff(found[order, j]) >= 0).all()
+    beyond = scores(np.array([[1e9, 0, 0], [2e9, 0, 0], [-1e3, 0, 0], [-2e3, 0, 0]]))[:, 0]
+    assert beyond[1] > beyond[0] > found[:, 0].max()
+    assert beyond[3] < beyond[2] < found[:, 0].min()
+
+
+def test_inputs_of_heavy_tails_are_found(rng):
+    normal, two = rng.normal(size=4000), (rng.uniform(size=4000) < 0.02).astype(float)
+    x = np.column_stack([normal, np.exp(normal), two, rng.uniform(size=4000), np.ones(4000)])
+    np.testing.assert_array_equal(heavy_inputs(x), [1])
 
 
 def test_one_hot_knows_its_categories():

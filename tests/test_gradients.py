@@ -13,6 +13,7 @@ import pytest
 import reference
 import rff_stream as rs
 from rff_stream.features import (
+    NormalScores,
     OneHot,
     Periodic,
     PiecewiseLinear,
@@ -114,6 +115,11 @@ ENCODINGS: dict[str, Any] = {
     "positional": {"x1": Positional(9.0, 1.0, 3), "x2": OneHot(np.zeros(1))},
     "sphere": {("x1", "x0"): Sphere()},
     "scaled": {("x0", "x1", "x2"): Scaled(np.ones(3), np.array([1.0, 2, 3]))},
+    "normal scores": {
+        ("x0", "x1"): NormalScores(
+            2, np.array([1]), np.array([[-3.0, 0.5, 3.0]]), np.array([[-1, 0, 2.0]])
+        )
+    },
     "metric": {("x0", "x2"): Projection(np.array([[1.0, 2], [3, -1]]), np.zeros(2))},
 }
 

@@ -26,6 +26,7 @@ from rff_stream.families.maps import (
     draw_cells,
     encoding_of,
     few_targets,
+    in_metric,
     known_kernel,
     length_scale_behind,
     map_search,
@@ -124,7 +125,7 @@ class CellClasses:
             if kernel is None:
                 with single_threaded_blas():
                     found = _search_class_windows(pilot, asked, plan, encoding)
-                kernel, encoding = found.own_kernel, behind(encoding, found.metric, pilot.x)
+                kernel, encoding = in_metric(found, encoding, pilot.x)
             features = draw_cells(kernel, pilot, asked, plan.cost, encoding)
         return features, {"length_scale": length_scale_behind(features.encoding, features.kernel)}
 
@@ -198,5 +199,5 @@ def _search_class_windows(pilot: Pilot, asked: MapParameters, plan: Plan, encodi
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     cost: Any = plan.cost
     shape = CellShape(plan.n_rows // cost.n_cells, cost.n_features)
-    search = map_search(rows, pilot_windows(rows, rng), True, asked, shape, rng)
+    search = map_search(rows, pilot_windows(rows, rng), True, asked, shape, rng, encoding)
     return search_map(search)

@@ -34,6 +34,7 @@ from rff_stream.families.maps import (
     chosen_map,
     draw_cells,
     encoding_of,
+    in_metric,
     known_kernel,
     length_scale_behind,
     map_search,
@@ -224,7 +225,7 @@ class CellFamily:
             if known is None:
                 with single_threaded_blas():
                     found, scales = _search(reading, pilot, asked, n_rows, sizes, encoding)
-                known, encoding = found.own_kernel, behind(encoding, found.metric, pilot.x)
+                known, encoding = in_metric(found, encoding, pilot.x)
                 sizes = cost_of_shape(sizes, found.shape, n_rows)
             features = draw_cells(known, pilot, asked, sizes, encoding)
         scales["length_scale"] = length_scale_behind(features.encoding, features.kernel)
@@ -396,7 +397,7 @@ def _search(
     if not (rows.y != rows.y[:1]).any():
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
-    search = map_search(rows, blocks, of_pilot, asked, shape, rng)
+    search = map_search(rows, blocks, of_pilot, asked, shape, rng, encoding)
     found = search_map(search)
     if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
         warn_of_spacing(found.left_out_error, len(rows.x))

@@ -28,6 +28,7 @@ from rff_stream.features import (
     map_class,
 )
 from rff_stream.features.cells import ChosenCells, encode_rows
+from rff_stream.features.normal_scores import NormalScores, heavy_inputs
 from rff_stream.kernels import (
     ExactKernel,
     Gaussian,
@@ -436,11 +437,18 @@ def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:
     return metric if encoding is None else Then(encoding, metric)
 
 
+def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
+    """The kernel of a choice, and the encoding of rows x (n, d) before it, with the metric."""
+    before = encoding if found.scores is None else found.scores  # none was asked for then
+    return found.own_kernel, behind(before, found.metric, x)
+
+
 def length_scale_behind(encoding: Any, kernel: Any) -> Float64:
     """In units of the inputs, or of the columns of an encoding that is no metric."""
-    if isinstance(encoding, Projection):
-        own = length_scale_vector(kernel, encoding.n_components)
-        return replace(encoding, matrix=encoding.matrix / own).length_scale
+    metric = encoding.second if isinstance(encoding, Then) else encoding
+    if isinstance(metric, Projection):
+        own = length_scale_vector(kernel, metric.n_components)
+        return replace(metric, matrix=metric.matrix / own).length_scale
     return np.asarray(length_scale_of(kernel))
 
 
@@ -515,9 +523,12 @@ def map_search(
     asked: MapParameters,
     shape: CellShape,
     rng: np.random.Generator,
+    encoding: Any = None,
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run."""
     free = isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
+    sought = free and encoding is None and _has_cells(asked.features)
+    heavy = heavy_inputs(rows.x) if sought else np.empty(0, np.int64)
     learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
     return MapSearch(
         rows,
@@ -530,6 +541,7 @@ def map_search(
         metric=learns,
         only_metric=learns and asked.metric == "full",
         sizes=isinstance(asked.features, ChosenCells),
+        scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
         say=logger.info if asked.progress else lambda line: None,
     )
 

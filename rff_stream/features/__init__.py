@@ -43,6 +43,7 @@ from rff_stream.features.functionals import FunctionalFeatures, box_mean, deriva
 from rff_stream.features.grid import Grid, GridFeatures
 from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.level_intercepts import LevelIntercepts
+from rff_stream.features.normal_scores import NormalScores
 from rff_stream.features.nystroem import NystroemFeatures
 from rff_stream.features.polynomial import PolynomialFeatures
 from rff_stream.features.projection import Projection
@@ -65,6 +66,7 @@ __all__ = [
     "LevelIntercepts",
     "LocalFeatures",
     "MapRequest",
+    "NormalScores",
     "NystroemFeatures",
     "OneHot",
     "Periodic",

@@ -1,7 +1,8 @@
 """Which kernel, metric and cells predict left-out rows best, found before the read.
 
 1. Length-scales of each kernel by the evidence of windows: compact ones see short scales, and
-   scattered ones see long ones. Windows are compact in the units that were learnt so far.
+   scattered ones see long ones. Windows are compact in the units that were learnt so far. Where
+   inputs have heavy tails, the first kernel says whether their normal scores predict better.
 2. The kernels compete by their errors at left-out rows of cells; so do length-scales from compact
    windows alone, where both disagree.
 3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
+from rff_stream.features.normal_scores import NormalScores
 from rff_stream.features.random_trees import random_cell
 from rff_stream.kernels import ExactKernel, Matern, RadialKernel
 from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_copies
@@ -119,6 +121,8 @@ class MapChoice:
     taken: str  # name of the trial
     n_rows: int  # rows that were compared
     trials: tuple[Trial, ...]
+    scores: NormalScores | None = None
+    """What comes before A."""
 
     @classmethod
     def of_constant(cls, kernel: ExactKernel, x: Float64, shape: CellShape) -> MapChoice:
@@ -217,8 +221,11 @@ class MapSearch:
     metric: bool = True
     only_metric: bool = False
     sizes: bool = False  # whether cells of other sizes compete
+    scores: NormalScores | None = None  # of heavy-tailed inputs, to be compared; kept if better
     say: Callable[[str], None] = lambda line: None
     candidates: list[_Candidate] = field(default_factory=list)
+    first_looks: list[_Candidate] = field(default_factory=list)
+    """At inputs as they are and at their scores."""
     regions: list[RowWindow] = field(default_factory=list)
     _most_evidence: float = -np.inf  # a row, of the kernels so far
 
@@ -234,8 +241,12 @@ class MapSearch:
             return RowWindow(rows.x - middle, rows.y / targets, rows.w / unit)
 
         self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
-        first, started = self._first_scales(), time.process_time()
+        started = time.process_time()
+        first = self._first_scales()
         self.regions = self._regions(first.matrix)
+        if self.scores is not None:
+            first = self._compare_scores(first, started, middle)
+        started = time.process_time()
         windows = self._windows(first.matrix, *FEW_WINDOWS)
         for kernel in sorted(self.kernels, key=lambda each: each != first.kernel):
             fit = self._fit_kernel(windows, kernel, first)
@@ -283,6 +294,30 @@ class MapSearch:
 
     def _steps(self, of_many: int) -> int:
         return STEPS_OF_FEW if self._sees_all else of_many
+
+    def _compare_scores(self, plain: MetricFit, started: float, middle: Float64) -> MetricFit:
+        """Go on with the normal scores of heavy-tailed inputs if they predict better."""
+        scores, origin = self.scores, middle
+        assert scores is not None
+
+        def scored(rows: RowWindow) -> RowWindow:
+            return RowWindow(scores(rows.x + middle) - origin, rows.y, rows.w)
+
+        self._judge("inputs as they are", plain, started)
+        started, before = time.process_time(), (self.rows, self.blocks, self.regions)
+        origin = origin + scored(self.rows).x.mean(axis=0)
+        self.rows = scored(self.rows)
+        self.blocks = [scored(each) for each in self.blocks]
+        self.regions = [scored(each) for each in self.regions]
+        fit = self._first_scales()
+        self._judge("their normal scores", fit, started)
+        better = self.best is self.candidates[-1]
+        self.first_looks, self.candidates = self.candidates, []
+        if better:
+            return fit
+        self.scores = None
+        self.rows, self.blocks, self.regions = before
+        return plain
 
     # ------------------------------------------------------------------------ length-scales
 
@@ -440,10 +475,10 @@ def search_map(search: MapSearch) -> MapChoice:
     """The best candidate of a search, and what was compared."""
     best = search.run()
     trials = []
-    for each in search.candidates:
+    for each in search.first_looks + search.candidates:
         gain = each.squares - best.squares if each is not best else np.zeros(len(best.squares))
         spread = float(gain.std() / np.sqrt(len(gain)))
         trials.append(Trial(each.name, each.error, float(gain.mean()), spread, each.seconds))
-    return MapChoice(
-        best.kernel, best.matrix, best.shape, best.name, len(best.errors), tuple(trials)
-    )
+    n_rows, scores = len(best.errors), search.scores
+    found = (best.kernel, best.matrix, best.shape, best.name)
+    return MapChoice(*found, n_rows, tuple(trials), scores)

@@ -1,0 +1,127 @@
+"""Heavy-tailed inputs on the scale of a normal distribution, by their ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from rff_stream._array import Array, Float64
+from rff_stream.features.base import FeatureDtype, frozen
+from rff_stream.features.encodings import Encoding
+
+KNOTS = 129
+"""Values of an input where its scores are exact, equally spaced in the score: between two, of the
+largest pilot, lies a sixteenth of a standard deviation."""
+
+HEAVY = 6.0
+"""Fourth moment over the squared variance from which an input is heavy-tailed: twice that of a
+normal distribution. An exponential has 9, a uniform 1.8."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NormalScores(Encoding):
+    """Φ⁻¹(F(x)) of some inputs, F their distribution; the others as they are.
+
+    Linear between knots and, with the slope of the last piece, beyond them: order is kept.
+
+    Parameters
+    ----------
+    width : int
+        d, the number of inputs.
+    columns : (m,) int64
+        The inputs that are mapped.
+    knots, scores : (m, K) float64
+        Increasing along the second axis.
+
+    References
+    ----------
+    van der Waerden 1952.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.exp(np.random.default_rng(0).normal(size=(5000, 1)))
+    >>> scores = NormalScores.of_rows(x, np.array([0]))
+    >>> float(scores(np.array([[np.exp(1.5)]]))[0, 0].round(1))
+    1.5
+    """
+
+    width: int
+    columns: Array
+    knots: Float64
+    scores: Float64
+    dtype: FeatureDtype = "float64"
+
+    def __post_init__(self) -> None:
+        m = len(self.columns)
+        object.__setattr__(self, "columns", np.asarray(self.columns, np.int64))
+        for name in ("knots", "scores"):
+            values = frozen(name, getattr(self, name), (m, np.shape(self.knots)[1]))
+            if not (np.diff(values) > 0).all():
+                raise ValueError(f"{name} of normal scores must increase along the second axis.")
+            object.__setattr__(self, name, values)
+
+    @classmethod
+    def of_rows(cls, x: ArrayLike, columns: Array) -> Self:
+        """From the ranks of rows x (n, d), such as the pilot's; equal values share their scores."""
+        values = np.asarray(x, np.float64)
+        pairs = [_knots(values[:, j]) for j in columns]
+        size = max((len(knots) for knots, _ in pairs), default=2)
+        padded = np.array([[_continued(each, size) for each in pair] for pair in pairs])
+        padded = padded.reshape(len(pairs), 2, size)
+        return cls(values.shape[1], np.asarray(columns), padded[:, 0], padded[:, 1])
+
+    @property
+    def n_inputs(self) -> int:
+        """d."""
+        return self.width
+
+    @property
+    def n_components(self) -> int:
+        """d."""
+        return self.width
+
+    def _encode(self, x: Float64) -> Float64:
+        found = np.array(x, np.float64)
+        for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
+            place = np.clip(np.searchsorted(knots, x[:, j]) - 1, 0, len(knots) - 2)
+            slope = np.diff(scores)[place] / np.diff(knots)[place]
+            found[:, j] = scores[place] + slope * (x[:, j] - knots[place])
+        return found
+
+    def _encode_slopes(self, x: Float64) -> Float64:
+        found = np.broadcast_to(np.eye(self.n_inputs), (len(x), self.n_inputs, self.n_inputs))
+        found = np.array(found)
+        for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
+            place = np.clip(np.searchsorted(knots, x[:, j]) - 1, 0, len(knots) - 2)
+            found[:, j, j] = (np.diff(scores) / np.diff(knots))[place]
+        return found
+
+
+def heavy_inputs(x: Float64) -> Array:
+    """Inputs (m,) of rows x (n, d) with heavy tails, of three values or more."""
+    centred = x - x.mean(axis=0)
+    squares = centred**2
+    heavy = (squares**2).mean(axis=0) > HEAVY * squares.mean(axis=0) ** 2
+    return np.array([j for j in np.flatnonzero(heavy) if len(np.unique(x[:, j])) > 2], np.int64)
+
+
+def _knots(x: Float64) -> tuple[Float64, Float64]:
+    """Values of an input and their scores: of each value, or of quantiles where there are many."""
+    values, counts = np.unique(x, return_counts=True)
+    scores = ndtri((np.cumsum(counts) - counts / 2) / len(x))
+    if len(values) <= KNOTS:
+        return values, scores
+    asked = np.linspace(scores[0], scores[-1], KNOTS)
+    place = np.unique(np.searchsorted(scores, asked))
+    return values[place], scores[place]
+
+
+def _continued(values: Float64, size: int) -> Float64:
+    """As many values as are asked for, in steps of the last one."""
+    steps = np.arange(1, size - len(values) + 1) * (values[-1] - values[-2])
+    return np.concatenate([values, values[-1] + steps])
