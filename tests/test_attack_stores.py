@@ -155,7 +155,7 @@ def test_a_model_that_was_moved_away_is_missed(tmp_path: Path) -> None:
     path = saved(tmp_path / "M.zarr")
     model = rs.load(path)
     os.rename(path, tmp_path / "N.zarr")
-    with pytest.raises(ModelError, match=r"not a model of rff_stream: it has no zarr\.json"):
+    with pytest.raises(ModelError, match="not a model of rff_stream: nothing is there"):
         model.partial_fit(*rows(10, 1), batch="1")
     assert os.listdir(tmp_path) == ["N.zarr"]
     os.rename(tmp_path / "N.zarr", path)

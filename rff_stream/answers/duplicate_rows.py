@@ -139,12 +139,29 @@ def distinct_rows(sample: Float64, n_rows: int) -> Float64:
     return np.asarray(np.column_stack([sample[first, :-1], held.weight[first]]))
 
 
+def mean_copies(x: Float64, n_rows: int) -> float:
+    """How often a row stands in all data on average: rows divided by different rows.
+
+    By Good & Turing: of rows that the sample (a share p of all) holds once, each has 2f₂/f₁ ·
+    (1 − p)/p copies that were not sampled, where f₁ rows were met once and f₂ twice. A row that it
+    holds c > 1 times has (c − 1)/p others. So a few rows that stand very often count once each.
+    """
+    number = group_copies(x)
+    if number is None:
+        return 1.0
+    counts = np.bincount(number, minlength=len(x))[number]
+    seen = min(1.0, len(x) / max(n_rows, 1))
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum()) // 2
+    unseen = 2 * twice / max(once, 1) * (1 - seen) / seen
+    each = np.where(counts == 1, 1 + unseen, 1 + (counts - 1) / seen)
+    return float(1 / np.mean(1 / each))
+
+
 def warn_of_copies(sample: Float64, n_rows: int) -> None:
     """Warn where rows [x, y, w] of a sample stand several times, with the same target."""
     if not len(sample):
         return
-    held = HeldOut.of(sample[:, :-1], *(np.ones(len(sample)),) * 2, n_rows)
-    times = float(1 / np.mean(1 / held.weight))
+    times = mean_copies(sample[:, :-1], n_rows)
     if times > TWICE:
         warn(
             f"Each row occurs {times:.2g} times on average, with the same inputs and targets. Each "

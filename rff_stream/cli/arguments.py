@@ -10,7 +10,9 @@ import contextlib
 import functools
 import glob
 import json
+import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -157,7 +159,8 @@ def place(text: str) -> str:
     if "://" in text and not text.startswith("file://"):
         return text
     path = Path(text.removeprefix("file://"))
-    if not path.exists() and next(glob.iglob(str(path), recursive=True), None) is None:
+    several = glob.has_magic(str(path)) and any(True for _ in glob.iglob(str(path)))
+    if not path.exists() and not several:
         raise click.BadParameter(f"{text} does not exist. {near(path)}")
     return text
 
@@ -563,12 +566,23 @@ def threads(count: int | None) -> Iterator[None]:
         pool.shutdown(cancel_futures=True)
 
 
+PATIENCE = 5.0
+"""Seconds after which it is said that a scheduler does not answer yet."""
+
+logger = logging.getLogger("rff_stream")
+
+
 @contextlib.contextmanager
 def cluster(address: str) -> Iterator[None]:
     """The workers of a scheduler; its certificates come from Dask's configuration."""
     from distributed import Client
 
     started = time.monotonic()
+    say = threading.Timer(
+        PATIENCE, logger.warning, ("still waiting for the Dask scheduler at %s", address)
+    )
+    say.daemon = True
+    say.start()
     try:
         client = Client(address)
     except (OSError, ValueError, RuntimeError, TypeError) as error:  # TypeError: no certificate
@@ -578,5 +592,7 @@ def cluster(address: str) -> Iterator[None]:
             f"({type(error).__name__}: {error}). Look at the address, the network and, for "
             f"tls://, at the certificates in Dask's configuration (distributed.comm.tls)."
         ) from error
+    finally:
+        say.cancel()
     with client:
         yield

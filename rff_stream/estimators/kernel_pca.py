@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,8 +36,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     Parameters
     ----------
-    n_components : int, default=2
-        q, the components to keep; at most ``n_map_components``.
+    n_components : int or None, default=2
+        q, the components to keep; at most ``n_map_components``. None: all whose variance is not 0.
     kernel : str or Kernel, default="gaussian"
         As in :class:`~rff_stream.KernelRidge`.
     length_scale : "median", float or (d,) array, default="median"
@@ -77,7 +77,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     (300, 2)
     """
 
-    n_components: int = 2
+    n_components: int | None = 2
     kernel: Kernel | str = "gaussian"
     length_scale: str | ArrayLike = "median"
     n_map_components: int = 2048
@@ -158,7 +158,7 @@ class ComponentsRecipe(RowsRecipe):
         asked, d = self.asked, len(columns.inputs)
         check_n_components(asked.n_map_components, asked.features)
         most = n_columns(self.chosen_features(columns), asked.n_map_components)
-        if asked.n_components > most:
+        if asked.n_components is not None and asked.n_components > most:
             raise ValueError(
                 f"n_components={asked.n_components} but the map has {most} columns. Ask "
                 "for fewer components, or raise n_map_components."
@@ -176,7 +176,12 @@ class ComponentsRecipe(RowsRecipe):
         return self.map_for(kernel, pilot, columns, seed)
 
     def answer(self, fitted: Fitted) -> Components:
-        return components(fitted.whole, self.asked.n_components)
+        whole, asked = fitted.whole, self.asked.n_components
+        if asked is not None:
+            return components(whole, asked)
+        found = components(whole, max(min(whole.row.n_features, whole.n - 1), 1))
+        some = found.variance > 0
+        return replace(found, rotation=found.rotation[:, some], variance=found.variance[some])
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         found: Components = fitted.answer

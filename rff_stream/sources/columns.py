@@ -202,7 +202,7 @@ def align(container: Container, y: Any, request: Request) -> SourceBuilder:
         if request.y_labels:
             builder.label(each)
         else:
-            builder.numbers("target", each)
+            add_target(builder, each)
     for role, values in given.items():
         each = others[role] or container.on_samples(role, values, sizes)
         if role == "by":
@@ -414,6 +414,17 @@ def check_field(name: str, stem: str, field: str, variable: Variable) -> None:
             f"{name!r} holds {found.dtype} values such as {found[0]!r}, but a column holds "
             f"numbers. {suggestion(field, TIME_FIELDS)}"
         )
+
+
+def add_target(builder: SourceBuilder, target: NamedVariable) -> None:
+    """A target of numbers; one of classes is refused with the estimator that takes it."""
+    try:
+        builder.numbers("target", target)
+    except KindError as error:
+        raise KindError(
+            f"{str(error).partition('. ')[0]}, for a regression. If its values are classes, fit a "
+            "KernelClassifier (rff-stream fit --classify logistic). Else encode it as numbers."
+        ) from error
 
 
 def one_time(variable: Variable) -> np.ndarray[tuple[int], np.dtype[np.generic]]:

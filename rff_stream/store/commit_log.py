@@ -568,6 +568,11 @@ def _read_root(files: Files) -> bytes:
     data = files.find("zarr.json", MAX_JSON)
     if data is None and files.recover():
         data = files.find("zarr.json", MAX_JSON)
+    if data is None and not files.sizes(""):
+        raise ModelError(
+            f"{files.place} is not a model of rff_stream: nothing is there. Look at the path, and "
+            "at its storage options if it is a URL."
+        )
     if data is None:
         raise ModelError(f"{files.place} is not a model of rff_stream: it has no zarr.json.")
     plain = parse_loosely(data, f"{files.place}/zarr.json")

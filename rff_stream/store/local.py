@@ -218,6 +218,11 @@ class LocalFiles:
         try:
             yield
         except OSError as error:
+            if error.errno == errno.ENOTDIR and os.path.isfile(self.root):
+                raise ModelError(
+                    f"{self.place} is not a model: it is a file, and a model is a folder that "
+                    "save() or rff-stream fit --model wrote. Data are given after the model."
+                ) from error
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
                 what = "is a link, or lies behind one or behind a file, and a store has none there"
                 raise damage(self.place, name, what) from error

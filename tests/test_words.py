@@ -1,0 +1,109 @@
+"""What a new user met first: each of these words was wrong, or missing."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.decomposition import KernelPCA
+
+import rff_stream as rs
+from rff_stream.answers.duplicate_rows import mean_copies
+from rff_stream.cli import arguments
+from rff_stream.errors import ClusterError, DataError, ModelError
+from test_files import table
+
+SMALL: dict[str, Any] = {"n_components": 16, "random_state": 0, "progress": False}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_rows_with_nan_are_named_alike_in_a_frame_and_in_a_file(tmp_path, stored):
+    rows = table(0).drop(columns="day")
+    rows.loc[7, "u"] = np.nan
+    rows.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"'u' holds 1 NaN in rows 0:60, the first at row 7"):
+        rs.KernelRidge(**SMALL).fit(tmp_path / "rows.parquet" if stored else rows, "t")
+
+
+def test_no_model_is_said_to_be_no_model(tmp_path):
+    with pytest.raises(ModelError, match=r"nope\.zarr is not a model.*nothing is there"):
+        rs.load(tmp_path / "nope.zarr")
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(ModelError, match="nothing is there"):
+        rs.load(tmp_path / "empty.zarr")
+    table(0).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ModelError, match=r"rows\.parquet is not a model: it is a file"):
+        rs.load(tmp_path / "rows.parquet")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_strings_as_target_say_who_takes_them(tmp_path, stored):
+    rows = table(0).assign(t=["wet", "dry"] * 30)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(TypeError, match=r"KernelClassifier.*--classify logistic"):
+        rs.KernelRidge(**SMALL).fit(tmp_path / "rows.parquet" if stored else rows, "t")
+
+
+def test_a_missing_category_is_a_missing_value_not_a_new_one():
+    rows = table(0).drop(columns="day").assign(sky=pd.Categorical(["sun", "rain"] * 30))
+    model = rs.KernelRidge(missing_rows="drop", **SMALL).fit(rows, "t")
+    absent = rows.assign(sky=pd.Categorical([None, *["rain", "sun"] * 29, "sun"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = model.predict(absent)
+    assert np.isnan(found[0]) and np.isfinite(found[1:]).all()
+
+
+def test_all_components_that_are_not_zero():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    choices: dict[str, Any] = {"length_scale": 1.0, "dtype": "float64", "progress": False}
+    features = rs.NystroemFeatures.sample(rs.Gaussian(1.0), x, 30, rng=0, dtype="float64")
+    model = rs.KernelPCA(None, features=features, **choices).fit(x)
+    theirs = KernelPCA(None, kernel="rbf", gamma=0.5).fit(x)
+    shared = theirs.eigenvalues_ > 1e-8
+    assert 1 < model.transform(x).shape[1] <= 29
+    np.testing.assert_allclose(
+        model.eigenvalues_[: shared.sum()], theirs.eigenvalues_[shared], rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("copies", "most"), [("even", 1.35), ("of few rows", 1.35), ("all twice", 2.4)]
+)
+def test_copies_are_counted_as_they_are(copies, most):
+    """A few rows that stand very often were said to be all rows, several times."""
+    rng, n = np.random.default_rng(0), 100_000
+    different = {"even": n * 100 // 113, "of few rows": n * 100 // 113, "all twice": n // 2}[copies]
+    more = {
+        "even": rng.integers(0, different, n - different),
+        "of few rows": np.repeat(np.arange(10), (n - different) // 10),
+        "all twice": np.arange(different),
+    }[copies]
+    rows = rng.normal(size=(different, 3))[np.r_[np.arange(different), more]]
+    found = mean_copies(rows[rng.choice(len(rows), 2000, replace=False)], len(rows))
+    assert len(rows) / different / 1.2 < found < most
+
+
+def test_a_scheduler_that_does_not_answer_is_named_while_it_is_waited_for(monkeypatch, caplog):
+    """It was silent for 30 seconds."""
+    address = "tcp://127.0.0.1:1"
+
+    def client(_: str) -> None:
+        while "still waiting" not in caplog.text:
+            time.sleep(0.01)
+        raise OSError("timed out")
+
+    monkeypatch.setattr(arguments, "PATIENCE", 0.1)
+    monkeypatch.setattr("distributed.Client", client)
+    with (
+        caplog.at_level(logging.WARNING, "rff_stream"),
+        pytest.raises(ClusterError, match="No Dask scheduler answered"),
+        arguments.cluster(address),
+    ):
+        pass
+    assert f"still waiting for the Dask scheduler at {address}" in caplog.text
