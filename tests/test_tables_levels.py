@@ -167,7 +167,8 @@ def test_levels_are_kept_with_a_model_and_across_folds(tmp_path: Path) -> None:
     model.save(tmp_path / "m.zarr", moments=True)
     again = rs.load(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.predict(text()), model.predict(text()))
-    assert again.update(categories(), "y", batch="again").n_rows_ == 2 * N
+    more = categories().assign(a=categories().a + 0.1)
+    assert again.update(more, "y", batch="more").n_rows_ == 2 * N
     search = GridSearchCV(ridge(), {"alpha": [0.1, 1.0]}, cv=3)
     assert search.fit(categories()[["a", "sky"]], text().y).best_score_ > 0.9
 
@@ -251,3 +252,10 @@ def test_whole_numbers_are_the_same_levels_as_integers_and_as_floats(
         assert (model.predict(other) == model.predict(first)).all()
     texts = Indicators(("3", "3.0"))
     assert texts(np.array(["3", "3.0"])).tolist() == [[1, 0], [0, 1]]
+
+
+def test_the_remedy_for_text_of_a_lazy_data_set_is_one_that_it_has():
+    """It named a method of Dask's frames."""
+    rows = xr.Dataset({"sky": ("i", np.array(["a", "b"] * 5)), "y": ("i", np.arange(10.0))})
+    with pytest.raises(DataError, match=r"'sky' are not known before.*or load the column before"):
+        rs.KernelRidge().fit(rows.chunk(i=5), "y")

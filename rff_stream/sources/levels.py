@@ -147,10 +147,11 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
 def known_levels(variable: Variable) -> tuple[str, ...]:
     """The levels of a column whose values are computed: those that its type names."""
     if not variable.levels:
+        name, in_frame = variable.name, variable.levels is not None
+        remedy = f"let Dask find them: X.categorize(columns=[{name!r}])"
         raise KindError(
-            f"The levels of {variable.name!r} are not known before it is computed. Name them with "
-            f"inputs=['{variable.name}=…', …], or let Dask find them: "
-            f"X.categorize(columns=[{variable.name!r}])."
+            f"The levels of {name!r} are not known before it is computed. Name them with "
+            f"inputs=['{name}=…', …], or {remedy if in_frame else 'load the column before'}."
         )
     return few_or_every(variable.levels)
 
