@@ -279,9 +279,9 @@ def test_a_spec_that_is_not_one_is_refused(spec, message):
 def test_names():
     found = [kernel_named(name) for name in ("gaussian", "rbf", "laplacian", "cauchy", "matern")]
     assert found == [Gaussian(), Gaussian(), Laplacian(), Cauchy(), Matern(nu=1.5)]
-    message = "'poly' .* 'cauchy', .*'gaussian', 'laplacian', 'matern', .*'rbf'. Use one of these"
+    message = "'polly' .* 'cauchy', .*'gaussian', 'laplacian', 'matern', .*'rbf'. Use one of these"
     with pytest.raises(ValueError, match=message):
-        kernel_named("poly")
+        kernel_named("polly")
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5))

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.decomposition import KernelPCA
+from sklearn.linear_model import Ridge
 
 import rff_stream as rs
 from rff_stream.answers.duplicate_rows import mean_copies
@@ -107,3 +108,35 @@ def test_a_scheduler_that_does_not_answer_is_named_while_it_is_waited_for(monkey
     ):
         pass
     assert f"still waiting for the Dask scheduler at {address}" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["precomputed", "linear", "poly", "sigmoid", "cosine"])
+def test_names_of_scikit_learn_that_mean_something_else_say_what_to_give(name):
+    with pytest.raises(ValueError, match=f"kernel='{name}' (means|is) "):
+        rs.KernelRidge(name, **SMALL).fit(table(0).drop(columns="day"), "t")
+
+
+def test_a_linear_kernel_as_it_is_said_is_ridge_regression():
+    rows = table(0)[["u", "v", "t"]]
+    kernel = rs.kernels.Polynomial(1.0, degree=1)
+    choices: dict[str, Any] = {"features": "polynomial", "dtype": "float64", "progress": False}
+    model = rs.KernelRidge(kernel, alpha=0.3, **choices).fit(rows, "t")
+    theirs = Ridge(alpha=0.3).fit(rows[["u", "v"]], rows["t"])
+    np.testing.assert_allclose(
+        model.predict(rows), theirs.predict(rows[["u", "v"]]), rtol=0, atol=1e-9
+    )
+
+
+def test_rows_are_drawn_from_a_density():
+    x = np.random.default_rng(0).normal([1.0, -2.0], [1.0, 3.0], size=(4000, 2))
+    model = rs.KernelDensity(random_state=0, progress=False).fit(x)
+    drawn = model.sample(20_000, random_state=1)
+    np.testing.assert_array_equal(drawn, model.sample(20_000, random_state=1))
+    variance = x.var(axis=0) + np.asarray(model.bandwidth_) ** 2
+    error = 4 * np.sqrt(variance / 2000)  # of the mean of 2,000 sampled rows
+    assert (np.abs(drawn.mean(axis=0) - x.mean(axis=0)) < error).all()
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=4 * np.sqrt(2 / 2000))
+    with pytest.raises(ValueError, match="is not the Gaussian"):
+        rs.KernelDensity(kernel="laplacian", progress=False).fit(x).sample()
+    with pytest.raises(ValueError, match="no row sample to draw from"):
+        rs.KernelDensity(sample_rows=0, progress=False).fit(x).sample()

@@ -32,9 +32,10 @@ from rff_stream.families.maps import (
     check_n_components,
     length_scale_of,
     scale_of_map,
+    seed_of,
 )
 from rff_stream.features import FeatureMap, FourierFeatures
-from rff_stream.kernels import Kernel
+from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.kernels.base import log_integral
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
@@ -165,6 +166,42 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         plain: Any = found.data if hasattr(found, "dims") else found
         total = plain.map_blocks(np.nan_to_num).sum() if hasattr(plain, "map_blocks") else plain
         return float(np.nansum(np.asarray(total, np.float64)))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Draw rows from the density: a sampled row of the data, plus noise of the bandwidth.
+
+        Parameters
+        ----------
+        n_samples : int
+        random_state : int, Generator, RandomState or None
+
+        Returns
+        -------
+        (n_samples, d) array
+            Drawn around the rows that the fit keeps, at most ``sample_rows`` of them.
+
+        Raises
+        ------
+        ValueError
+            For another kernel than the Gaussian, or a model without sampled rows.
+        """
+        check_is_fitted(self)
+        if not isinstance(kernel_of(self.kernel), Gaussian):
+            raise ValueError(
+                f"kernel={self.kernel!r} is not the Gaussian, and rows are drawn from that alone, "
+                "as in scikit-learn. Use kernel='gaussian'."
+            )
+        moments = getattr(self, "moments_", None)
+        known = np.empty((0, 1)) if moments is None else moments.sample.rows
+        if not len(known):
+            raise ValueError(
+                "This model has no row sample to draw from (sample_rows=0, or saved without "
+                "moments). Fit with sample_rows=2000."
+            )
+        rng, d = np.random.default_rng(seed_of(random_state)), self.n_features_in_
+        share = known[:, -1] / known[:, -1].sum()
+        around = known[rng.choice(len(known), n_samples, p=share), :d]
+        return np.asarray(around + rng.standard_normal((n_samples, d)) * self.bandwidth_)
 
     def _recipe(self) -> DensityRecipe:
         return DensityRecipe(self, order=1)

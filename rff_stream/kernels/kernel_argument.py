@@ -17,6 +17,21 @@ from rff_stream.kernels.rational_quadratic import RationalQuadratic
 
 MODULE = "sklearn.gaussian_process.kernels"
 
+OF_SCIKIT_LEARN = {
+    "precomputed": "means a matrix of n × n values, and no such matrix is made here: rows are read "
+    "once, and predictions need them as rows. Give the rows and a kernel, or a function by "
+    "kernels.from_functions.",
+    "linear": "is xᵀx' in scikit-learn, without an offset. With an intercept the same model is "
+    "kernel=Polynomial(1.0, degree=1), features='polynomial'.",
+    "poly": "is (γxᵀx' + 1)³ with γ = 1/d in scikit-learn. Here it is kernel=Polynomial(degree=3, "
+    "length_scale=d**0.5), features='polynomial' or 'nystroem', on inputs about their mean.",
+    "sigmoid": "is not positive definite, so it is no covariance. Use 'arc_cosine', the kernel of "
+    "a wide network, with features='nystroem'.",
+    "cosine": "is xᵀx' of rows of length 1. Divide the rows by their length, and give "
+    "kernel=Polynomial(1.0, degree=1), features='polynomial'.",
+}
+"""Names of scikit-learn's kernels that mean something else here, or nothing, and what to give."""
+
 
 def kernel_names(*, stationary: bool = False) -> list[str]:
     """Names that :func:`kernel_named` knows: kernels that need no argument, and their aliases.
@@ -34,6 +49,8 @@ def kernel_named(name: str) -> Any:
     values only: they need Nyström features.
     """
     known: Mapping[str, Any] = KERNELS.by_choice
+    if name in OF_SCIKIT_LEARN:
+        raise ValueError(f"kernel={name!r} {OF_SCIKIT_LEARN[name]}")
     if name not in known:
         raise ValueError(
             f"kernel={name!r} but the named kernels are {', '.join(map(repr, sorted(known)))}. "
