@@ -23,7 +23,8 @@ Precision = Literal["float32", "float64"]
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
 GAP_BYTES = 192 << 20  # of the test of gaps: six products of 1,024 rows, and freed pages
 LOCAL_BLOCK = 64  # cells that are decomposed together
-LEAF_ROWS_A_CELL = 1000  # making room for the sums of a leaf and adding them then costs 5 %
+LEAF_ROWS_A_CELL = 400  # adding the sums of a leaf to others then costs 5 % of computing them
+MORE_ROWS_A_CELL, SHORT_LEAF = 1000, 1 << 20  # or so many in a leaf of no more rows: some seconds
 GRID_TAPS = 11  # of a transform's spreading along an axis, at its tolerance
 GRID_ROWS = 1 << 18  # of one transform
 GRID_SECONDS = 1.5e-6  # of a row with one target on a plane
@@ -193,7 +194,9 @@ class CellCost(Cost):
 
     @property
     def fewest_rows(self) -> int:
-        return LEAF_ROWS_A_CELL * self.n_cells
+        return max(
+            LEAF_ROWS_A_CELL * self.n_cells, min(MORE_ROWS_A_CELL * self.n_cells, SHORT_LEAF)
+        )
 
     @property
     def pilot_rows(self) -> int:

@@ -105,13 +105,20 @@ def test_a_map_that_bins_holds_what_was_promised(tmp_path: Path) -> None:
     assert found["peak"] <= found["promised"], found["text"]
 
 
+FACTORED = 1.75
+"""Most that a promise for cells is above the peak of a fit whose cells are factored."""
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cells_hold_what_was_promised_and_not_much_less(tmp_path: Path, threads: int) -> None:
-    """Sums of 190 MB, of which rows in random order fill all: one leaf, to which threads add."""
+    """Sums of 190 MB, of which rows in random order fill all: one leaf, to which threads add.
+
+    A promise is of cells that are decomposed, as rounding may ask for; these are factored.
+    """
     path = stored(tmp_path / "a.zarr", 400_000, 3, 50_000)
     found = measured(path, cells=(64, 3, 4096), length_scale=0.5, threads=threads)
     assert found["leaves"] == 1
-    assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
+    assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
 
 
 def test_rows_that_are_added_hold_what_was_promised(tmp_path: Path) -> None:
@@ -120,7 +127,7 @@ def test_rows_that_are_added_hold_what_was_promised(tmp_path: Path) -> None:
     choices: dict[str, Any] = {"cells": (64, 3, 4096), "length_scale": 0.5}
     found = measured(first, threads=1, later=str(later), **choices)
     assert found["rows"] == 600_000
-    assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
+    assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
 
 
 @pytest.mark.slow
@@ -130,7 +137,7 @@ def test_cells_of_more_rows_take_no_more_memory(tmp_path: Path) -> None:
     for n in (800_000, 3_200_000):
         path = stored(tmp_path / f"{n}.zarr", n, 3, 25_000)
         found = measured(path, cells=(64, 3, 4096), length_scale=0.5)
-        assert found["peak"] <= found["promised"] <= 1.5 * found["peak"], found
+        assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
         peaks.append(found["peak"])
         leaves = found["leaves"]
     assert leaves >= 8
