@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import rff_stream as rs
 from rff_stream.answers.stacking import choose_models
 from rff_stream.errors import ModelError
 from rff_stream.features import CandidateFeatures
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import MapSearch, _Candidate
+from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.candidates import CandidateMoments
 
 pytestmark = pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
@@ -307,3 +311,20 @@ def test_inputs_of_heavy_tails_are_compared_as_scores_where_these_predict_better
     with_line = kind(random_state=0, progress=False).fit(X[:400], X[:400] @ [1.0, 2.0])
     encoding = with_line.features_.encoding
     assert encoding is None or "NormalScores" not in repr(encoding)
+
+
+@pytest.mark.parametrize("factor", [1.01, 2.0, np.inf])
+def test_a_metric_that_left_out_rows_are_against_is_told_of(factor: float, rng: Any) -> None:
+    rows, shape = RowWindow(np.eye(2), np.ones((2, 1)), np.ones(2)), CellShape(2, 2)
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng, only_metric=True)
+    errors = rng.standard_normal((200, 1))
+    for name, own in (("gaussian", errors), ("gaussian, metric", factor * errors[::-1])):
+        found = _Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, own, 0.0)
+        search.candidates.append(found)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        search._take_metrics(1)
+    assert [each.name for each in search.candidates] == ["gaussian, metric"]
+    words = [str(each.message) for each in told]
+    assert len(words) == (factor > 1.5), words  # not where the difference is chance
+    assert all("length-scales alone have" in each for each in words)

@@ -63,8 +63,8 @@ class Encoding(RowwiseMap):
         raise NotImplementedError
 
     def _encode_slopes(self, x: Float64) -> Float64:
-        """∂z_r/∂x_j (n, R, d) of rows (n, d); 0 for columns that are steps."""
-        return np.zeros((len(x), self.n_components, self.n_inputs))
+        """∂z_r/∂x_j (n, R, d) of rows (n, d)."""
+        raise ValueError(f"{self!r} has no slopes in closed form. Leave it out, or use another.")
 
 
 class _Waves(Encoding):
@@ -272,6 +272,9 @@ class OneHot(Encoding):
 
     def _encode(self, x: Float64) -> Float64:
         return np.where(np.isnan(x), np.nan, x == self.categories)
+
+    def _encode_slopes(self, x: Float64) -> Float64:
+        return np.zeros((len(x), self.n_components, 1))  # steps
 
 
 @dataclass(frozen=True, eq=False, repr=False)

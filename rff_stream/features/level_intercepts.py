@@ -78,6 +78,9 @@ class LevelIntercepts(Encoding):
         """τ²/σ_f² for each column."""
         return super().prior(n_components) * self.variance
 
+    def _encode_slopes(self, x: Float64) -> Float64:
+        return np.zeros((len(x), self.n_components, 1))  # steps
+
     def _map_batch(self, x: Array, Z: Array) -> None:
         value = np.asarray(x, np.float64)[:, 0]
         missing = np.isnan(value)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import warn
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.features.random_trees import random_cell
 from rff_stream.kernels import ExactKernel, Matern, RadialKernel
@@ -74,6 +75,9 @@ WITHIN_REACH = 1.1
 
 DEVELOPED = 2
 """Kernels that learn a metric."""
+
+SURE = 3.0
+"""Standard errors by which left-out rows must be against a metric that was asked for."""
 
 MOST_OF_CELL = 384
 """Largest number of rows of a cell whose halves are left out: their cost grows as m³."""
@@ -260,7 +264,7 @@ class MapSearch:
                 if not self._learn_metric(each):
                     break
             if self.only_metric:
-                self.candidates = self.candidates[without:]
+                self._take_metrics(without)
         if self.sizes:
             self._compare_sizes()
         return self.best
@@ -271,10 +275,24 @@ class MapSearch:
         ordered = sorted(self.candidates, key=lambda each: each.error)
         least = ordered[0]
         for each in self.candidates:
+            if each is least:
+                return each
             gain = each.squares - least.squares
-            if each is least or gain.mean() <= gain.std() / np.sqrt(len(gain)):
+            if gain.mean() <= gain.std() / np.sqrt(len(gain)):
                 return each
         return least
+
+    def _take_metrics(self, without: int) -> None:
+        """The metrics alone, as was asked for, and a warning where left-out rows tell against."""
+        plain = min(self.candidates[:without], key=lambda each: each.error)
+        self.candidates = self.candidates[without:]
+        loss = self.best.squares - plain.squares
+        if np.isinf(self.best.error) or loss.mean() > SURE * loss.std() / np.sqrt(len(loss)):
+            warn(
+                f"metric='full' has a left-out error of {self.best.error:.3g} standard deviations "
+                f"of y, and length-scales alone have {plain.error:.3g}. Use metric='auto', which "
+                "takes the better of both, or None."
+            )
 
     def _near_best(self) -> list[_Candidate]:
         ordered = sorted(self.candidates, key=lambda each: each.error)
