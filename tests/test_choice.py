@@ -328,3 +328,13 @@ def test_a_metric_that_left_out_rows_are_against_is_told_of(factor: float, rng: 
     words = [str(each.message) for each in told]
     assert len(words) == (factor > 1.5), words  # not where the difference is chance
     assert all("length-scales alone have" in each for each in words)
+
+
+def test_a_few_points_are_interpolated_without_a_warning() -> None:
+    """Rows so few that no variance is known beside others: each was divided by nearly 0."""
+    x = np.array([[0.7], [2.1], [3.2], [5.0], [7.6], [9.0]])
+    y = x[:, 0] * np.sin(x[:, 0])
+    fit = rs.GaussianProcessRegressor(progress=False, random_state=0).fit(x, y)
+    mean, std = fit.predict(np.linspace(0, 10, 50)[:, None], return_std=True)
+    assert np.isfinite(mean).all() and (std > 0).all()
+    np.testing.assert_allclose(fit.predict(x), y, atol=0.01 * y.std())

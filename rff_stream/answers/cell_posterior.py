@@ -353,7 +353,7 @@ def far_share(variance: Float64, near: Float64, far: Float64) -> Float64:
     """0 where a variance of f is that of rows beside others, 1 where hardly one has as much."""
     # equal rows, of a lattice say, have one variance up to rounding: near = far is a step
     width = np.maximum(np.maximum(far - near, ROUNDING * near), np.finfo(float).tiny)
-    return np.asarray(np.clip((variance - near) / width, 0, 1))
+    return np.asarray(np.clip(variance - near, 0, width) / width)
 
 
 def tree_shares(variances: ArrayLike, power: float) -> Float64:
