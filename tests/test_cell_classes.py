@@ -10,6 +10,7 @@ import pytest
 import rff_stream as rs
 from reference_local import columns
 from rff_stream.answers.calibration import probabilities
+from rff_stream.families.cell_classes import probability_errors
 from rff_stream.moments.cells import CellMoments
 
 CELLS = rs.Cells(n_components=16, n_trees=2, n_cells=4)
@@ -113,10 +114,44 @@ def test_classes_are_weighted_and_searched_for(rng: Any) -> None:
 
 
 def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
-    X, y = rows(rng, 240, classes=12)
-    fit = model(length_scale="median", alpha="sample").fit(X, y)
+    X, y = rows(rng, 1000, classes=12)
+    fit = model(length_scale="median", alpha="sample").fit(X[:800], y[:800])
     assert np.shape(fit.length_scale_) == (2,)
-    assert (np.asarray(fit.length_scale_) < 3).all()
+    known = model(length_scale=1.0, alpha="sample").fit(X[:800], y[:800])
+    assert fit.score(X[800:], y[800:]) > known.score(X[800:], y[800:]) - 0.05
+
+
+def test_the_map_is_chosen_where_nothing_is_said(rng: Any, tmp_path: Any) -> None:
+    X, y = rows(rng, 2200)
+    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:2000], y[:2000])
+    assert fit.choice_.taken in fit.choice_.names
+    assert len(set(fit.choice_.names)) == len(fit.choice_.names)
+    assert fit.choice_.errors.min() < 0.8  # of that of the shares of the classes
+    assert fit.plan_.n_features == fit.features_.n_components
+    one = rs.KernelClassifier(n_components=256, random_state=0, progress=False)
+    assert not hasattr(one.fit(X[:2000], y[:2000]), "choice_")
+    assert fit.score(X[2000:], y[2000:]) > one.score(X[2000:], y[2000:]) - 0.03
+    fit.save(tmp_path / "model.zarr", moments=True)
+    loaded = rs.load(tmp_path / "model.zarr")
+    assert loaded.choice_ == fit.choice_
+    loaded.update(X[2000:], y[2000:])
+    assert loaded.n_rows_ == 2200 and loaded.choice_ == fit.choice_
+    later = rs.KernelClassifier(random_state=0, progress=False).partial_fit(X[:500], y[:500])
+    assert not hasattr(later, "choice_") and later.features_.n_components == 2048
+
+
+def test_candidates_are_compared_by_their_calibrated_probabilities(rng: Any) -> None:
+    y = np.eye(3)[rng.integers(3, size=5000)]
+    spread, noise = y.std(axis=0), 0.5 * rng.normal(size=y.shape)
+    found = [
+        probability_errors((y - pressed * (y + noise)) / spread, y / spread, spread)
+        for pressed in (1.0, 0.1)
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-3)  # calibration undoes the factor
+    none = probability_errors((y - 0.01 * noise) / spread, y / spread, spread)
+    assert (none**2).mean() == pytest.approx(1, abs=0.01)  # that of the shares
+    failed = np.full_like(y, np.nan)
+    assert np.isnan(probability_errors(failed, y / spread, spread)).all()
 
 
 def test_the_command_line_fits_labels_in_cells_and_maps_that_compete(

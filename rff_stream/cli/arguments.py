@@ -459,8 +459,6 @@ def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed
         "features": features_of(learner),
         **selection.missing,
     }
-    if learner.classify is not None:
-        shared |= _of_one_map(shared)
     by_evidence = isinstance(learner.alpha, str) and learner.alpha == "evidence"
     if learner.estimator == "gp":
         check_gaussian_process(learner, by_evidence)
@@ -469,14 +467,6 @@ def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed
         alpha = "sample" if by_evidence else learner.alpha
         return rs.KernelClassifier(learner.classify, alpha=alpha, **shared)
     return rs.KernelRidge(alpha=learner.alpha, **shared)
-
-
-def _of_one_map(shared: Mapping[str, Any]) -> dict[str, Any]:
-    """What a classifier takes for what was left open."""
-    defaults = {"kernel": "gaussian", "length_scale": "median", "n_components": 2048}
-    left_open = ("auto", None)
-    chosen = {name: value for name, value in defaults.items() if shared[name] in left_open}
-    return chosen | ({"features": "whole"} if shared["features"] == "auto" else {})
 
 
 def check_gaussian_process(learner: Learner, by_evidence: bool) -> None:

@@ -13,10 +13,10 @@ from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.errors import ModelError, warn
+from rff_stream.estimators.regression import searched
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
 from rff_stream.families import DrawnMap, SumRequest, check_map, family_of
-from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
@@ -228,7 +228,7 @@ class ClassRecipe(Recipe):
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
             drawn = self.draw_for(request, pilot, seed)
-        if coded_inputs(request.opened.columns.inputs):
+        if self.sizes_are_found(request.opened.columns):
             plan = self.plan_of_classes(request, len(labels), drawn.features)
             request = replace(request, plan=plan)
         if checkpoint is not None:
@@ -368,14 +368,18 @@ class ClassRecipe(Recipe):
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: ClassAnswer = fitted.answer
-        return answer.log_odds.attributes() | {
-            "classes_": np.asarray(answer.classes),
-            "class_weight_": answer.class_weight,
-            "length_scale_": fitted.length_scale,
-            "n_passes_": answer.n_passes,
-            "converged_": answer.converged,
-            "objective_": answer.objective,
-        }
+        return (
+            searched(fitted)
+            | answer.log_odds.attributes()
+            | {
+                "classes_": np.asarray(answer.classes),
+                "class_weight_": answer.class_weight,
+                "length_scale_": fitted.length_scale,
+                "n_passes_": answer.n_passes,
+                "converged_": answer.converged,
+                "objective_": answer.objective,
+            }
+        )
 
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
         answer: ClassAnswer = fitted.answer

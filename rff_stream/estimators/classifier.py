@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
-from rff_stream.families.maps import LengthScale
+from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Data
@@ -56,9 +56,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         ``sklearn.svm.SVC(C=1/alpha)`` on these features, up to calibration; for C classes it
         keeps C matrices of second moments.
     kernel, length_scale, n_components, features
-        As in :class:`~rff_stream.KernelRidge`; "evidence" and "ard" use one-hot classes.
-        ``features`` is one map of the whole space, which is also the meaning of "auto" here, or
-        cells.
+        As in :class:`~rff_stream.KernelRidge`, with one-hot classes: "auto" compares kernels,
+        length-scales, a metric and sizes of cells by the calibrated probabilities of left-out rows
+        of the pilot. With ``n_components``, ``alpha="cv"``, a loss other than "squared" or a first
+        ``partial_fit`` it is one map of the whole space. "grid" is for numbers only.
     alpha : float, "sample" or "cv", default="sample"
         "sample" minimises the leave-one-out Brier score on the row sample; for the other
         losses, the held-out loss on pilot rows. For "squared_hinge" and "hinge" that is the
@@ -85,9 +86,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         number scales its standard deviations: 1 is the posterior, which is too wide if classes
         hardly overlap. "sample" uses the scale with the smallest held-out loss on pilot rows.
         This needs one more read and a matrix of (R + 1)·C columns, at most 16,384.
-    metric : {"auto", "full"}, (d, k) array or None, default=None
-        As in :class:`~rff_stream.KernelRidge`, learnt with one-hot classes. Give it a try where
-        combinations of inputs tell classes apart.
+    metric : {"auto", "full"}, (d, k) array or None, default="auto"
+        As in :class:`~rff_stream.KernelRidge`, learnt with one-hot classes.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -103,8 +103,11 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     intercept_ : float or (C,) array
     alpha_, df_ : float
         The penalty, and the effective degrees of freedom (NaN if the loss is not squared).
+    choice_ : SearchRecord
+        What was compared, with errors of probabilities at left-out rows relative to those of the
+        shares of the classes, if the data chose the map.
     selection_ : Selection
-        Scores of every α, where it was chosen.
+        Scores of every α, where it was chosen for one map.
     class_weight_ : dict of label to float
     laplace_ : float
         The scale of the posterior, where probabilities are averaged over it.
@@ -139,9 +142,9 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     tells_outside = True
 
     loss: Literal["squared", "logistic", "squared_hinge", "hinge"] = "squared"
-    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
-    length_scale: LengthScale = "median"
-    n_components: int = 2048
+    kernel: Kernel | str | Sequence[Kernel] = "auto"
+    length_scale: LengthScale = "auto"
+    n_components: int | None = None
     alpha: float | str = "sample"
     _: KW_ONLY
     class_weight: Mapping[Any, float] | str | None = None
@@ -150,8 +153,9 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     tol: float = 1e-2
     warm_start: bool = False
     laplace: float | str | None = None
-    metric: Any = None
+    metric: Any = "auto"
     sums: SumsDtype = "auto"
+    features: FeatureChoice = "auto"
 
     def fit(
         self,
@@ -214,7 +218,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     ) -> Self:
         """Add a batch: the model then equals a fit of all rows so far, with the same map.
 
-        The first batch determines map, scales and length-scale. Only for ``loss="squared"``
+        The first batch determines map, scales and length-scale; the map is one of the whole space
+        where ``features="auto"``. Only for ``loss="squared"``
         without "balanced" weights and "cv", because then moments are enough.
 
         Parameters
@@ -228,7 +233,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
-            return self._now(partial_fit(self._recipe(classes), self._fitted, data, batch))
+            recipe = replace(self._recipe(classes), chooses=False)
+            return self._now(partial_fit(recipe, self._fitted, data, batch))
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """The most probable label of every row, in the container of X: lazy for lazy.
@@ -325,7 +331,13 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def _recipe(self, classes: Any = None) -> ClassRecipe:
         announced = None if classes is None else tuple(np.unique(classes).tolist())
         guides = self.sums == "auto" and self.loss != "squared"  # of the steps, and no answer
-        return ClassRecipe(self, announced, self.alpha, "float32" if guides else self.sums)
+        return ClassRecipe(
+            self,
+            announced,
+            self.alpha,
+            "float32" if guides else self.sums,
+            chooses=self.loss == "squared" and self.alpha != "cv",
+        )
 
 
 def log_odds_of(model: KernelClassifier) -> RowFunction:

@@ -80,9 +80,7 @@ class RegressionRecipe(Recipe):
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer
         found = {"length_scale_": fitted.length_scale} | answer.attributes(fitted.flat)
-        if "choice" in fitted.scales and "choice_" not in found:
-            found["choice_"] = SearchRecord.of(fitted.scales["choice"])
-        return found
+        return searched(fitted) | found
 
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
         answer: RidgeAnswer = fitted.answer
@@ -108,6 +106,12 @@ class RegressionRecipe(Recipe):
         self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> RidgeAnswer:
         return fitted.family.ridge_in(self.stored(fitted, arrays, plain))
+
+
+def searched(fitted: Fitted) -> dict[str, SearchRecord]:
+    """``choice_``, where the map was searched before the read."""
+    packed = fitted.scales.get("choice")
+    return {} if packed is None else {"choice_": SearchRecord.of(packed)}
 
 
 def warn_of_residuals(

@@ -8,36 +8,40 @@ probabilities, as for one map of the whole space.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import Calibration, calibrate
+from rff_stream.answers.calibration import Calibration, calibrate, probabilities
 from rff_stream.answers.cell_calibration import local_posterior
 from rff_stream.answers.cell_evidence import LocalEvidence, cell_evidence, local_evidence
 from rff_stream.answers.cell_posterior import LocalPosterior
 from rff_stream.answers.cell_spectrum import local_spectrum
+from rff_stream.costs import CellCost
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
+    AUTO,
     behind,
+    cost_of_shape,
     draw_cells,
     encoding_of,
-    few_targets,
     in_metric,
     known_kernel,
     length_scale_behind,
     map_search,
     matrix_of,
+    named_kernels,
     pilot_windows,
 )
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap, LocalFeatures
 from rff_stream.features.cells import encode_rows
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import search_map
+from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.pilot import Pilot
@@ -119,15 +123,19 @@ class CellClasses:
         self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
+        cost, scales = plan.cost, dict[str, Array]()
         if not isinstance(features, LocalFeatures):
+            assert isinstance(cost, CellCost)  # that of this family
             encoding = behind(encoding_of(features), matrix_of(asked.metric), pilot.x)
             kernel = known_kernel(asked.kernel, asked.length_scale)
             if kernel is None:
                 with single_threaded_blas():
-                    found = _search_class_windows(pilot, asked, plan, encoding)
+                    found = _search_class_windows(pilot, asked, cost, plan.n_rows, encoding)
                 kernel, encoding = in_metric(found, encoding, pilot.x)
-            features = draw_cells(kernel, pilot, asked, plan.cost, encoding)
-        return features, {"length_scale": length_scale_behind(features.encoding, features.kernel)}
+                cost, scales = cost_of_shape(cost, found.shape, plan.n_rows), found.scales
+            features = draw_cells(kernel, pilot, asked, cost, encoding)
+        scales["length_scale"] = length_scale_behind(features.encoding, features.kernel)
+        return features, scales
 
     def statistic(self, asked: SumRequest) -> Statistic:
         return ClassStatistic(
@@ -140,16 +148,26 @@ class CellClasses:
     ) -> CellLogOdds:
         classes: ClassMoments = totals.total
         rows, codes, weights, counts = _sample(classes, class_weight)
+        truth = one_hot(codes, len(classes.labels))
+
+        def scored(evidence: LocalEvidence) -> tuple[float, LocalPosterior, Float64]:
+            posterior = local_posterior(evidence, rows)
+            scores = posterior.left_out(rows)[0]
+            return float(weights @ ((scores - truth) ** 2).sum(axis=1)), posterior, scores
+
         if isinstance(alpha, str):
             spectrum = local_spectrum(totals.features, classes.moments)
             first, eta = local_evidence(spectrum, shared=True), spectrum.eta
-            tried = [replace(first, alpha=np.maximum(first.alpha * each, eta)) for each in FACTORS]
+
+            def at(place: int) -> tuple[float, LocalPosterior, Float64]:
+                alphas = np.maximum(first.alpha * FACTORS[place], eta)
+                return scored(replace(first, alpha=alphas))
+
+            _, posterior, scores = least_of_row(at, len(FACTORS))
         else:
-            tried = [cell_evidence(totals.features, classes.moments, alpha=alpha)]
-        scored = [_left_out(each, rows) for each in tried]
-        truth = one_hot(codes, len(classes.labels))
-        brier = [float(weights @ ((scores - truth) ** 2).sum(axis=1)) for _, scores in scored]
-        posterior, scores = scored[int(np.argmin(brier))]
+            _, posterior, scores = scored(
+                cell_evidence(totals.features, classes.moments, alpha=alpha)
+            )
         calibration = calibrate(_sides(scores), codes, weights, counts)
         return CellLogOdds(posterior, calibration)
 
@@ -165,10 +183,22 @@ class CellClasses:
         return CellLogOdds(posterior, Calibration(slope, np.array(offset)))
 
 
-def _left_out(evidence: LocalEvidence, rows: Float64) -> tuple[LocalPosterior, Float64]:
-    """The posterior, its trees weighed, and scores (m, C) of rows under the fit without each."""
-    posterior = local_posterior(evidence, rows)
-    return posterior, posterior.left_out(rows)[0]
+def least_of_row(
+    at: Callable[[int], tuple[float, LocalPosterior, Float64]], count: int
+) -> tuple[float, LocalPosterior, Float64]:
+    """The value of least score, from the middle of a row downhill: scores have one minimum."""
+    place = count // 2
+    best = at(place)
+    for step in (-1, 1):
+        start = place
+        while 0 <= place + step < count:
+            found = at(place + step)
+            if found[0] >= best[0]:
+                break
+            best, place = found, place + step
+        if place != start:
+            break
+    return best
 
 
 def _sample(
@@ -192,12 +222,36 @@ def _sides(scores: Float64) -> Float64:
     return scores[..., 1:] - scores[..., :1] if scores.shape[-1] == 2 else scores
 
 
-def _search_class_windows(pilot: Pilot, asked: MapParameters, plan: Plan, encoding: Any) -> Any:
-    """The kernel that explains windows of pilot rows best."""
+def _search_class_windows(
+    pilot: Pilot, asked: MapParameters, cost: CellCost, n_rows: int, encoding: Any
+) -> MapChoice:
+    """Kernel, metric and sizes of cells that predict left-out classes of pilot rows best."""
     rng = np.random.default_rng(asked.seed)
-    y = pilot.y[:, 1:] if pilot.y.shape[1] == 2 else few_targets(pilot.y, rng)
+    y = pilot.y[:, 1:] if pilot.y.shape[1] == 2 else pilot.y  # two classes are one target
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
-    cost: Any = plan.cost
-    shape = CellShape(plan.n_rows // cost.n_cells, cost.n_features)
+    shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
+    if not (rows.y != rows.y[:1]).any():
+        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
     search = map_search(rows, pilot_windows(rows, rng), True, asked, shape, rng, encoding)
+    spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
+    search.errors_of = functools.partial(probability_errors, spread=spread)
+    search.scales = isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
     return search_map(search)
+
+
+def probability_errors(errors: Float64, y: Float64, spread: Float64) -> Float64:
+    """Errors (m, T) of calibrated probabilities, from those of the scores of left-out rows.
+
+    Scores of least squares are pressed towards the shares of the classes, the more the smoother
+    the kernel. Calibration undoes that, so candidates are compared as they will be used. Errors and
+    one-hot classes y are in units of the ``spread`` (T,) of each class; the result is in units of
+    that of all.
+    """
+    truth, missed = y * spread, errors * spread
+    if not np.isfinite(missed).all():
+        return errors
+    scores, two = truth - missed, y.shape[1] == 1
+    codes = (truth[:, 0] > 0.5).astype(int) if two else truth.argmax(axis=1)
+    found = probabilities(calibrate(scores, codes, np.ones(len(codes)))(scores))
+    wrong = found[:, 1:] - truth if two else found - truth
+    return np.asarray(wrong / np.sqrt(np.mean(spread**2)))

@@ -32,6 +32,7 @@ from rff_stream.families.maps import (
     behind,
     check_cells,
     chosen_map,
+    cost_of_shape,
     draw_cells,
     encoding_of,
     in_metric,
@@ -284,15 +285,6 @@ def cell_cost(features: Any, source: Source) -> CellCost:
     return CellCost(r, n_trees, n_cells)
 
 
-def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:
-    """Of cells of the shape that was chosen; the same for the shape that was asked for."""
-    if sizes.n_cells == 1:
-        return sizes
-    halvings = round(np.log2(max(n_rows / shape.n_rows, 1.0)))
-    n_cells = min(1 << halvings, sizes.n_cells)
-    return CellCost(shape.n_components, sizes.n_trees if n_cells > 1 else 1, n_cells)
-
-
 def _drawn_for_a_kernel() -> ValueError:
     return ValueError(
         "The landmarks and sums of this model are for one kernel only. Fit with "
@@ -405,7 +397,7 @@ def _search(
     order = rng.permutation(max(len(each.x) for each in cells))
     unit = found.unit_kernel.with_length_scale(1.0)
     factor = gap_factor(unit, cells, sizes.n_features, order)
-    return found, {"gap_factor": factor, "choice": found.packed()}
+    return found, {"gap_factor": factor} | found.scales
 
 
 def warn_of_spacing(left_out_error: float, n_rows: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import FEW_FEATURES
+from rff_stream.costs import CellCost
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
 from rff_stream.execution.pilot_boxes import pilot_boxes
@@ -366,8 +367,17 @@ def encoding_of(features: Any) -> Any:
     return features.encode if isinstance(features, Cells) else None
 
 
+def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:
+    """Of cells of the shape that was chosen; the same for the shape that was asked for."""
+    if sizes.n_cells == 1:
+        return sizes
+    halvings = round(np.log2(max(n_rows / shape.n_rows, 1.0)))
+    n_cells = min(1 << halvings, sizes.n_cells)
+    return CellCost(shape.n_components, sizes.n_trees if n_cells > 1 else 1, n_cells)
+
+
 def draw_cells(
-    kernel: Any, pilot: Pilot, asked: MapParameters, cost: Any, encoding: Any
+    kernel: Any, pilot: Pilot, asked: MapParameters, cost: CellCost, encoding: Any
 ) -> LocalFeatures:
     """Cells of the sizes that are priced, cut and filled from pilot rows."""
     exact = cost.n_cells == 1 and cost.n_features >= len(pilot.x)

@@ -30,6 +30,7 @@ from rff_stream.kernels import ExactKernel, Matern, RadialKernel
 from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_copies
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.window_evidence import (
+    START_ALPHA,
     MetricFit,
     RowWindow,
     WindowEvidence,
@@ -100,6 +101,10 @@ APART = 3.0
 RELEVANT_ROWS = 3000
 """Rows on which relevant inputs are searched for."""
 
+SHARE_OF_MEDIAN, SCALE_STEP, SCALE_TURNS = 0.5, 1.5, 3
+"""Length-scale of one candidate relative to the median distance; factor between length-scales that
+are compared by left-out errors, and how many at most."""
+
 UNUSED = 30.0
 """Length-scale of inputs that seem irrelevant, relative to the typical distance of rows."""
 
@@ -149,6 +154,11 @@ class MapChoice:
     def left_out_error(self) -> float:
         """Root mean squared error at left-out rows, over the standard deviation of y."""
         return next((each.error for each in self.trials if each.name == self.taken), np.nan)
+
+    @property
+    def scales(self) -> dict[str, Array]:
+        """What is stored of a search beside its map: what was compared, if anything was."""
+        return {"choice": self.packed()} if self.trials else {}
 
     def packed(self) -> Array:
         """The trials as bytes, for the store."""
@@ -210,6 +220,13 @@ class _Candidate:
     def error(self) -> float:
         return float(np.sqrt(self.squares.mean()))
 
+    def behind(self, other: _Candidate) -> tuple[float, float]:
+        """Mean difference of squared errors, and its standard error; (∞, 0) where a fit failed."""
+        if not np.isfinite(self.error):
+            return np.inf, 0.0
+        gain = self.squares - other.squares
+        return float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))
+
 
 @dataclass(slots=True, eq=False)
 class MapSearch:
@@ -227,6 +244,12 @@ class MapSearch:
     sizes: bool = False  # whether cells of other sizes compete
     scores: NormalScores | None = None  # of heavy-tailed inputs, to be compared; kept if better
     say: Callable[[str], None] = lambda line: None
+    errors_of: Callable[[Float64, Float64], Float64] = lambda errors, y: errors
+    """Errors (m, T) that are compared, from those of targets y (m, T); of classes, those of their
+    probabilities."""
+    scales: bool = False
+    """Whether length-scales compete by left-out errors, too. Evidence takes targets for Gaussian
+    numbers; for classes its length-scales are too short."""
     candidates: list[_Candidate] = field(default_factory=list)
     first_looks: list[_Candidate] = field(default_factory=list)
     """At inputs as they are and at their scores."""
@@ -258,6 +281,8 @@ class MapSearch:
                 self._judge(kernel.text, fit, started)
             started = time.process_time()
         self._compact_alone()
+        if self.scales:
+            self._one_for_all()
         if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
             without = len(self.candidates)
             for each in self._near_best()[:DEVELOPED]:
@@ -265,6 +290,8 @@ class MapSearch:
                     break
             if self.only_metric:
                 self._take_metrics(without)
+        if self.scales:
+            self._compare_scales()
         if self.sizes:
             self._compare_sizes()
         return self.best
@@ -277,8 +304,8 @@ class MapSearch:
         for each in self.candidates:
             if each is least:
                 return each
-            gain = each.squares - least.squares
-            if gain.mean() <= gain.std() / np.sqrt(len(gain)):
+            behind, spread = each.behind(least)
+            if behind <= spread:
                 return each
         return least
 
@@ -286,8 +313,8 @@ class MapSearch:
         """The metrics alone, as was asked for, and a warning where left-out rows tell against."""
         plain = min(self.candidates[:without], key=lambda each: each.error)
         self.candidates = self.candidates[without:]
-        loss = self.best.squares - plain.squares
-        if np.isinf(self.best.error) or loss.mean() > SURE * loss.std() / np.sqrt(len(loss)):
+        behind, spread = self.best.behind(plain)
+        if behind > SURE * spread:
             warn(
                 f"metric='full' has a left-out error of {self.best.error:.3g} standard deviations "
                 f"of y, and length-scales alone have {plain.error:.3g}. Use metric='auto', which "
@@ -451,6 +478,31 @@ class MapSearch:
 
     # ---------------------------------------------------------------------------- comparison
 
+    def _one_for_all(self) -> None:
+        """The first kernel with a share of the median distance of standardised rows."""
+        u = self.rows.x / deviation(self.rows.x)
+        half = len(u) // 2
+        typical = float(np.median(np.linalg.norm(u[:half] - u[half : 2 * half], axis=1)))
+        kernel, started = self.kernels[0], time.process_time()
+        matrix = np.diag(1 / (deviation(self.rows.x) * (SHARE_OF_MEDIAN * typical or 1.0)))
+        fit = MetricFit(kernel, matrix, START_ALPHA, np.nan)
+        self._judge(f"{kernel.text}, one length-scale", fit, started)
+
+    def _compare_scales(self) -> None:
+        """Longer and shorter length-scales of the best, while errors fall."""
+        best = self.best
+        for sign in (1, -1):
+            least = best
+            for turn in range(1, SCALE_TURNS + 1):
+                factor, started = SCALE_STEP ** (sign * turn), time.process_time()
+                fit = MetricFit(best.kernel, best.matrix / factor, best.alpha, np.nan)
+                self._judge(f"{best.name}, ℓ × {factor:.3g}", fit, started)
+                if self.candidates[-1].error >= least.error:
+                    break
+                least = self.candidates[-1]
+            if least is not best:
+                return
+
     def _compare_sizes(self) -> None:
         """Larger cells, of as many columns and of more, while errors fall.
 
@@ -483,6 +535,7 @@ class MapSearch:
             errors = left_out_residuals(self.regions[0], fit)
         else:
             errors = left_out_errors(fit, self.regions, shape, seed=0)  # the same trees for all
+        errors = self.errors_of(errors, np.concatenate([each.y for each in self.regions]))
         seconds = time.process_time() - started
         found = _Candidate(name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds)
         self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
@@ -494,9 +547,7 @@ def search_map(search: MapSearch) -> MapChoice:
     best = search.run()
     trials = []
     for each in search.first_looks + search.candidates:
-        gain = each.squares - best.squares if each is not best else np.zeros(len(best.squares))
-        spread = float(gain.std() / np.sqrt(len(gain)))
-        trials.append(Trial(each.name, each.error, float(gain.mean()), spread, each.seconds))
+        trials.append(Trial(each.name, each.error, *each.behind(best), each.seconds))
     n_rows, scores = len(best.errors), search.scores
     found = (best.kernel, best.matrix, best.shape, best.name)
     return MapChoice(*found, n_rows, tuple(trials), scores)

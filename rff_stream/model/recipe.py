@@ -168,10 +168,14 @@ class Recipe(ABC):
     def plan_of_map(self, request: PassRequest, drawn: DrawnMap) -> Plan:
         """The plan of a map that is drawn: sizes and numbers of levels are known by now."""
         plan, columns = request.plan, request.opened.columns
-        chosen = isinstance(self.map_parameters(columns).features, ChosenCells)
-        if chosen or coded_inputs(columns.inputs):
+        if self.sizes_are_found(columns):
             plan = self.plan(request.reading, columns, drawn.features)
         return self.raise_precision(plan, drawn.scales)
+
+    def sizes_are_found(self, columns: Columns) -> bool:
+        """Whether pilot rows tell the size of the map."""
+        chosen = isinstance(self.map_parameters(columns).features, ChosenCells)
+        return chosen or bool(coded_inputs(columns.inputs))
 
     def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
