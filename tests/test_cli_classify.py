@@ -88,8 +88,8 @@ def test_what_predictions_cannot_be_is_refused_first(data: Path, tmp_path: Path)
 def test_a_label_without_classify_is_refused_and_a_loss_named(data: Path) -> None:
     refused = cli("fit", data, "--target", "kind", "--n-components", 32)
     assert refused.exit_code == 3 and "'kind' holds strings" in refused.stderr
-    assert "Text and categories can be inputs" in refused.stderr
-    assert "leave it out: --inputs …." in refused.stderr
+    assert "rff-stream fit --classify logistic" in refused.stderr
+    assert "Else encode it as numbers" in refused.stderr
     unknown = cli("fit", data, "--target", "kind", "--classify", "perceptron")
     assert unknown.exit_code == 2 and "'squared', 'logistic'" in unknown.stderr
     planned = cli("plan", data, "--target", "kind", "--classify", "squared", "--json")

@@ -108,7 +108,7 @@ def test_columns_of_the_fit_and_values_beside_a_table(name, tmp_path):
     np.testing.assert_array_equal(read(fitted).x[:, 0], table()["a"].to_numpy())
     with pytest.raises(DataError, match=r"no 'aa' in the table. Did you mean \"a\""):
         open_source(X, "t", inputs=["aa"])
-    with pytest.raises(DataError, match=r"'name' holds strings .* Encode the column as numbers"):
+    with pytest.raises(DataError, match=r"'name' holds strings .* encode it as numbers"):
         open_source(X, "name", inputs=["a"])
     with pytest.raises(DataError, match="equally long"):
         open_source(X, y[:-1], inputs=["a"])

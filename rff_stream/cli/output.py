@@ -15,12 +15,15 @@ from urllib.parse import unquote
 
 import click
 
+from rff_stream import __version__
 from rff_stream.text_formatting import USER, format_bytes, printable
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
     from rff_stream.statistics.scores import ClassScores, Residuals
 
+SOURCE = f"rff_stream {__version__}: predictions"
+"""The attribute "source" of predictions: CF says by it who made the data."""
 
 NAMES = re.compile(
     r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE

@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from rff_stream import __version__
-from rff_stream.cli.output import redact_text
+from rff_stream.cli.output import SOURCE, redact_text
 from rff_stream.errors import ModelError
 from rff_stream.execution.progress import Progress
 from rff_stream.store.atomic import OutputKind, check_target, exists, replacing
@@ -25,9 +24,6 @@ from rff_stream.text_formatting import redact_url
 
 OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
 """Names of files that a Zarr store would be taken for."""
-
-SOURCE = f"rff_stream {__version__}: predictions"
-"""The attribute "source" of predictions: CF says by it who made the data."""
 
 
 def is_marked(data: bytes, place: str) -> bool:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from rff_stream.cli.output import redact_text
-from rff_stream.cli.products import SOURCE
+from rff_stream.cli.output import SOURCE, redact_text
 from rff_stream.errors import ModelError
 from rff_stream.store.atomic import OutputKind, check_target, replacing
 from rff_stream.store.local import check_apart, local_path
