@@ -157,3 +157,12 @@ def test_refusals(rng):
         canonical_correlations(accumulate(PAIR, x), 20, n_components=21)
     constant = hsic(accumulate(PAIR, np.ones((20, 2))), 20)
     assert constant.p_value > 0.01 or constant.statistic < 1e-20
+
+
+def test_what_has_no_covariance_is_refused_by_name(rng):
+    x = rng.normal(size=(200, 3))
+    with pytest.raises(ValueError, match=r"order 1, which is means alone.*Collect with order=2"):
+        hsic(rs.collect(BOTH, x, order=1, progress=False), 20)
+    x[:, 1:] = 1.0
+    with pytest.raises(ValueError, match="constant in all rows"):
+        canonical_correlations(rs.collect(BOTH, x, progress=False), 20)

@@ -243,3 +243,13 @@ def test_lengths_that_differ_are_refused(xyw: Rows) -> None:
         model_of().fit(
             xr.DataArray(x, dims=("sample", "column")), xr.DataArray(y[:-1], dims="sample")
         )
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_no_rows_are_predicted_as_no_values(chunks):
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    data = xr.Dataset({"a": ("t", x[:, 0]), "b": ("t", x[:, 1]), "y": ("t", x[:, 0])})
+    model = rs.KernelRidge(n_components=32, progress=False).fit(data, "y", inputs=["a", "b"])
+    none = data[["a", "b"]].isel(t=slice(0, 0))
+    found = model.predict(none if chunks is None else none.chunk(chunks))
+    assert found.shape == (0,) and found.compute().dtype == np.float64

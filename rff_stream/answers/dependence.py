@@ -179,6 +179,11 @@ class _RunCovariances:
                 f"split={split} but the map has {row.n_features} columns, some of x and some of y. "
                 "Give the number of those of x."
             )
+        if whole.order != 2:
+            raise ValueError(
+                f"These moments have order {whole.order}, which is means alone, and covariances "
+                "need order 2. Collect with order=2."
+            )
         if isinstance(moments, Mapping) and len(parts) < FEWEST_RUNS:
             raise ValueError(
                 f"{len(parts)} runs of rows were given, but a p-value of dependent rows needs "
@@ -206,6 +211,11 @@ def _whitening(matrix: Float64, regularisation: float) -> tuple[Float64, Float64
     """λ/(λ + κ), and V(Λ + κ)^{−½}."""
     values, vectors = linalg.eigh(matrix)
     values = np.maximum(values, 0.0)
+    if values[-1] == 0:
+        raise ValueError(
+            "One of the two groups of columns is constant in all rows, and nothing correlates with "
+            "a constant. Look at its inputs, and at their length-scale."
+        )
     shifted = values + regularisation * values[-1]
     return values / shifted, vectors / np.sqrt(shifted)
 

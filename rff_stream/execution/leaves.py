@@ -427,6 +427,8 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     name, job = f"rff_rows-{token}", f"rff_rowjob-{token}"
     tasks: Graph = {job: Task(job, itself, RowJob(source.reader, function))}
     counts = [len(e) - 1 for e in edges]
+    if known and 0 in counts:  # without a row there is no chunk
+        return da.empty((*(e[-1] - e[0] for e in edges), function.width), dtype=np.float64)
     for place in np.ndindex(*counts):
         box = tuple((e[i], e[i + 1]) for e, i in zip(edges, place, strict=True))
         key = (name, *place, 0)
