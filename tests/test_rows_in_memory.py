@@ -177,3 +177,16 @@ def test_arrays_of_pandas_beside_rows_are_values():
         "s",
         "t",
     }
+
+
+@pytest.mark.parametrize("verb", ["predict", "score", "update", "partial_fit"])
+@pytest.mark.parametrize("kind", [str, "category", "string[pyarrow]"])
+def test_text_where_the_fit_had_numbers_is_refused(verb, kind):
+    data = frame()
+    model = ridge().fit(data[["u", "v", "a"]], "a")
+    later = data[["u", "v", "a"]].assign(u=data.u.round(1).astype(str).astype(kind))
+    with pytest.raises(DataError, match=r"'u' holds .* but the model was fitted on numbers"):
+        getattr(model, verb)(later, *(["a"] if verb != "predict" else []))
+    with pytest.raises(DataError, match=r"'u' holds .* but the model was fitted on numbers"):
+        ridge().fit(data[["u", "v"]].to_numpy(), data.a).predict(later[["u", "v"]])
+    assert model.n_rows_ == N

@@ -103,6 +103,21 @@ def with_levels(found: NamedVariable) -> NamedVariable:
     return replace(found, columns=level_names(found.name, levels), levels=levels)
 
 
+def as_in_the_fit(found: NamedVariable) -> NamedVariable:
+    """A column by its name in the fit: levels have names of their own, so this one has numbers.
+
+    Raises KindError: it holds categories or text.
+    """
+    variable = found.variable
+    if not found.levels and not found.field and (holds_levels(variable) or is_text(variable)):
+        raise KindError(
+            f"{found.name!r} holds {variable.holds or 'text'}, but the model was fitted on numbers "
+            f"or times. A column is of one kind in the fit and after it. Convert it to the type "
+            f"that it had, such as with pandas.to_numeric or pandas.to_datetime."
+        )
+    return found
+
+
 def gather_levels(several: Iterable[NamedVariable]) -> list[NamedVariable]:
     """Levels of one column that stand side by side as one: its text is looked at once."""
     gathered = []
@@ -189,7 +204,8 @@ def align(container: Container, y: Any, request: Request) -> SourceBuilder:
     given = {role: each for role, each in asked.items() if each is not None}
     others = {role: container.column(role, values) for role, values in given.items()}
     asked_for = container.inputs(request, targets or [], others.get("sample_weight"))
-    inputs = gather_levels(with_levels(each) for each in asked_for)
+    known = as_in_the_fit if request.columns is not None else with_levels
+    inputs = gather_levels(known(each) for each in asked_for)
     sizes = container.sizes(request, inputs, targets or [], y)
     if targets is None:
         targets = [container.on_samples("y", y, sizes)]
