@@ -803,3 +803,15 @@ def test_two_rows_beyond_their_margins_are_fitted():
 def test_class_numbers_that_no_row_has_do_not_make_rows_few(rng):
     codes = 2 * rng.integers(0, 2, held_out_penalty.FEW_ROWS)
     assert len(held_out_penalty._turns(np.arange(len(codes)), codes)) == 1
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_labels_and_weights_of_no_class_are_refused_by_the_first_fit(rng, loss):
+    X, y = rng.normal(size=(60, 2)), np.array(["hi", "lo"] * 30)
+    choices = QUIET | {"loss": loss}
+    with pytest.raises(ValueError, match=r"Label 'lo' is not among the classes .*\('hi', 'zz'\)"):
+        rs.KernelClassifier(**choices).fit(X, y, classes=["hi", "zz"])
+    with pytest.raises(ValueError, match="class_weight has 'low', but the classes are 'hi', 'lo'"):
+        rs.KernelClassifier(**choices, class_weight={"low": 2}).fit(X, y)
+    weights = {"hi": 1, "lo": 2, "unmet": 3}  # as in scikit-learn: every class has its own
+    rs.KernelClassifier(**choices, class_weight=weights).fit(X, y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -144,6 +144,20 @@ class ClassRecipe(Recipe):
                     f"class_weight has {weight!r} for {label!r} but weights must be finite and ≥ 0."
                 )
 
+    def check_weighted(self, labels: Sequence[Any]) -> None:
+        """Refuse weights of no class where a class has none, as scikit-learn: a misspelt label."""
+        given = self.asked.class_weight
+        if not isinstance(given, Mapping) or all(label in given for label in labels):
+            return
+        counted = (label for label, weight in given.items() if weight)  # 0 leaves a class out
+        absent = next((label for label in counted if label not in labels), None)
+        if absent is not None:
+            raise ValueError(
+                f"class_weight has {absent!r}, but the classes are {', '.join(map(repr, labels))}. "
+                "Its keys are labels, and a class without a key has weight 1. Correct the key, or "
+                "announce the class (classes=…)."
+            )
+
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)
         family = family_of(asked.features)
@@ -236,7 +250,10 @@ class ClassRecipe(Recipe):
             checkpoint.begin(drawn.row, plan.order, header | {SEED: seed}, arrays)
         parts, weights, seen = class_moments(self, request, drawn, labels)
         every = {label for part in parts.values() for label in part.labels}
+        if self.announced is not None:
+            check_announced(every, self.announced)
         labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
+        self.check_weighted(labels)
         parts = {fold: part.over(labels) for fold, part in parts.items()}
         return ClassPass(request, drawn, parts, seen, over_classes(pilot, met, labels), weights)
 
@@ -277,17 +294,11 @@ class ClassRecipe(Recipe):
         """A label that was not met before: an error where others were announced or stored."""
         if not new:
             return
-        announced = fitted.announced
-        label = sorted_labels(new)[0]
-        if announced is not None:
-            raise ValueError(
-                f"Label {label!r} is not among the classes that were announced or stored with this "
-                f"model ({', '.join(map(repr, known))}). Fit again and announce it (classes=…), "
-                "or leave classes= out: in memory, a new label is then a new class."
-            )
+        if fitted.announced is not None:
+            check_announced(new, known)
         warn(
-            f"Label {label!r} is new in this batch ({len(new)} new in all): it is a class from "
-            "now on, and no earlier row belongs to it."
+            f"Label {sorted_labels(new)[0]!r} is new in this batch ({len(new)} new in all): it is "
+            "a class from now on, and no earlier row belongs to it."
         )
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, ClassMoments]:
@@ -600,3 +611,14 @@ def label_of(name: str, kind: str) -> Any:
     if name in ("True", "False"):
         return name == "True"
     return int(name) if name.lstrip("-").isdigit() else float(name)
+
+
+def check_announced(found: Collection[Any], announced: Sequence[Any]) -> None:
+    """Every label that was met is among those that were announced or stored."""
+    new = sorted_labels({*found} - {*announced})
+    if new:
+        raise ValueError(
+            f"Label {new[0]!r} is not among the classes that were announced or stored with this "
+            f"model ({', '.join(map(repr, announced))}). Fit again and announce it (classes=…), "
+            "or leave classes= out: in memory, a new label is then a new class."
+        )
