@@ -142,16 +142,17 @@ def test_the_map_is_chosen_where_nothing_is_said(rng: Any, tmp_path: Any) -> Non
 
 def test_candidates_are_compared_by_their_calibrated_probabilities(rng: Any) -> None:
     y = np.eye(3)[rng.integers(3, size=5000)]
-    spread, noise = y.std(axis=0), 0.5 * rng.normal(size=y.shape)
+    origin, spread = y.mean(axis=0), y.std(axis=0)
+    noise, truth = 0.5 * rng.normal(size=y.shape), (y - origin) / spread
     found = [
-        probability_errors((y - pressed * (y + noise)) / spread, y / spread, spread)
+        probability_errors((y - pressed * (y + noise)) / spread, truth, spread, origin)
         for pressed in (1.0, 0.1)
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-3)  # calibration undoes the factor
-    none = probability_errors((y - 0.01 * noise) / spread, y / spread, spread)
+    none = probability_errors((y - 0.01 * noise) / spread, truth, spread, origin)
     assert (none**2).mean() == pytest.approx(1, abs=0.01)  # that of the shares
     failed = np.full_like(y, np.nan)
-    assert np.isnan(probability_errors(failed, y / spread, spread)).all()
+    assert np.isnan(probability_errors(failed, truth, spread, origin)).all()
 
 
 def test_the_command_line_fits_labels_in_cells_and_maps_that_compete(

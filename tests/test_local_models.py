@@ -455,3 +455,29 @@ def test_a_constant_target_that_is_rounded_ends_no_fit(rng, targets):
         n_components=64, length_scale=1.0, random_state=0, progress=False, features="local"
     )
     assert model.fit(X, y).predict(X)[:, -1] == pytest.approx(1e8 / 3)
+
+
+@pytest.mark.parametrize("estimator", [rs.KernelRidge, rs.GaussianProcessRegressor])
+def test_the_bare_call_on_equal_rows_predicts_their_mean(rng, estimator):
+    X, y = np.full((50, 2), 0.1), rng.normal(size=50)
+    with pytest.warns(rs.NumericalWarning, match="Every input is constant in the 50 pilot rows"):
+        model = estimator(random_state=0, progress=False).fit(X, y)
+    np.testing.assert_allclose(model.predict(X[:1]), y.mean(), atol=1e-9)
+
+
+def test_the_bare_call_on_equal_rows_gives_the_shares_of_classes():
+    X, y = np.full((60, 2), 0.1), np.array(["a", "b", "b"] * 20)
+    with pytest.warns(rs.NumericalWarning, match="Every input is constant in the 60 pilot rows"):
+        model = rs.KernelClassifier(random_state=0, progress=False).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X[:1]), [[1 / 3, 2 / 3]], atol=0.02)
+
+
+def test_the_search_does_not_see_where_the_targets_lie(rng):
+    """Squares of 1e9 keep seven digits: a search on such targets took a worse map."""
+    X = rng.normal(size=(300, 3))
+    y = np.sin(1.5 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=300)
+    near, far = (
+        rs.KernelRidge(random_state=0, progress=False).fit(X, y + offset) for offset in (0, 1e9)
+    )
+    assert str(far.choice_) == str(near.choice_)
+    np.testing.assert_allclose(far.predict(X) - 1e9, near.predict(X), atol=1e-5)

@@ -230,24 +230,25 @@ def _search_class_windows(
     y = pilot.y[:, 1:] if pilot.y.shape[1] == 2 else pilot.y  # two classes are one target
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
-    if not (rows.y != rows.y[:1]).any():
+    if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
     search = map_search(rows, pilot_windows(rows, rng), True, asked, shape, rng, encoding)
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
-    search.errors_of = functools.partial(probability_errors, spread=spread)
+    origin = y.mean(axis=0)
+    search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)
     search.scales = isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
     return search_map(search)
 
 
-def probability_errors(errors: Float64, y: Float64, spread: Float64) -> Float64:
+def probability_errors(errors: Float64, y: Float64, spread: Float64, origin: Float64) -> Float64:
     """Errors (m, T) of calibrated probabilities, from those of the scores of left-out rows.
 
     Scores of least squares are pressed towards the shares of the classes, the more the smoother
     the kernel. Calibration undoes that, so candidates are compared as they will be used. Errors and
-    one-hot classes y are in units of the ``spread`` (T,) of each class; the result is in units of
-    that of all.
+    one-hot classes y, less their ``origin`` (T,), are in units of the ``spread`` (T,) of each
+    class; the result is in units of that of all.
     """
-    truth, missed = y * spread, errors * spread
+    truth, missed = y * spread + origin, errors * spread
     if not np.isfinite(missed).all():
         return errors
     scores, two = truth - missed, y.shape[1] == 1

@@ -386,7 +386,7 @@ def _search(
     rows = RowWindow(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
     cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
     shape = CellShape(cell_rows, sizes.n_features)
-    if not (rows.y != rows.y[:1]).any():
+    if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
     search = map_search(rows, blocks, of_pilot, asked, shape, rng, encoding)

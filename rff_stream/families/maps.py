@@ -433,7 +433,7 @@ def _learn_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
     rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
     r, _, n_cells = Cells().sizes(len(pilot.x), pilot.x.shape[1])
     shape = CellShape(max(len(pilot.x) // n_cells, 1), r)
-    if not (rows.y != rows.y[:1]).any():
+    if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
     blocks = pilot_windows(rows, rng)
     return search_map(map_search(rows, blocks, True, asked, shape, rng))

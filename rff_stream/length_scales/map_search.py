@@ -135,7 +135,13 @@ class MapChoice:
 
     @classmethod
     def of_constant(cls, kernel: ExactKernel, x: Float64, shape: CellShape) -> MapChoice:
-        """Where no target varies: one standard deviation along each input."""
+        """Where no target or no input varies: one standard deviation along each input."""
+        if len(x) > 1 and (x == x[:1]).all():
+            warn(
+                f"Every input is constant in the {len(x)} pilot rows, so predictions are the mean "
+                "of the targets. Look at the inputs, or give length_scale as numbers if they vary "
+                "in other rows."
+            )
         return cls(kernel, np.diag(1 / deviation(x)), shape, kernel.text, 0, ())
 
     @property
@@ -245,8 +251,8 @@ class MapSearch:
     scores: NormalScores | None = None  # of heavy-tailed inputs, to be compared; kept if better
     say: Callable[[str], None] = lambda line: None
     errors_of: Callable[[Float64, Float64], Float64] = lambda errors, y: errors
-    """Errors (m, T) that are compared, from those of targets y (m, T); of classes, those of their
-    probabilities."""
+    """Errors (m, T) that are compared, from those of targets y (m, T) less their means; of classes,
+    those of their probabilities."""
     scales: bool = False
     """Whether length-scales compete by left-out errors, too. Evidence takes targets for Gaussian
     numbers; for classes its length-scales are too short."""
@@ -262,10 +268,10 @@ class MapSearch:
         targets = self.rows.y.std(axis=0)
         targets = np.where(targets > 0, targets, 1.0)
 
-        middle = self.rows.x.mean(axis=0)
+        middle, origin = self.rows.x.mean(axis=0), self.rows.y.mean(axis=0)
 
         def scaled(rows: RowWindow) -> RowWindow:
-            return RowWindow(rows.x - middle, rows.y / targets, rows.w / unit)
+            return RowWindow(rows.x - middle, (rows.y - origin) / targets, rows.w / unit)
 
         self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
         started = time.process_time()

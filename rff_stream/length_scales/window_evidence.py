@@ -51,6 +51,11 @@ class RowWindow:
     y: Float64  # (m, T)
     w: Float64  # (m,)
 
+    @property
+    def varies(self) -> bool:
+        """Whether an input and a target vary: else no kernel explains more than another."""
+        return bool((self.x != self.x[:1]).any() and (self.y != self.y[:1]).any())
+
     def part(self, own: Array) -> RowWindow:
         """Some of the rows, by their places."""
         return RowWindow(self.x[own], self.y[own], self.w[own])
