@@ -45,3 +45,17 @@ def test_no_link_of_the_site_leads_nowhere() -> None:
             if not re.match(r"[a-z]+:", target) and not (page.parent / unquote(target)).exists():
                 lost.append(f"{page.relative_to(HTML)} -> {target}")
     assert not lost
+
+
+def test_formulas_are_drawn_without_another_host_and_without_tex() -> None:
+    faults, formulas = [], 0
+    for page in HTML.rglob("*.html"):
+        text = page.read_text("utf-8")
+        formulas += text.count("<math ")
+        loaded = re.findall(r'<(?:script|img|link|iframe)[^>]* (?:src|href)="https?://[^"]*', text)
+        prose = re.sub(r"<(script|style|pre|code|textarea)\b.*?</\1>", "", text, flags=re.S)
+        tex = re.findall(r"\\[(\[][^<]*|\\(?:frac|sum|top|mathbb|omega)\b|<mi>&</mi>", prose)
+        ignored = re.findall(r'mathvariant="(?!normal")[^"]*"', text)
+        faults += [f"{page.relative_to(HTML)}: {each}" for each in (*loaded, *tex, *ignored)]
+    assert formulas
+    assert not faults
