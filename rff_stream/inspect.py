@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
 from rff_stream.answers.sensitivity import Relevance, SobolIndices
-from rff_stream.errors import ModelError
 from rff_stream.model import gradients
 from rff_stream.model.fitted import Data
 from rff_stream.predictors import RowFunction
@@ -129,13 +128,9 @@ def relevance(model: Any) -> Relevance:
 
 def _sample_of(model: Any) -> Float64:
     """Inputs (m, d) of the row sample; refuses a model that has none."""
-    rows = model._held().row_sample
-    if rows is None:
-        raise ModelError(
-            "The model has no row sample (sample_rows=0, or saved without moments). Fit it with "
-            "one, or save with moments=True."
-        )
-    return np.asarray(rows)
+    fitted = model._held()
+    rows = fitted.need_sample("and this looks at its inputs")
+    return np.asarray(rows[:, : fitted.n_inputs])
 
 
 def _function_of(model: Any) -> RowFunction:

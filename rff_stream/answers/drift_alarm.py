@@ -171,11 +171,16 @@ def _compare(
     # Few batches may agree by luck: their variance is at least that by chance of their rows.
     floor = np.maximum(chance.mean(axis=0), new_chance)
     spread = np.sqrt(np.maximum(between, floor) * (1 + 1 / n))
-    off = np.abs(new - mean)
+    return mean, spread, _p_values(new, mean, spread, n)
+
+
+def _p_values(values: Array, mean: Array, spread: Array, n: int) -> Float64:
+    """Of numbers beside the mean of n others; NaN where a number is not defined."""
+    off = np.abs(values - mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(off <= 1e-9 * np.abs(mean), 0.0, off / spread)
-    p = np.where(np.isfinite(off), 2 * stats.t.sf(t, min(n - 1, FREEDOM)), np.nan)
-    return mean, spread, p
+    p = 2 * stats.t.sf(t, min(n - 1, FREEDOM))
+    return np.asarray(np.where(np.isfinite(off), p, np.nan))
 
 
 def _without_outliers(values: Array, chance: Array) -> Array:
@@ -204,12 +209,7 @@ def _left_out(values: Array, chance: Array) -> Float64:
     between = np.maximum(squares, 0) / (others - 1)
     floor = np.maximum((chance.sum(axis=0) - chance) / others, chance)
     spread = np.sqrt(np.maximum(between, floor) * (1 + 1 / others))
-    off = np.abs(values - mean)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(off <= 1e-9 * np.abs(mean), 0.0, off / spread)
-    return np.asarray(
-        np.where(np.isfinite(off), 2 * stats.t.sf(t, min(others - 1, FREEDOM)), np.nan)
-    )
+    return _p_values(values, mean, spread, others)
 
 
 def _mean_and_deviation(name: str, values: Array) -> list[tuple[str, float, float]]:

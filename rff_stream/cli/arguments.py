@@ -420,13 +420,13 @@ machine = group(
 
 def open_data(data: str) -> Any:
     """The lazy Dataset of netCDF files, whose coordinates go with predictions; else the path."""
-    from rff_stream.sources.data_files import files_at, together
+    from rff_stream.sources.data_files import files_at, open_together
     from rff_stream.sources.paths import format_of, netcdf
 
     if format_of(data) != "netcdf":
         return data
     files = files_at(data) or ()
-    return netcdf(data) if len(files) < 2 else together(files, None)
+    return netcdf(data) if len(files) < 2 else open_together(files, None)
 
 
 def source_of(data: str, selection: DataSelection, seed: int, *, labels: bool = False) -> Any:

@@ -191,13 +191,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
                 f"kernel={self.kernel!r} is not the Gaussian, and rows are drawn from that alone, "
                 "as in scikit-learn. Use kernel='gaussian'."
             )
-        moments = getattr(self, "moments_", None)
-        known = np.empty((0, 1)) if moments is None else moments.sample.rows
-        if not len(known):
-            raise ValueError(
-                "This model has no row sample to draw from (sample_rows=0, or saved without "
-                "moments). Fit with sample_rows=2000."
-            )
+        known = self._held().need_sample("and rows are drawn about sampled ones")
         rng, d = np.random.default_rng(seed_of(random_state)), self.n_features_in_
         share = known[:, -1] / known[:, -1].sum()
         around = known[rng.choice(len(known), n_samples, p=share), :d]

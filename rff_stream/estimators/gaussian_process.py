@@ -290,12 +290,7 @@ def covariance_of_rows(
 def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
     """Half the width (T,) of an interval with this coverage, from the row sample."""
     fitted = model._held()
-    sample = np.empty((0, 0)) if fitted.total is None else fitted.total.sample.rows
-    if not len(sample):
-        raise ValueError(
-            "This model has no row sample (sample_rows=0, or saved without moments), and "
-            "a conformal interval needs one. Fit with sample_rows=2000."
-        )
+    sample = fitted.need_sample("and a conformal interval needs one")
     process: Process = fitted.answer
     rows = distinct_rows(sample, fitted.n_rows)  # copies are left out together
     return conformal_quantile(process.leave_one_out(rows), coverage, chosen=1)  # α

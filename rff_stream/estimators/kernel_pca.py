@@ -124,13 +124,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         check_is_fitted(self)
         coordinates = np.asarray(T, np.float64)
         if start is None:
-            moments = getattr(self, "moments_", None)
-            sample = np.empty((0, 0)) if moments is None else moments.sample.rows
-            if not len(sample):
-                raise ValueError(
-                    "This model has no row sample to start from (sample_rows=0, or saved without "
-                    "moments). Give a start, or fit with sample_rows=2000."
-                )
+            sample = self._held().need_sample(
+                "and the search starts at sampled rows",
+                "Give a start, or fit with sample_rows=2000.",
+            )
             rows = sample[:, : self.n_features_in_]
             tree = KDTree(self.components_(self.features_(rows).astype(np.float64)))
             start = rows[tree.query(coordinates)[1]]

@@ -24,11 +24,11 @@ from rff_stream.answers.cell_spectrum import local_spectrum
 from rff_stream.costs import CellCost
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
-    AUTO,
     behind,
     cost_of_shape,
     draw_cells,
     encoding_of,
+    finds_scales,
     in_metric,
     known_kernel,
     length_scale_behind,
@@ -132,7 +132,7 @@ class CellClasses:
                 with single_threaded_blas():
                     found = _search_class_windows(pilot, asked, cost, plan.n_rows, encoding)
                 kernel, encoding = in_metric(found, encoding, pilot.x)
-                cost, scales = cost_of_shape(cost, found.shape, plan.n_rows), found.scales
+                cost, scales = cost_of_shape(cost, found.shape, plan.n_rows), found.stored
             features = draw_cells(kernel, pilot, asked, cost, encoding)
         scales["length_scale"] = length_scale_behind(features.encoding, features.kernel)
         return features, scales
@@ -163,7 +163,7 @@ class CellClasses:
                 alphas = np.maximum(first.alpha * FACTORS[place], eta)
                 return scored(replace(first, alpha=alphas))
 
-            _, posterior, scores = least_of_row(at, len(FACTORS))
+            _, posterior, scores = descend(at, len(FACTORS))
         else:
             _, posterior, scores = scored(
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
@@ -183,10 +183,13 @@ class CellClasses:
         return CellLogOdds(posterior, Calibration(slope, np.array(offset)))
 
 
-def least_of_row(
+def descend(
     at: Callable[[int], tuple[float, LocalPosterior, Float64]], count: int
 ) -> tuple[float, LocalPosterior, Float64]:
-    """The value of least score, from the middle of a row downhill: scores have one minimum."""
+    """The value of least score at one of so many places, downhill from the middle.
+
+    Scores have one minimum along the places.
+    """
     place = count // 2
     best = at(place)
     for step in (-1, 1):
@@ -236,7 +239,7 @@ def _search_class_windows(
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)
-    search.scales = isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
+    search.compares_scales = finds_scales(asked)
     return search_map(search)
 
 

@@ -397,7 +397,7 @@ def _search(
     order = rng.permutation(max(len(each.x) for each in cells))
     unit = found.unit_kernel.with_length_scale(1.0)
     factor = gap_factor(unit, cells, sizes.n_features, order)
-    return found, {"gap_factor": factor} | found.scales
+    return found, {"gap_factor": factor} | found.stored
 
 
 def warn_of_spacing(left_out_error: float, n_rows: int) -> None:

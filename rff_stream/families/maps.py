@@ -449,7 +449,9 @@ def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:
 
 def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
     """The kernel of a choice, and the encoding of rows x (n, d) before it, with the metric."""
-    before = encoding if found.scores is None else found.scores  # none was asked for then
+    before = (
+        encoding if found.normal_scores is None else found.normal_scores
+    )  # none was asked for then
     return found.own_kernel, behind(before, found.metric, x)
 
 
@@ -526,6 +528,11 @@ def check_metric(asked: MapParameters, n_inputs: int) -> None:
         )
 
 
+def finds_scales(asked: MapParameters) -> bool:
+    """Whether a search may take any length-scales, or a metric in their place."""
+    return isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
+
+
 def map_search(
     rows: RowWindow,
     blocks: Sequence[RowWindow],
@@ -536,7 +543,7 @@ def map_search(
     encoding: Any = None,
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run."""
-    free = isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
+    free = finds_scales(asked)
     sought = free and encoding is None and _has_cells(asked.features)
     heavy = heavy_inputs(rows.x) if sought else np.empty(0, np.int64)
     learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
@@ -551,7 +558,7 @@ def map_search(
         metric=learns,
         only_metric=learns and asked.metric == "full",
         sizes=isinstance(asked.features, ChosenCells),
-        scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
+        normal_scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
         say=logger.info if asked.progress else lambda line: None,
     )
 

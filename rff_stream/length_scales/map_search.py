@@ -130,7 +130,7 @@ class MapChoice:
     taken: str  # name of the trial
     n_rows: int  # rows that were compared
     trials: tuple[Trial, ...]
-    scores: NormalScores | None = None
+    normal_scores: NormalScores | None = None
     """What comes before A."""
 
     @classmethod
@@ -162,7 +162,7 @@ class MapChoice:
         return next((each.error for each in self.trials if each.name == self.taken), np.nan)
 
     @property
-    def scales(self) -> dict[str, Array]:
+    def stored(self) -> dict[str, Array]:
         """What is stored of a search beside its map: what was compared, if anything was."""
         return {"choice": self.packed()} if self.trials else {}
 
@@ -248,12 +248,13 @@ class MapSearch:
     metric: bool = True
     only_metric: bool = False
     sizes: bool = False  # whether cells of other sizes compete
-    scores: NormalScores | None = None  # of heavy-tailed inputs, to be compared; kept if better
+    normal_scores: NormalScores | None = None
+    """Of heavy-tailed inputs, to be compared; kept if they predict better."""
     say: Callable[[str], None] = lambda line: None
     errors_of: Callable[[Float64, Float64], Float64] = lambda errors, y: errors
     """Errors (m, T) that are compared, from those of targets y (m, T) less their means; of classes,
     those of their probabilities."""
-    scales: bool = False
+    compares_scales: bool = False
     """Whether length-scales compete by left-out errors, too. Evidence takes targets for Gaussian
     numbers; for classes its length-scales are too short."""
     candidates: list[_Candidate] = field(default_factory=list)
@@ -277,7 +278,7 @@ class MapSearch:
         started = time.process_time()
         first = self._first_scales()
         self.regions = self._regions(first.matrix)
-        if self.scores is not None:
+        if self.normal_scores is not None:
             first = self._compare_scores(first, started, middle)
         started = time.process_time()
         windows = self._windows(first.matrix, *FEW_WINDOWS)
@@ -287,7 +288,7 @@ class MapSearch:
                 self._judge(kernel.text, fit, started)
             started = time.process_time()
         self._compact_alone()
-        if self.scales:
+        if self.compares_scales:
             self._one_for_all()
         if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
             without = len(self.candidates)
@@ -296,7 +297,7 @@ class MapSearch:
                     break
             if self.only_metric:
                 self._take_metrics(without)
-        if self.scales:
+        if self.compares_scales:
             self._compare_scales()
         if self.sizes:
             self._compare_sizes()
@@ -348,7 +349,7 @@ class MapSearch:
 
     def _compare_scores(self, plain: MetricFit, started: float, middle: Float64) -> MetricFit:
         """Go on with the normal scores of heavy-tailed inputs if they predict better."""
-        scores, origin = self.scores, middle
+        scores, origin = self.normal_scores, middle
         assert scores is not None
 
         def scored(rows: RowWindow) -> RowWindow:
@@ -366,7 +367,7 @@ class MapSearch:
         self.first_looks, self.candidates = self.candidates, []
         if better:
             return fit
-        self.scores = None
+        self.normal_scores = None
         self.rows, self.blocks, self.regions = before
         return plain
 
@@ -554,6 +555,6 @@ def search_map(search: MapSearch) -> MapChoice:
     trials = []
     for each in search.first_looks + search.candidates:
         trials.append(Trial(each.name, each.error, *each.behind(best), each.seconds))
-    n_rows, scores = len(best.errors), search.scores
+    n_rows, scores = len(best.errors), search.normal_scores
     found = (best.kernel, best.matrix, best.shape, best.name)
     return MapChoice(*found, n_rows, tuple(trials), scores)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Added, Data, Fitted, Ledger
-from rff_stream.model.recipe import PassRequest, PassResult, Recipe
+from rff_stream.model.recipe import PassRequest, PassResult, Recipe, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.planning import available_memory
 from rff_stream.sources import HoldOut
@@ -176,15 +176,7 @@ def read_files(
     """A map for all files, and the sums of each, which a checkpoint keeps when they are done."""
     kept = request.checkpoint
     drawn, request = recipe.begin(request)
-    opened = request.opened
-    empty = Fitted(
-        columns=opened.columns,
-        features=drawn.features,
-        scales=drawn.scales,
-        flat=opened.flat,
-        feature_names=opened.feature_names,
-        selection=data.selection,
-    )
+    empty = unread(request.opened, drawn, data)
     later = replace(data, where=(), inputs=None, y=None, sample_weight=None)
     done = {} if kept is None else restored(recipe, kept)
     batches: list[Added] = []

@@ -22,7 +22,7 @@ from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns
-from rff_stream.sources.data_files import together
+from rff_stream.sources.data_files import open_together
 from rff_stream.store import Checkpoint
 
 Place = str | PathLike[str]
@@ -42,7 +42,7 @@ def fit(
     new = first_files(files_of(data), data.storage_options)
     if len(new) > 1:
         files = [each.file for each in new]
-        data = replace(data, X=together(files, data.y, data.storage_options))
+        data = replace(data, X=open_together(files, data.y, data.storage_options))
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
     plan = recipe.plan(reading, opened.columns)

@@ -251,10 +251,31 @@ class Fitted:
         return float(scale) if scale.ndim == 0 else scale
 
     @property
+    def sampled_rows(self) -> Array:
+        """[x, y, w] (m, d + T + 1) of the row sample; no rows for a model that has none."""
+        none = np.empty((0, self.n_inputs + len(self.columns.targets) + 1))
+        return none if self.total is None else np.asarray(self.total.sample.rows)
+
+    @property
     def row_sample(self) -> Array | None:
         """Inputs (m, d) of the sampled rows; None for a model that has none."""
-        sample = None if self.total is None else self.total.sample.rows
-        return None if sample is None or not len(sample) else sample[:, : self.n_inputs]
+        sample = self.sampled_rows
+        return sample[:, : self.n_inputs] if len(sample) else None
+
+    def need_sample(
+        self, purpose: str, remedy: str = "Fit with sample_rows=2000, or save with moments=True."
+    ) -> Array:
+        """The sampled rows [x, y, w].
+
+        Raises ModelError: there are none, for this purpose, with this remedy.
+        """
+        rows = self.sampled_rows
+        if not len(rows):
+            raise ModelError(
+                "This model has no row sample (sample_rows=0, or saved without moments), "
+                f"{purpose}. {remedy}"
+            )
+        return rows
 
     @property
     def input_range(self) -> Array | None:

@@ -42,17 +42,11 @@ def gradient_statistic(model: Any) -> GradientStatistic:
 
 def target_variance(fitted: Fitted) -> Float64:
     """Variances (T,) of the targets in the row sample; NaN where there is none."""
-    rows, d = sampled_rows(fitted), fitted.n_inputs
+    rows, d = fitted.sampled_rows, fitted.n_inputs
     if not len(rows):
         return np.full(len(fitted.columns.targets), np.nan)
     y, w = rows[:, d:-1], rows[:, -1]
     return np.asarray(np.average((y - np.average(y, axis=0, weights=w)) ** 2, axis=0, weights=w))
-
-
-def sampled_rows(fitted: Fitted) -> Float64:
-    """[x, y, w] (m, d + T + 1) of the row sample; no rows for a model that has none."""
-    found = None if fitted.total is None else fitted.total.sample.rows
-    return np.empty((0, fitted.n_inputs + 1)) if found is None else np.asarray(found)
 
 
 def of_sample(model: Any) -> GradientProducts:
@@ -64,12 +58,8 @@ def of_sample(model: Any) -> GradientProducts:
         For a model that has none.
     """
     fitted: Fitted = model._held()
-    statistic, rows = gradient_statistic(model), sampled_rows(fitted)
-    if not len(rows):
-        raise ModelError(
-            "The model has no row sample (sample_rows=0, or saved without moments), and slopes "
-            "are those at rows. Give X, or save with moments=True."
-        )
+    statistic = gradient_statistic(model)
+    rows = fitted.need_sample("and slopes are those at rows", "Give X, or save with moments=True.")
     sink = statistic.start()
     with single_threaded_blas():
         x, y = rows[:, : fitted.n_inputs], np.empty((len(rows), 0))

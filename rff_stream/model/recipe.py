@@ -65,6 +65,18 @@ class PassResult:
     seen: int  # rows that were looked at
 
 
+def unread(opened: Opened, drawn: DrawnMap, data: Data) -> Fitted:
+    """A fit whose map is drawn and that has read no row."""
+    return Fitted(
+        columns=opened.columns,
+        features=drawn.features,
+        scales=drawn.scales,
+        flat=opened.flat,
+        feature_names=opened.feature_names,
+        selection=data.selection,
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe(ABC):
     """What an estimator's parameters mean: what it asks of a read, and how it answers from sums.

@@ -14,7 +14,7 @@ from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, family_of
 from rff_stream.model.fit import open_rows, solve
 from rff_stream.model.fitted import Data, Fitted
-from rff_stream.model.recipe import PassRequest, Recipe
+from rff_stream.model.recipe import PassRequest, Recipe, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.statistics.groups import RUNS, ByFold, by_label
@@ -48,15 +48,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
     request = PassRequest(opened, reading, plan)
     drawn = recipe.draw(request)
     plan = recipe.plan_of_map(request, drawn)
-    empty = Fitted(
-        columns=opened.columns,
-        features=drawn.features,
-        scales=drawn.scales,
-        flat=opened.flat,
-        feature_names=opened.feature_names,
-        selection=data.selection,
-        plan=plan,
-    )
+    empty = replace(unread(opened, drawn, data), plan=plan)
     with Progress("looking", rows_in(leaves), shown=recipe.asked.progress) as bar:
         yield from steps(
             recipe, empty, drawn.row, reading, (leaves[:held], leaves[held:]), every, bar

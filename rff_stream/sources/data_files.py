@@ -198,7 +198,7 @@ def is_complete(file: DataFile, storage_options: Mapping[str, Any] | None) -> bo
     return LAST_BYTES[kind] in system.tail(inside, 8) if system.size(inside) >= 8 else False
 
 
-def together(
+def open_together(
     files: Sequence[DataFile], y: Any, storage_options: Mapping[str, Any] | None = None
 ) -> Any:
     """What a fit opens of several files: a pyarrow Dataset, or an xarray one of NetCDF files.
