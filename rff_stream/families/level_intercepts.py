@@ -20,7 +20,13 @@ from scipy import linalg, optimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import find_kernel, length_scale_behind, make_features, with_metric
+from rff_stream.families.maps import (
+    PILOT_COMPONENTS,
+    find_kernel,
+    length_scale_behind,
+    make_features,
+    with_metric,
+)
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
 from rff_stream.pilot import Pilot
@@ -96,7 +102,11 @@ def draw_whole(
     length_scale: Float64 | float = 1.0
     few = np.empty((len(pilot.x), 0))
     if others:
-        kernel = find_kernel(asked.kernel, asked.length_scale, plain, asked.seed, asked.progress)
+        # Behind a metric one factor is left to find: as fine as the columns of the map can be.
+        size = PILOT_COMPONENTS if metric is None else min(asked.n_components, PILOT_COMPONENTS)
+        kernel = find_kernel(
+            asked.kernel, asked.length_scale, plain, asked.seed, asked.progress, size
+        )
         length_scale = length_scale_behind(metric, kernel)
         with single_threaded_blas():
             make = functools.partial(

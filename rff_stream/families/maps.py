@@ -122,18 +122,20 @@ def find_kernel(
     pilot: Pilot,
     seed: int,
     progress: bool,
+    n_components: int = PILOT_COMPONENTS,
 ) -> Kernel:
     """The kernel with its length-scale in input units.
 
     A kernel given with its own length-scale is used as it is; a numeric ``length_scale``
     is in input units; "median" is the median distance between rows of standardised inputs;
-    "evidence" and "ard" are found on the pilot, where several kernels may compete.
+    "evidence" and "ard" are found on the pilot, where several kernels may compete, by a map of so
+    many columns.
     """
     given = given_kernel(kernel, length_scale, pilot.x.shape[1])
     if not isinstance(given, list):
         return given
     if searches(length_scale):
-        found = _search_map(given, length_scale, pilot, seed, progress)
+        found = _search_map(given, length_scale, pilot, seed, progress, n_components)
         pilot.warn_of_far_gaps(length_scale_vector(found, pilot.x.shape[1]))
         return found
     pilot.warn_of_outliers()
@@ -237,7 +239,12 @@ def seconds_of_windows(kernel: Any, n_rows: int) -> float:
 
 
 def _search_map(
-    kernels: list[Kernel], length_scale: LengthScale, pilot: Pilot, seed: int, progress: bool
+    kernels: list[Kernel],
+    length_scale: LengthScale,
+    pilot: Pilot,
+    seed: int,
+    progress: bool,
+    n_components: int,
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
     weights = None if (pilot.w == 1).all() else pilot.w
@@ -252,7 +259,7 @@ def _search_map(
             kernels,
             ard=length_scale == "ard",
             one_unit=pilot.one_unit and length_scale != "ard",
-            n_components=PILOT_COMPONENTS,
+            n_components=n_components,
             rng=seed,
             weights=weights,
             progress=logger.info if progress else None,
