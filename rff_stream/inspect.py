@@ -53,6 +53,11 @@ def gradient_outer_product(
         They add and subtract. ``matrix()`` is M, ``importance()`` the share of each input,
         ``directions()`` are the eigenvectors.
 
+    Notes
+    -----
+    Heavy-tailed inputs that the map compares by their normal scores are taken in these: a mean of
+    squared slopes by the inputs themselves would be that of a few rows.
+
     Raises
     ------
     ModelError

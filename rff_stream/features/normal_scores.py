@@ -85,21 +85,22 @@ class NormalScores(Encoding):
         """d."""
         return self.width
 
-    def _encode(self, x: Float64) -> Float64:
-        found = np.array(x, np.float64)
+    def own_slopes(self, x: Float64) -> Float64:
+        """∂z_j/∂x_j (n, d) of rows (n, d): 1 for inputs that stay as they are."""
+        found = np.ones(x.shape)
         for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
-            place = np.clip(np.searchsorted(knots, x[:, j]) - 1, 0, len(knots) - 2)
-            slope = np.diff(scores)[place] / np.diff(knots)[place]
-            found[:, j] = scores[place] + slope * (x[:, j] - knots[place])
+            found[:, j] = (np.diff(scores) / np.diff(knots))[_pieces(knots, x[:, j])]
+        return found
+
+    def _encode(self, x: Float64) -> Float64:
+        found, slopes = np.array(x, np.float64), self.own_slopes(x)
+        for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
+            place = _pieces(knots, x[:, j])
+            found[:, j] = scores[place] + slopes[:, j] * (x[:, j] - knots[place])
         return found
 
     def _encode_slopes(self, x: Float64) -> Float64:
-        found = np.broadcast_to(np.eye(self.n_inputs), (len(x), self.n_inputs, self.n_inputs))
-        found = np.array(found)
-        for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
-            place = np.clip(np.searchsorted(knots, x[:, j]) - 1, 0, len(knots) - 2)
-            found[:, j, j] = (np.diff(scores) / np.diff(knots))[place]
-        return found
+        return self.own_slopes(x)[:, :, None] * np.eye(self.n_inputs)
 
 
 def heavy_inputs(x: Float64) -> Array:
@@ -108,6 +109,11 @@ def heavy_inputs(x: Float64) -> Array:
     squares = centred**2
     heavy = (squares**2).mean(axis=0) > HEAVY * squares.mean(axis=0) ** 2
     return np.array([j for j in np.flatnonzero(heavy) if len(np.unique(x[:, j])) > 2], np.int64)
+
+
+def _pieces(knots: Float64, x: Float64) -> Array:
+    """The piece (n,) between knots that each value lies in; the first or last beyond them."""
+    return np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
 
 
 def _knots(x: Float64) -> tuple[Float64, Float64]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
+from rff_stream.features.normal_scores import NormalScores
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.protocol import Packed, Sink
 
@@ -204,6 +205,9 @@ class GradientStatistic:
     targets: tuple[str, ...]
     origin: Float64  # (d,)
     variance: Float64  # (T,), of the targets; NaN where it is not known
+    scores: NormalScores | None = None
+    """What the map compares heavy-tailed inputs by: slopes are those by scores then. A mean of
+    squared slopes by such inputs is that of a few rows."""
 
     def start(self) -> Sink:
         return _GradientSink(self)
@@ -233,7 +237,10 @@ class _GradientSink:
             self._take(x, np.ones(len(x)) if rows.w is None else rows.w[part])
 
     def _take(self, x: Float64, w: Float64) -> None:
-        slopes, moved = self._of.slopes(x), x - self._of.origin
+        slopes, scores = self._of.slopes(x), self._of.scores
+        if scores is not None:
+            slopes, x = slopes / scores.own_slopes(x)[:, :, None], scores(x)
+        moved = x - self._of.origin
         for own, total in zip(np.moveaxis(slopes, 2, 0), self._outer, strict=True):
             scaled = own * np.sqrt(w)[:, None]
             total += scaled.T @ scaled
