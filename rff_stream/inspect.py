@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
 from rff_stream.answers.sensitivity import Relevance, SobolIndices
+from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
 from rff_stream.model.fitted import Data
 from rff_stream.predictors import RowFunction
@@ -127,8 +128,10 @@ def partial_dependence(
 
 def relevance(model: Any) -> Relevance:
     """The range of each input in length-scales; see :class:`Relevance`."""
-    fitted = model._held()
-    return sensitivity.ard_relevance(fitted.length_scale, _sample_of(model), fitted.columns.inputs)
+    fitted, rows = model._held(), _sample_of(model)
+    scores = normal_scores_of(fitted.features)
+    rows = rows if scores is None else scores(rows)
+    return sensitivity.ard_relevance(fitted.length_scale, rows, fitted.columns.inputs)
 
 
 def _sample_of(model: Any) -> Float64:

@@ -29,7 +29,7 @@ from rff_stream.answers.penalty_selection import ridge_path
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.model import gradients
-from rff_stream.model.facts import enough_features, model_card
+from rff_stream.model.facts import enough_features, model_card, units_of_scales
 from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import open_by_fit
 from rff_stream.moments import Moments
@@ -237,7 +237,9 @@ def fit_section(model: Any) -> Section:
     for i, name in enumerate(columns.inputs):
         range_ = "" if not len(x) else _range(x[:, i], units[i])
         each = scales[i] if isinstance(scales[i], str) else numbers(scales[i])
-        rows.append([name, units[i], range_, each])
+        apart = units_of_scales(model)[i]
+        words = f"{each} {apart}" if apart != units[i] else each
+        rows.append([name, units[i], range_, words])
     head = ["input", "unit", "range in the row sample", "length-scale"]
     card = model_card(model)
     shown = tuple(row for row in card.rows if row[0] != "map")  # a hash: under provenance

@@ -356,3 +356,6 @@ def test_inputs_of_heavy_tails_matter_as_much_as_their_normal_scores(rng):
     assert "NormalScores" in repr(model.features_.encoding)
     # E(2 cos 2z)² = 2(1 + e⁻⁸) and .3²; smoothing and 600 rows move a share by less than a half
     assert 0.02 < model.importance_["x1"] < 0.06
+    assert "of its normal score" in model._repr_html_()
+    spans = rs.inspect.relevance(model).spans
+    assert 0.1 < spans[1] < 10  # not the range of a lognormal over a length-scale of its scores

@@ -235,7 +235,7 @@ def test_a_function_of_combinations_takes_a_metric_and_one_of_single_inputs_need
     seen = np.trace(turn.T @ M @ turn) / np.trace(M)
     assert seen > 0.98  # of the metric lies in the two directions
     record = SearchRecord.of(found.packed())
-    assert record.taken == found.taken and "left-out error" in str(record)
+    assert record.taken == found.taken and "left-out rows" in str(record)
     assert record.names == tuple(each.name for each in found.trials)
     assert (record.errors > 0).all()
 

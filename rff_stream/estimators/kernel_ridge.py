@@ -123,7 +123,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     selection_ : Selection
         Scores of every α, if alpha is "cv" or "gcv".
     length_scale_ : float or (d,) array
-        In input units.
+        In input units; of a heavy-tailed input that is compared by its normal score, in these.
     columns_ : Columns
     n_rows_, n_missing_ : int
         Rows that were used; rows that were read but not used.

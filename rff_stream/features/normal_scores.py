@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,6 +101,13 @@ class NormalScores(Encoding):
 
     def _encode_slopes(self, x: Float64) -> Float64:
         return self.own_slopes(x)[:, :, None] * np.eye(self.n_inputs)
+
+
+def normal_scores_of(features: Any) -> NormalScores | None:
+    """By which a map compares heavy-tailed inputs; None where it compares them as they are."""
+    encoding = getattr(features, "encoding", None)
+    first = getattr(encoding, "first", encoding)  # a metric may follow
+    return first if isinstance(first, NormalScores) else None
 
 
 def heavy_inputs(x: Float64) -> Array:

@@ -202,8 +202,8 @@ class SearchRecord:
         return np.array([each.error for each in self.trials])
 
     def __str__(self) -> str:
-        errors = ", ".join(f"{each.name} {each.error:.3g}" for each in self.trials)
-        return f"{self.taken} (left-out error {errors}; on {self.n_rows:,} rows)"
+        errors = "; ".join(f"{each.name}: {each.error:.3g}" for each in self.trials)
+        return f"{self.taken} (errors at {self.n_rows:,} left-out rows: {errors})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.features import CandidateFeatures, LocalFeatures
+from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.kernels import as_kernel
 from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.notebook_display import Card, names_with_units, numbers, some
@@ -168,6 +169,15 @@ def _map(model: Any) -> Fact:
     return Fact("map", found[:16], {"fingerprint": found})
 
 
+def units_of_scales(model: Any) -> tuple[str, ...]:
+    """The unit of the length-scale of each input."""
+    columns, scores = model.columns_, normal_scores_of(model.features_)
+    units = list(columns.units[: len(columns.inputs)] or ("",) * len(columns.inputs))
+    for j in () if scores is None else scores.columns:
+        units[j] = "of its normal score"
+    return tuple(units)
+
+
 def _of_inputs(name: str, attribute: str, model: Any) -> Fact:
     """A number in units of the inputs: one for all, or one for each."""
     found = getattr(model, f"{attribute}_", None)
@@ -181,7 +191,7 @@ def _of_inputs(name: str, attribute: str, model: Any) -> Fact:
     several = [
         f"{each} {numbers(value)}" for each, value in zip(columns.inputs, found, strict=True)
     ]
-    return Fact(name, some(names_with_units(several, columns.units)), values)
+    return Fact(name, some(names_with_units(several, units_of_scales(model))), values)
 
 
 DESCRIPTIONS: tuple[Callable[[Any], Fact], ...] = (

@@ -9,7 +9,7 @@ import numpy as np
 from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.features import NormalScores, Then
+from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.predict import score_rows
 from rff_stream.sources.protocol import Rows
@@ -38,9 +38,7 @@ def gradient_statistic(model: Any) -> GradientStatistic:
         variance = np.ones(len(targets))
     reach = fitted.input_range
     origin = np.zeros(fitted.n_inputs) if reach is None else np.asarray(reach).mean(axis=0)
-    encoding = getattr(fitted.features, "encoding", None)
-    first = encoding.first if isinstance(encoding, Then) else encoding
-    scores = first if isinstance(first, NormalScores) else None
+    scores = normal_scores_of(fitted.features)
     if scores is not None:
         origin = np.asarray(scores(origin[None]))[0]
     return GradientStatistic(answer.slopes(), columns.inputs, targets, origin, variance, scores)
