@@ -16,7 +16,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
 import rff_stream as rs
-from rff_stream.answers.grid_selection import compare_kernels
+from rff_stream.grid.selection import compare_kernels
 
 # %% [markdown]
 # ## The sea at 100 m depth, from floats

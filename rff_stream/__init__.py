@@ -15,11 +15,13 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "answers.maximum_mean_discrepancy": "mmd",
+    "cells.map": "Cells LocalFeatures",
+    "choice.map": "Candidates",
     "errors": "NumericalWarning",
     "estimators": "GaussianProcessRegressor KernelClassifier KernelDensity KernelFeatures "
     "KernelPCA KernelRegressor KernelRidge NoveltyDetector load",
-    "features": "Candidates Cells FourierFeatures Grid GridFeatures HermiteFeatures LocalFeatures "
-    "NystroemFeatures RandomBinningFeatures",
+    "features": "FourierFeatures HermiteFeatures NystroemFeatures RandomBinningFeatures",
+    "grid.map": "Grid GridFeatures",
     "kernels": "Cauchy Gaussian Laplacian Matern RationalQuadratic",
     "model.collect": "collect",
     "moments": "Moments",
@@ -32,6 +34,8 @@ _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()
 if TYPE_CHECKING:
     from rff_stream import inspect, plot
     from rff_stream.answers.maximum_mean_discrepancy import mmd
+    from rff_stream.cells.map import Cells, LocalFeatures
+    from rff_stream.choice.map import Candidates
     from rff_stream.errors import NumericalWarning
     from rff_stream.estimators import (
         GaussianProcessRegressor,
@@ -45,16 +49,12 @@ if TYPE_CHECKING:
         load,
     )
     from rff_stream.features import (
-        Candidates,
-        Cells,
         FourierFeatures,
-        Grid,
-        GridFeatures,
         HermiteFeatures,
-        LocalFeatures,
         NystroemFeatures,
         RandomBinningFeatures,
     )
+    from rff_stream.grid.map import Grid, GridFeatures
     from rff_stream.kernels import Cauchy, Gaussian, Laplacian, Matern, RationalQuadratic
     from rff_stream.model.collect import collect
     from rff_stream.moments import Moments

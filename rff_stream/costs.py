@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
+from rff_stream.cells.map import cell_bytes, pilot_rows
+from rff_stream.cells.moments import waiting_rows
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.features.cells import cell_bytes, pilot_rows
 from rff_stream.moments import packed_size
-from rff_stream.moments.cells import waiting_rows
 from rff_stream.moments.counted_entries import counting_bytes, counting_seconds, counts
 from rff_stream.text_formatting import format_seconds
 

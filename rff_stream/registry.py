@@ -1,15 +1,31 @@
-"""Classes by their names in specs: to define the class of a kernel or map is to register it."""
+"""What is known by its name: classes of kernels and maps, and the folders of families of maps.
+
+To define the class of a kernel or map is to register it.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from types import ModuleType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+FAMILY_FOLDERS = ["rff_stream.cells", "rff_stream.grid", "rff_stream.choice", "rff_stream.whole"]
+"""Packages of the families of maps, asked in this order: the only place that names them. A folder
+of another package is inserted before the last, which takes every map that no other does."""
+
+
+def family_modules(part: str) -> list[ModuleType]:
+    """The module of this name in each folder of a family that has one: "map", "family"."""
+    names = [f"{folder}.{part}" for folder in FAMILY_FOLDERS]
+    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]
 
 
 @functools.cache
@@ -40,9 +56,12 @@ class Registry(Generic[T]):
     """
 
     def __init__(
-        self, kind: str, choices: Callable[[str, type[T]], Iterable[str]] = lambda name, cls: ()
+        self,
+        kind: str,
+        choices: Callable[[str, type[T]], Iterable[str]] = lambda name, cls: (),
+        complete: Callable[[], object] = lambda: None,
     ) -> None:
-        self._kind, self._choices = kind, choices
+        self._kind, self._choices, self._complete = kind, choices, complete
         self._classes: dict[str, type[T]] = {}
 
     def add(self, cls: type[T]) -> None:
@@ -61,6 +80,7 @@ class Registry(Generic[T]):
 
         Raises ValueError: when two classes have the same name: a stored spec could mean either.
         """
+        self._complete()  # imports what may define more
         named: dict[str, type[T]] = {}
         for cls in self._classes.values():
             if cls.__name__.startswith("_") or inspect.isabstract(cls):

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import rff_stream as rs
-from rff_stream.answers.stacking import choose_models
+from rff_stream.choice.map import CandidateFeatures
+from rff_stream.choice.moments import CandidateMoments
+from rff_stream.choice.stacking import choose_models
 from rff_stream.errors import ModelError
-from rff_stream.features import CandidateFeatures
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapSearch, _Candidate
 from rff_stream.length_scales.window_evidence import RowWindow
-from rff_stream.moments.candidates import CandidateMoments
 
 pytestmark = pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
 

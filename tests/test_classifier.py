@@ -29,13 +29,13 @@ from rff_stream.answers.class_leave_one_out import (
     squared_by_folds,
 )
 from rff_stream.errors import NumericalWarning
-from rff_stream.families import whole_space_classes
 from rff_stream.losses.classification import SquaredHinge, loss_for, value_and_slope
 from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.statistics import rows_in_memory
+from rff_stream.whole import classes as whole_space_classes
 
 D, R = 3, 32
 QUIET: dict[str, Any] = {"n_components": R, "random_state": 0, "progress": False}

@@ -9,11 +9,11 @@ import pytest
 from sklearn.base import clone
 
 import rff_stream as rs
+from rff_stream.cells.family import CellFamily
 from rff_stream.families import family_of
-from rff_stream.families.cells import CellFamily
-from rff_stream.families.grid import GridFamily
-from rff_stream.families.whole_space import WholeFamily
 from rff_stream.features.base import MAPS
+from rff_stream.grid.family import GridFamily
+from rff_stream.whole.family import WholeFamily
 
 CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)
 

@@ -22,10 +22,10 @@ from rff_stream.answers.gap_test import (
     gap_test,
 )
 from rff_stream.errors import NumericalWarning
-from rff_stream.families.whole_space import rounding_is_felt
 from rff_stream.features.fourier import LINEAR, STEEP, nearly_linear
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot, augmented_row
+from rff_stream.whole.family import rounding_is_felt
 
 QUIET: Any = {"random_state": 0, "progress": False}
 

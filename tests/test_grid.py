@@ -13,7 +13,8 @@ from scipy import special
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid import (
+from rff_stream.errors import DataError, ModelError
+from rff_stream.grid.answers import (
     axes_of_product,
     draw_posterior,
     evaluate,
@@ -21,11 +22,10 @@ from rff_stream.answers.grid import (
     solve_grid,
     steady_variance,
 )
-from rff_stream.answers.grid_selection import choose_grid_kernel, compare_kernels, grid_evidence
-from rff_stream.errors import DataError, ModelError
-from rff_stream.features.grid import GridFeatures, share_modes, tail_beyond
-from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
-from rff_stream.systems.grid import Elimination, GridSystem, conjugate_gradients, expected_steps
+from rff_stream.grid.map import GridFeatures, share_modes, tail_beyond
+from rff_stream.grid.moments import GridAccumulator, GridMoments, grid_row
+from rff_stream.grid.selection import choose_grid_kernel, compare_kernels, grid_evidence
+from rff_stream.grid.system import Elimination, GridSystem, conjugate_gradients, expected_steps
 
 pytest.importorskip("finufft")
 
@@ -108,7 +108,7 @@ def test_moments_on_a_grid_form_a_group() -> None:
 
 
 def test_portions_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rff_stream.moments.grid.BATCH_ROWS", 64)
+    monkeypatch.setattr("rff_stream.grid.moments.BATCH_ROWS", 64)
     x, y, w = rows(2, 300)
     whole = sums(x, y, w, (6, 6))
     sink = GridAccumulator(whole.features, whole.row)

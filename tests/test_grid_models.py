@@ -14,12 +14,12 @@ import xarray as xr
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Float64
-from rff_stream.answers import grid as grid_answers
-from rff_stream.answers.grid_selection import cross_validate_grid
 from rff_stream.costs import GridCost, SeveralCosts, WholeCost
 from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.families import MapParameters, family_of
-from rff_stream.moments.grid import GridMoments
+from rff_stream.grid import answers as grid_answers
+from rff_stream.grid.moments import GridMoments
+from rff_stream.grid.selection import cross_validate_grid
 from rff_stream.planning import PlanRequest
 
 pytest.importorskip("finufft")

@@ -13,25 +13,21 @@ from hypothesis import strategies as st
 import reference_local as reference
 import rff_stream as rs
 from rff_stream._array import Array
-from rff_stream.answers import cell_calibration
-from rff_stream.answers.cell_calibration import local_posterior
-from rff_stream.answers.cell_evidence import (
+from rff_stream.cells import calibration as cell_calibration
+from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.evidence import (
     TOLERANCE,
     cell_evidence,
     cell_gcv,
     cross_validate_cells,
     local_evidence,
 )
-from rff_stream.answers.cell_posterior import LocalPosterior
-from rff_stream.answers.cell_spectrum import (
-    LocalSpectrum,
-    TreeFactors,
-    TreeSpectrum,
-    local_spectrum,
-)
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.cells.moments import CellAccumulator, CellMoments, cell_row
+from rff_stream.cells.posterior import LocalPosterior
+from rff_stream.cells.spectrum import LocalSpectrum, TreeFactors, TreeSpectrum, local_spectrum
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
-from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.packed_triangle import (
     add_outer,
@@ -44,7 +40,6 @@ from rff_stream.features.packed_triangle import (
 from rff_stream.features.random_trees import Partition
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
-from rff_stream.moments.cells import CellAccumulator, CellMoments, cell_row
 
 KERNELS = [
     rs.Gaussian((0.8, 1.1, 2.0)),
@@ -310,8 +305,8 @@ def same(a: CellMoments, b: CellMoments, *, rounding: float = 0.0) -> bool:
 
 
 def test_portions_of_rows_change_no_bit(rng, monkeypatch):
-    monkeypatch.setattr("rff_stream.moments.cells.FEWEST_WAITING", 64)
-    monkeypatch.setattr("rff_stream.moments.cells.ROWS_A_CELL", 1)
+    monkeypatch.setattr("rff_stream.cells.moments.FEWEST_WAITING", 64)
+    monkeypatch.setattr("rff_stream.cells.moments.ROWS_A_CELL", 1)
     X, y, w = rows(rng, n=300)
     features = local_map(rng, X)
     whole = accumulate_cells(features, X, y, w, sums="float32", sample_rows=9)
@@ -504,7 +499,7 @@ def test_deviations_hardly_show_that_factors_are_kept_in_float32(rng, monkeypatc
     features = local_map(rng, X, n_cells=32, n_components=30, dtype="float32")
     moments, new = accumulate_cells(features, X, y, w), rng.normal(size=(200, 3))
     found = [local_posterior(cell_evidence(features, moments))]
-    monkeypatch.setattr("rff_stream.answers.cell_evidence.MOST_RATIO", 0.0)
+    monkeypatch.setattr("rff_stream.cells.evidence.MOST_RATIO", 0.0)
     found.append(local_posterior(cell_evidence(features, moments)))
     kinds = [each.solved.trees[1].inverse_factor.dtype for each in found]
     assert kinds == [np.float32, np.float64]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers.cell_posterior import LocalPosterior
+from rff_stream.cells.map import Cells, LocalFeatures
+from rff_stream.cells.moments import CellAccumulator, CellMoments
+from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.costs import CellCost
 from rff_stream.errors import ModelError, PlanError
-from rff_stream.features import Cells, LocalFeatures
-from rff_stream.moments.cells import CellAccumulator, CellMoments
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.features import LocalFeatures, Periodic, Projection, Then
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.features import Periodic, Projection, Then
 
 QUIET: dict[str, Any] = {"progress": False, "random_state": 0, "dtype": "float64"}
 A = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, 2.0]])

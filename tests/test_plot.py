@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 
 import rff_stream as rs
 from rff_stream.answers.dependence import Dependence
-from rff_stream.answers.grid_selection import KernelComparison
 from rff_stream.answers.learning_curves import row_curve
 from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import cross_validate, gcv, ridge_path
 from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
+from rff_stream.grid.selection import KernelComparison
 
 ROWS = 600
 

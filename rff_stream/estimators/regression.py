@@ -18,9 +18,9 @@ from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import DrawnMap, StoredAnswer, Totals, WholeFamily, check_map, family_of
+from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of
 from rff_stream.families.maps import seed_of
-from rff_stream.families.protocol import RidgeAnswer
+from rff_stream.families.protocol import WHOLE, RidgeAnswer
 from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside
 from rff_stream.model.fit import fit as fit_rows
@@ -128,7 +128,7 @@ def warn_of_residuals(
         return
     x, y, w = rows[:, : fitted.n_inputs], rows[:, fitted.n_inputs : -1], rows[:, -1]
     missed, pilot, neighbours = y - answer.mean()(x), Pilot(x, y, w), None
-    if chosen and fitted.family == WholeFamily():
+    if chosen and fitted.family.name == WHOLE:
         neighbours = Neighbours.of((x - pilot.origin) / pilot.scale)
     for name, residual, values in zip(fitted.columns.targets, missed.T, y.T, strict=True):
         words = "" if robust else _far_targets(residual, values)

@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import FEW_FEATURES
+from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures, encode_rows
 from rff_stream.costs import CellCost
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
@@ -18,17 +19,7 @@ from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.protocol import MapParameters, SumRequest
-from rff_stream.features import (
-    Cells,
-    FeatureMap,
-    LocalFeatures,
-    MapRequest,
-    Projection,
-    Then,
-    by_columns,
-    map_class,
-)
-from rff_stream.features.cells import ChosenCells, encode_rows
+from rff_stream.features import FeatureMap, MapRequest, Projection, Then, by_columns, map_class
 from rff_stream.features.normal_scores import NormalScores, heavy_inputs
 from rff_stream.kernels import (
     ExactKernel,

@@ -21,6 +21,9 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.protocol import Statistic
 
+WHOLE = "whole"
+"""Name of the family of one map of the whole space."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnMap:
@@ -223,7 +226,7 @@ class Family(Protocol):
 
     Estimators and passes call these methods and never test the kind themselves.
 
-    A new family is a file here and an entry in ``families/choice.py``, before ``WholeFamily()``.
+    A new family is a folder that is named in ``FAMILY_FOLDERS`` of :mod:`rff_stream.registry`.
     """
 
     name: ClassVar[str | None]

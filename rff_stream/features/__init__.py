@@ -27,8 +27,6 @@ import pkgutil
 
 from rff_stream.features.base import FeatureMap, MapRequest, map_class, map_from_spec
 from rff_stream.features.binning import RandomBinningFeatures
-from rff_stream.features.candidates import CandidateFeatures, Candidates
-from rff_stream.features.cells import Cells, LocalFeatures
 from rff_stream.features.composed import ByColumns, SideBySide, Then, by_columns
 from rff_stream.features.encodings import (
     OneHot,
@@ -40,7 +38,6 @@ from rff_stream.features.encodings import (
 )
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
-from rff_stream.features.grid import Grid, GridFeatures
 from rff_stream.features.hermite import HermiteFeatures
 from rff_stream.features.level_intercepts import LevelIntercepts
 from rff_stream.features.normal_scores import NormalScores
@@ -54,17 +51,11 @@ for _file in pkgutil.iter_modules(__path__):  # a map of its own file needs no l
 
 __all__ = [
     "ByColumns",
-    "CandidateFeatures",
-    "Candidates",
-    "Cells",
     "FeatureMap",
     "FourierFeatures",
     "FunctionalFeatures",
-    "Grid",
-    "GridFeatures",
     "HermiteFeatures",
     "LevelIntercepts",
-    "LocalFeatures",
     "MapRequest",
     "NormalScores",
     "NystroemFeatures",

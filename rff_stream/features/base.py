@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from rff_stream._array import Array, Float64, aligned_bytes, digest
 from rff_stream.errors import DataError, ModelError
 from rff_stream.kernels import ExactKernel, Kernel
-from rff_stream.registry import Registry, snake_case
+from rff_stream.registry import Registry, family_modules, snake_case
 
 if TYPE_CHECKING:
     from rff_stream.features.composed import SideBySide, Then
@@ -103,7 +103,9 @@ class MapRequest:
     dtype: Any  # {"float32", "float64"}
 
 
-MAPS: Registry[Any] = Registry("feature map", lambda name, cls: cls.choices)
+MAPS: Registry[Any] = Registry(
+    "feature map", lambda name, cls: cls.choices, lambda: family_modules("map")
+)
 """Every map by the name in its spec, also those of other packages once they are imported."""
 
 

@@ -2,6 +2,6 @@
 
 ``whole_space``, ``whole_space_evidence``: one map of the whole space, by a small one's evidence.
 ``map_search``: cells, by candidates that compete. ``window_evidence`` climbs the evidence of
-``windows`` of rows; ``left_out`` tells errors at left-out rows of cells, ``gap_factor`` those in
-gaps. ``near_rows``: the first look of grids. ``relevant_inputs``: which inputs matter, for all.
+``windows`` of rows; ``left_out`` tells errors at left-out rows of cells. ``relevant_inputs``: which
+inputs matter, for all.
 """

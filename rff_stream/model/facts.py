@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.features import CandidateFeatures, LocalFeatures
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.choice.map import CandidateFeatures
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.kernels import as_kernel
 from rff_stream.length_scales.map_search import SearchRecord

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
+from rff_stream.cells.map import ChosenCells
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
@@ -20,7 +21,6 @@ from rff_stream.families.maps import (
     scale_of_map,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.features.cells import ChosenCells
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Data, Fitted
 from rff_stream.model.input_rows import Opened, open_later

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.cells.map import Cells
+from rff_stream.choice.map import Candidates
 from rff_stream.families import DrawnMap
-from rff_stream.features import Candidates, Cells, FeatureMap, Grid, map_from_spec
+from rff_stream.features import FeatureMap, map_from_spec
+from rff_stream.grid.map import Grid
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.kernel_argument import is_scikit_learn
 from rff_stream.losses.regression import RegressionLoss, regression_loss

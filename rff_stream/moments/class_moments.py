@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.cells.moments import CellMoments
 from rff_stream.errors import DataError
 from rff_stream.moments import AugmentedRow, packed_size, row_start
-from rff_stream.moments.cells import CellMoments
 from rff_stream.moments.few_rows import under_row
 from rff_stream.moments.row_sample import RowSample
 

@@ -24,10 +24,10 @@ from rff_stream.plot.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rff_stream.answers.grid_selection import KernelComparison
     from rff_stream.answers.learning_curves import RowCurve
     from rff_stream.answers.penalty_selection import RidgePath, Selection
     from rff_stream.features import FeatureMap
+    from rff_stream.grid.selection import KernelComparison
     from rff_stream.kernels import Kernel
 
 
@@ -158,7 +158,7 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : KernelComparison
-        From :func:`~rff_stream.answers.grid_selection.compare_kernels`.
+        From :func:`~rff_stream.grid.selection.compare_kernels`.
     ax : Axes, optional
     """
     ax, (k, at) = axes(ax), found.best

@@ -9,17 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.cells.moments import CellAccumulator, CellMoments
+from rff_stream.choice.moments import CandidateMoments
 from rff_stream.errors import OutsideGridError
 from rff_stream.features.base import FeatureMap
-from rff_stream.features.cells import LocalFeatures
-from rff_stream.features.grid import GridFeatures
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridAccumulator, GridMoments
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
-from rff_stream.moments.candidates import CandidateMoments
-from rff_stream.moments.cells import CellAccumulator, CellMoments
 from rff_stream.moments.class_moments import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.moments.few_rows import Context, FewRowsSink
-from rff_stream.moments.grid import GridAccumulator, GridMoments
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import labels_of
@@ -89,7 +89,7 @@ class MomentStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellStatistic:
-    """:class:`~rff_stream.moments.cells.CellMoments` of rows [x, y, w]."""
+    """:class:`~rff_stream.cells.moments.CellMoments` of rows [x, y, w]."""
 
     features: LocalFeatures  # as in CellAccumulator, like all up to ``sample_rows``
     row: AugmentedRow
@@ -130,7 +130,7 @@ class CellStatistic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridStatistic:
-    """:class:`~rff_stream.moments.grid.GridMoments` of rows [x, y, w]."""
+    """:class:`~rff_stream.grid.moments.GridMoments` of rows [x, y, w]."""
 
     features: GridFeatures  # as in GridAccumulator, like all up to ``sample_rows``
     row: AugmentedRow
@@ -224,7 +224,7 @@ class _ClassSink:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateStatistic:
-    """:class:`~rff_stream.moments.candidates.CandidateMoments` of rows [x, y, w]."""
+    """:class:`~rff_stream.choice.moments.CandidateMoments` of rows [x, y, w]."""
 
     row: AugmentedRow  # of all maps side by side
     statistics: tuple[Statistic, ...]  # of each map

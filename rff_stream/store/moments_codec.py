@@ -10,13 +10,13 @@ from typing import Any, get_args
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.cells.moments import CellMoments
+from rff_stream.choice.moments import CandidateMoments, rows_of_candidates
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
-from rff_stream.features.grid import GridFeatures
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridMoments, sums_size
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
-from rff_stream.moments.candidates import CandidateMoments, rows_of_candidates
-from rff_stream.moments.cells import CellMoments
-from rff_stream.moments.grid import GridMoments, sums_size
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.zarr_files import (

@@ -180,7 +180,7 @@ def on_features(name: str, split: Split, n_components: int = 2048, rows: int = 1
     from sklearn.metrics import log_loss
     from threadpoolctl import threadpool_limits
 
-    from rff_stream.families.whole_space_classes import WholeClasses
+    from rff_stream.whole.classes import WholeClasses
 
     X, y, X_test, y_test = split
     some = np.random.default_rng(0).permutation(len(X))[:rows]

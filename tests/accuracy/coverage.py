@@ -26,16 +26,16 @@ from scipy.signal import lfilter
 
 import rff_stream as rs
 from rff_stream import leaf_layout as layout
-from rff_stream.answers.grid_selection import grid_evidence
 from rff_stream.answers.penalty_selection import cross_validate
 from rff_stream.answers.ridge import ridge
 from rff_stream.answers.sensitivity import sobol_indices
 from rff_stream.features import FourierFeatures
-from rff_stream.features.grid import GridFeatures
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridAccumulator, grid_row
+from rff_stream.grid.selection import grid_evidence
+from rff_stream.grid.system import GridSystem
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import total
-from rff_stream.moments.grid import GridAccumulator, grid_row
-from rff_stream.systems.grid import GridSystem
 
 Found = float
 """Share of one seed's chances that came true, in [0, 1]."""

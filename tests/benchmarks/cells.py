@@ -16,13 +16,13 @@ from collections.abc import Callable
 import numpy as np
 
 import rff_stream as rs
+from rff_stream.cells.moments import CellAccumulator, cell_row
 from rff_stream.features.packed_triangle import (
     add_products,
     multiply_rows,
     pack_triangle,
     triangle_size,
 )
-from rff_stream.moments.cells import CellAccumulator, cell_row
 
 SHAPES = ((128, 4, 256), (256, 4, 128), (512, 4, 32))
 """R, trees and cells: protein's is the second."""

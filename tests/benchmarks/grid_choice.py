@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import rff_stream as rs
-from rff_stream.answers.grid_selection import compare_kernels
-from rff_stream.features.grid import GridFeatures
-from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
-from rff_stream.systems.grid import BLOCK, Elimination, GridSystem, conjugate_gradients
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridAccumulator, GridMoments, grid_row
+from rff_stream.grid.selection import compare_kernels
+from rff_stream.grid.system import BLOCK, Elimination, GridSystem, conjugate_gradients
 from tests.benchmarks.grid_rows import truth, write
 
 MODES, MOST, TOLERANCE = (75, 75), 2000, 1e-6

@@ -11,12 +11,12 @@ from scipy import linalg
 from scipy.optimize import minimize
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.grid import grid_leaf_errors, solve_grid
 from rff_stream.answers.penalty_selection import sums_of_others
-from rff_stream.features.grid import GridFeatures
+from rff_stream.grid.answers import grid_leaf_errors, solve_grid
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridMoments
+from rff_stream.grid.system import BLOCK, Elimination, GridSystem, Trend, conjugate_gradients
 from rff_stream.kernels import Kernel, length_scale_vector
-from rff_stream.moments.grid import GridMoments
-from rff_stream.systems.grid import BLOCK, Elimination, GridSystem, Trend, conjugate_gradients
 
 Scales = Literal["each", "one", "given"]
 
@@ -508,7 +508,7 @@ def compare_kernels(
         Ratios of the length-scales of the inputs to the compared one; by default all 1.
     trend : {"constant", "linear", "none"}
     probes : int
-        As in :func:`~rff_stream.answers.grid_selection.grid_evidence`.
+        As in :func:`~rff_stream.grid.selection.grid_evidence`.
 
     Returns
     -------

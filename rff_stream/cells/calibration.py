@@ -21,9 +21,9 @@ from scipy.special import gammaln
 
 from rff_stream._array import Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL, conformal_quantile
-from rff_stream.answers.cell_evidence import LocalEvidence
-from rff_stream.answers.cell_posterior import LocalPosterior, combine_trees, far_share
-from rff_stream.answers.cell_spectrum import TreeCells
+from rff_stream.cells.evidence import LocalEvidence
+from rff_stream.cells.posterior import LocalPosterior, combine_trees, far_share
+from rff_stream.cells.spectrum import TreeCells
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""

@@ -7,7 +7,7 @@
    store do for all what they do for one.
 3. After it: each candidate is a Gaussian process with its own noise and signal. Its leave-one-out
    errors at the rows of the mergeable sample are exact for its sums, so
-   :func:`~rff_stream.answers.stacking.choose_models` compares what predictions are worth. The
+   :func:`~rff_stream.choice.stacking.choose_models` compares what predictions are worth. The
    answer keeps the candidates of positive weight alone; the sums keep all, so that later rows may
    change the choice.
 """
@@ -26,31 +26,31 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.stacking import Choice, choose_models, noise_factor
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.choice.map import CandidateFeatures, Candidates
+from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
+from rff_stream.choice.stacking import Choice, choose_models, noise_factor
 from rff_stream.costs import GridCost, SeveralCosts
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
-from rff_stream.families.cells import CellFamily
-from rff_stream.families.grid import GridFamily, foresee_solve
 from rff_stream.families.maps import length_scale_of, scale_of_map
 from rff_stream.families.protocol import (
+    WHOLE,
     ClassFamily,
     DrawnMap,
-    Family,
     MapParameters,
     Process,
     StoredAnswer,
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole_space import WholeFamily
-from rff_stream.features import CandidateFeatures, Candidates, GridFeatures, LocalFeatures
+from rff_stream.families.register import family_of
 from rff_stream.features.base import nested_arrays
-from rff_stream.features.grid import MOST_INPUTS
+from rff_stream.grid.family import foresee_solve
+from rff_stream.grid.map import MOST_INPUTS, GridFeatures
 from rff_stream.kernels import as_kernel
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.candidates import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.predictors import RowFunction, Slopes, StackedMean, StackedStd
@@ -60,9 +60,6 @@ from rff_stream.statistics.moment_statistics import CandidateStatistic
 from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")
-
-FAMILIES: tuple[Family, ...] = (CellFamily(), GridFamily(), WholeFamily())
-"""Of one map, asked in this order; the last takes what no other does."""
 
 SHOWN = (
     "alpha_",
@@ -216,17 +213,17 @@ class ChoiceFamily:
             )
         given: Any = asked.features
         for each in getattr(given, "maps", None) or ("whole", "local"):
-            _family_of(each).check(replace(asked, features=each), n_inputs)
+            family_of(each).check(replace(asked, features=each), n_inputs)
 
     def check_streams(self) -> None:
         raise _read_to_the_end()
 
     def check_new_kernel(self) -> None:
-        WholeFamily().check_new_kernel()
+        family_of(WHOLE).check_new_kernel()
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         several = [
-            _family_of(each).request(each, n_components, source)
+            family_of(each).request(each, n_components, source)
             for each in _members(features, n_components, source)
         ]
         return PlanRequest(SeveralCosts(tuple(each.cost for each in several)))
@@ -246,14 +243,14 @@ class ChoiceFamily:
         members = _members(asked.features, asked.n_components, reading.source)
         own = replace(asked, length_scale=_length_scale_of(asked)) if len(members) > 1 else asked
         drafts = [
-            _family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
+            family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
         ]
         features: Any = CandidateFeatures(tuple(draft.features for draft in drafts))
         scales = {name: value for draft in drafts[::-1] for name, value in draft.scales.items()}
         return DrawnMap(features, self.row(features, reading.pilot(asked.seed), columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
-        return candidate_row([_family_of(each).row(each, pilot, columns) for each in features.maps])
+        return candidate_row([family_of(each).row(each, pilot, columns) for each in features.maps])
 
     def statistic(self, asked: SumRequest) -> Statistic:
         features, costs = asked.features, asked.plan.cost
@@ -269,13 +266,13 @@ class ChoiceFamily:
                 features.maps, _own_rows(features, asked.row), costs.members, strict=True
             )
         )
-        statistics = (_family_of(each.features).statistic(each) for each in several)
+        statistics = (family_of(each.features).statistic(each) for each in several)
         return CandidateStatistic(asked.row, tuple(statistics))
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CandidateMoments:
         several = zip(features.maps, _own_rows(features, row), strict=True)
         return CandidateMoments(
-            row, tuple(_family_of(each).zero(each, own, order) for each, own in several)
+            row, tuple(family_of(each).zero(each, own, order) for each, own in several)
         )
 
     def ridge(
@@ -300,13 +297,13 @@ class ChoiceFamily:
                 continue
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
-                found = _family_of(each).process(
+                found = family_of(each).process(
                     _own_totals(totals, i), alpha, fit_intercept=fit_intercept
                 )
                 none = np.empty((0, total.row.n_targets))
                 residuals.append(found.leave_one_out(sample) if several else none)
             processes[i], said[i] = found, heard
-        names = tuple(_family_of(each).name or "" for each in maps)
+        names = tuple(family_of(each).name or "" for each in maps)
         choice = choose_models(names, residuals, sample[:, -1] if several else np.empty(0))
         answer = _answer(choice, maps, processes)
         for i in answer.processes:
@@ -330,7 +327,7 @@ class ChoiceFamily:
         for i, own in plain["kept"]:
             named = nested_arrays(arrays, f"p{i}_")
             total = None if stored.total is None else stored.total.members[i]
-            processes[i] = _family_of(maps[i]).process_in(
+            processes[i] = family_of(maps[i]).process_in(
                 StoredAnswer(maps[i], named, own, stored.targets, total)
             )
         choice = Choice(
@@ -349,20 +346,6 @@ class ChoiceFamily:
         )
 
 
-def family_of(features: Any) -> Family:
-    """The family of a map, or of the name or the request that one is to be made by."""
-    return ChoiceFamily() if isinstance(features, ChoiceFamily.kinds) else _family_of(features)
-
-
-def _family_of(features: Any) -> Family:
-    """The family of one map; the last takes what no other does."""
-    named = features if isinstance(features, str) else None
-    for family in FAMILIES[:-1]:
-        if isinstance(features, family.kinds) or (named is not None and named == family.name):
-            return family
-    return FAMILIES[-1]
-
-
 def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...]:
     """The maps, or the requests for them, that compete for these data."""
     if features.maps is not None:
@@ -378,7 +361,7 @@ def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...
         each
         for each in several
         if each == "whole"
-        or fits(plan_for(source, _family_of(each).request(each, n_components, source)), limit)
+        or fits(plan_for(source, family_of(each).request(each, n_components, source)), limit)
     )
 
 
@@ -430,3 +413,6 @@ def _read_to_the_end() -> ValueError:
         "features='auto' is read to the end: the choice is made from the row sample of all rows. "
         "Use fit without until, or features='whole'."
     )
+
+
+FAMILY = ChoiceFamily()

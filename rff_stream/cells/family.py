@@ -11,23 +11,26 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, is_named
-from rff_stream.answers.cell_calibration import local_posterior
-from rff_stream.answers.cell_evidence import (
+from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.gap_remedy import warn_of_swings
+from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.classes import CellClasses
+from rff_stream.cells.evidence import (
     LocalEvidence,
     cell_evidence,
     cell_gcv,
     cross_validate_cells,
     local_evidence,
 )
-from rff_stream.answers.cell_posterior import LocalPosterior
-from rff_stream.answers.cell_spectrum import local_spectrum
-from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.gap_remedy import warn_of_swings
+from rff_stream.cells.gap_factor import gap_factor
+from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures, encode_rows
+from rff_stream.cells.moments import CellMoments, cell_row
+from rff_stream.cells.posterior import LocalPosterior
+from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.costs import CellCost
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.cell_classes import CellClasses
 from rff_stream.families.maps import (
     behind,
     check_cells,
@@ -53,15 +56,11 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.features import Cells, LocalFeatures
-from rff_stream.features.cells import ChosenCells, encode_rows
 from rff_stream.leaf_layout import n_rows_of
-from rff_stream.length_scales.gap_factor import gap_factor
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import EXACT_ROWS, MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.cells import CellMoments, cell_row
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
@@ -178,7 +177,7 @@ class CellProcess(CellAnswer):
 
 @dataclass(frozen=True, slots=True)
 class CellFamily:
-    """:class:`~rff_stream.LocalFeatures` with their :class:`~rff_stream.moments.cells.CellMoments`.
+    """:class:`~rff_stream.LocalFeatures` with their :class:`~rff_stream.cells.moments.CellMoments`.
 
     ``features="local"``, :class:`~rff_stream.Cells` that say how many, or a map that is drawn.
     """
@@ -409,3 +408,6 @@ def warn_of_spacing(left_out_error: float, n_rows: int) -> None:
             "Structure finer than the distance between them cannot be found. Give length_scale as "
             "numbers, or store neighbouring rows side by side, so that dense windows are read."
         )
+
+
+FAMILY = CellFamily()

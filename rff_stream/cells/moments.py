@@ -21,8 +21,8 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64, aligned_bytes
+from rff_stream.cells.map import LocalFeatures
 from rff_stream.features.base import BATCH_ROWS
-from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.packed_triangle import add_products, places, triangle_size
 from rff_stream.features.random_trees import order_by_cell
 from rff_stream.moments.accumulate import FLUSH_ROWS

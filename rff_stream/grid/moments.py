@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.grid import GridFeatures
+from rff_stream.grid.map import GridFeatures
 from rff_stream.moments.moments import AugmentedRow, CountedMoments, ProductMoments
 from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
 

@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.cells.map import Cells
 from rff_stream.features.base import MAPS, MapRequest, NamedMap, Nesting
-from rff_stream.features.cells import Cells
 from rff_stream.features.composed import parts_of, specs_of
-from rff_stream.features.grid import Grid
+from rff_stream.grid.map import Grid
 
 
 @dataclass(frozen=True, slots=True)

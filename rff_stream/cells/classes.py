@@ -17,10 +17,11 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate, probabilities
-from rff_stream.answers.cell_calibration import local_posterior
-from rff_stream.answers.cell_evidence import LocalEvidence, cell_evidence, local_evidence
-from rff_stream.answers.cell_posterior import LocalPosterior
-from rff_stream.answers.cell_spectrum import local_spectrum
+from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
+from rff_stream.cells.map import LocalFeatures, encode_rows
+from rff_stream.cells.posterior import LocalPosterior
+from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.costs import CellCost
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import (
@@ -38,8 +39,7 @@ from rff_stream.families.maps import (
     pilot_windows,
 )
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
-from rff_stream.features import FeatureMap, LocalFeatures
-from rff_stream.features.cells import encode_rows
+from rff_stream.features import FeatureMap
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow

@@ -28,9 +28,9 @@ import scipy.fft
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.grid import GridFeatures
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridAccumulator, GridMoments, grid_row
 from rff_stream.kernels import Kernel, length_scale_vector
-from rff_stream.moments.grid import GridAccumulator, GridMoments, grid_row
 from rff_stream.systems.normal_equations import CONSTANT
 
 Trend = Literal["none", "constant", "linear"]

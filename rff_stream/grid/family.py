@@ -14,25 +14,6 @@ from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_remedy import warn_of_swings
-from rff_stream.answers.grid import (
-    GridDraws,
-    GridPosterior,
-    GridStd,
-    PosteriorVariance,
-    draw_deviations,
-    grid_leaf_errors,
-    of_finite,
-    posterior_covariance,
-    solve_grid,
-    steady_variance,
-)
-from rff_stream.answers.grid_selection import (
-    GridChoice,
-    Scales,
-    choose_grid_kernel,
-    grid_evidence,
-    penalty_by_folds,
-)
 from rff_stream.costs import GridCost
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
@@ -52,13 +33,32 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.features import Grid, GridFeatures
-from rff_stream.features.grid import PADDING, TAIL, check_n_inputs, share_modes
+from rff_stream.grid.answers import (
+    GridDraws,
+    GridPosterior,
+    GridStd,
+    PosteriorVariance,
+    draw_deviations,
+    grid_leaf_errors,
+    of_finite,
+    posterior_covariance,
+    solve_grid,
+    steady_variance,
+)
+from rff_stream.grid.map import PADDING, TAIL, Grid, GridFeatures, check_n_inputs, share_modes
+from rff_stream.grid.moments import GridMoments, grid_row, import_finufft
+from rff_stream.grid.near_rows import fit_near_rows
+from rff_stream.grid.selection import (
+    GridChoice,
+    Scales,
+    choose_grid_kernel,
+    grid_evidence,
+    penalty_by_folds,
+)
+from rff_stream.grid.system import GridSystem, expected_steps, is_small
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
-from rff_stream.length_scales.near_rows import fit_near_rows
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.grid import GridMoments, grid_row, import_finufft
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
@@ -66,7 +66,6 @@ from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import GridStatistic
 from rff_stream.statistics.protocol import Statistic
-from rff_stream.systems.grid import GridSystem, expected_steps, is_small
 
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are reported."""
@@ -222,7 +221,7 @@ class GridProcess(GridAnswer):
 
 @dataclass(frozen=True, slots=True)
 class GridFamily:
-    """:class:`~rff_stream.GridFeatures` with their :class:`~rff_stream.moments.grid.GridMoments`.
+    """:class:`~rff_stream.GridFeatures` with their :class:`~rff_stream.grid.moments.GridMoments`.
 
     ``features="grid"``, a :class:`~rff_stream.Grid` that says how many modes and which inputs
     are periodic, or a grid that is made.
@@ -560,3 +559,6 @@ def _axis(name: Any, columns: Columns) -> int:
             "Name one of them, or give its number."
         )
     return columns.inputs.index(name)
+
+
+FAMILY = GridFamily()

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cell_spectrum import (
+from rff_stream.answers.evidence import HIGHEST, LOWEST, Profile, best_alpha
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.cells.moments import CellMoments
+from rff_stream.cells.spectrum import (
     FactoredTree,
     LocalSpectrum,
     LocalTrees,
@@ -25,10 +28,7 @@ from rff_stream.answers.cell_spectrum import (
     require_rows,
     tree_spectrum,
 )
-from rff_stream.answers.evidence import HIGHEST, LOWEST, Profile, best_alpha
-from rff_stream.features.cells import LocalFeatures
 from rff_stream.features.packed_triangle import triangle_size
-from rff_stream.moments.cells import CellMoments
 from rff_stream.systems.spectrum import alpha_of_targets, largest_eigenvalue
 
 SAMPLED_CELLS, SAMPLED_SHARE = 16, 32

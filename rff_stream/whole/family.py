@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,17 +12,17 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.dual import ridge_of_rows
-from rff_stream.answers.early_stopping import StreamState, state_of
+from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.gap_remedy import CheckRows, safe_alpha, safe_evidence
 from rff_stream.answers.penalty_selection import HIGHEST, Selection, cross_validate, gcv
 from rff_stream.answers.posterior import Posterior
-from rff_stream.answers.ridge import Ridge
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import draw_whole
+from rff_stream.families.linear_answer import LinearAnswer
 from rff_stream.families.maps import (
     check_choices,
     columns_of_metric,
@@ -36,6 +36,7 @@ from rff_stream.families.maps import (
     seconds_of_windows,
 )
 from rff_stream.families.protocol import (
+    WHOLE,
     ClassFamily,
     DrawnMap,
     MapParameters,
@@ -43,7 +44,6 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.whole_space_classes import WholeClasses
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.leaf_layout import n_rows_of
@@ -62,9 +62,8 @@ from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
 from rff_stream.statistics.protocol import Statistic
-from rff_stream.statistics.scores import NormalEquationSums
-from rff_stream.systems.iterative_refinement import refine
-from rff_stream.systems.spectrum import Floor, alpha_of_targets, spectrum, warn_at_floor
+from rff_stream.systems.spectrum import Floor, warn_at_floor
+from rff_stream.whole.classes import WholeClasses
 
 FEWEST_IN_FOLD = 10
 """Rows of a fold below which cross-validation says little: of 40 rows the penalties that it chose
@@ -79,57 +78,8 @@ FLOOR_A_ROW = 4e-9
 a million, and what is rounded is felt before α reaches η."""
 
 
-LINEAR_ARRAYS = ("coef", "intercept", "alpha", "df", "target_origin")
-"""Fields of a linear answer that a store keeps."""
-
 VARIANCES = ("noise_variance", "signal_variance", "log_marginal_likelihood")
 """The same of a process, beside its mean and its posterior."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearAnswer:
-    """A linear model of feature columns: ŷ = intercept + Z coef."""
-
-    features: FeatureMap
-    coef: Float64  # (R, T)
-    intercept: Float64  # (T,)
-    alpha: Float64  # (T,): penalty
-    df: Float64  # (T,): effective degrees of freedom of every target
-    target_origin: Float64  # (T,), y₀ of the moments: residuals are summed about it
-    selection: Selection | None = None  # scores of every α, where it was chosen
-
-    @classmethod
-    def of(
-        cls, features: FeatureMap, found: Ridge, origin: Float64, selection: Selection | None = None
-    ) -> LinearAnswer:
-        """The answer that a ridge regression is."""
-        return cls(features, found.coef, found.intercept, found.alpha, found.df, origin, selection)
-
-    def mean(self) -> LinearPredictor:
-        return LinearPredictor(self.features, self.coef, self.intercept)
-
-    def slopes(self) -> Slopes:
-        return functools.partial(self.features.slopes, weights=self.coef)
-
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
-        return state_of(tests, self.coef, self.intercept, n_rows, fraction)
-
-    def attributes(self, flat: bool) -> dict[str, Any]:
-        """β, μ, α and df; the scores of every α where it was chosen."""
-        found = {
-            "coef_": self.coef[:, 0] if flat else self.coef,
-            "intercept_": number_or_array(self.intercept, flat),
-            "alpha_": number_or_array(self.alpha, flat),
-            "df_": number_or_array(self.df, flat),
-        }
-        return found if self.selection is None else found | {"selection_": self.selection}
-
-    def arrays(self) -> dict[str, Array]:
-        """The same without the scores."""
-        return {name: np.asarray(getattr(self, name), np.float64) for name in LINEAR_ARRAYS}
-
-    def plain_values(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,7 +167,7 @@ class ProcessAnswer:
 class WholeFamily:
     """Any :class:`~rff_stream.features.base.FeatureMap` with its :class:`~rff_stream.Moments`."""
 
-    name: ClassVar[str | None] = "whole"
+    name: ClassVar[str | None] = WHOLE
     kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
@@ -304,8 +254,7 @@ class WholeFamily:
         )
 
     def ridge_in(self, stored: StoredAnswer) -> LinearAnswer:
-        coef, intercept, alpha, df, origin = (stored.arrays[name] for name in LINEAR_ARRAYS)
-        return LinearAnswer(stored.features, coef, intercept, alpha, df, origin)
+        return LinearAnswer.from_arrays(stored.features, stored.arrays)
 
     def process_in(self, stored: StoredAnswer) -> ProcessAnswer:
         arrays = stored.arrays
@@ -326,48 +275,6 @@ class WholeFamily:
 
     def classes(self) -> ClassFamily:
         return WholeClasses()
-
-
-def refine_answer(
-    answer: LinearAnswer,
-    totals: Totals,
-    alpha: Any,
-    *,
-    fit_intercept: bool,
-    steps: int,
-    normal_sums: Callable[..., NormalEquationSums],
-) -> LinearAnswer:
-    """The answer after conjugate-gradient steps on the exact system.
-
-    Residuals take one more pass, and each step a product with the system, which is a pass, too.
-    """
-    moments: Moments = totals.total
-    given = answer.alpha if isinstance(alpha, str) else alpha
-    penalty = alpha_of_targets(given, moments.row.n_targets)
-    found = spectrum(moments, fit_intercept=fit_intercept)
-    first = normal_sums(answer.coef, answer.intercept, residuals=True)
-
-    def product(direction: Float64) -> Float64:
-        """Z̃ᵀWZ̃ v (R, T) by one pass."""
-        if not fit_intercept:
-            return normal_sums(direction, np.zeros(direction.shape[1])).raw()
-        return normal_sums(direction, -(first.feature_mean @ direction)).centred()
-
-    exact = refine(
-        found,
-        penalty,
-        answer.coef,
-        first.centred() if fit_intercept else first.raw(),
-        product,
-        steps,
-    )
-    exact.warn_if_short(found.system.targets)
-    coef = exact.coef
-    moved = first.mean - first.feature_mean @ (coef - answer.coef)
-    intercept = answer.intercept + (moved if fit_intercept else 0.0)
-    df = np.atleast_1d(found.df(penalty))
-    origin, selection = answer.target_origin, answer.selection
-    return LinearAnswer(totals.features, coef, intercept, penalty, df, origin, selection)
 
 
 def _with_trend(
@@ -457,3 +364,6 @@ def rounding_is_felt(
             warnings.simplefilter("ignore", NumericalWarning)  # said of the fit itself
             alpha = evidence(moments).alpha
     return bool(np.min(alpha) < FLOOR_A_ROW * weight)
+
+
+FAMILY = WholeFamily()

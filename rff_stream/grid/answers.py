@@ -12,9 +12,9 @@ from typing import Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.grid import GridFeatures
-from rff_stream.moments.grid import GridMoments, import_finufft
-from rff_stream.systems.grid import (
+from rff_stream.grid.map import GridFeatures
+from rff_stream.grid.moments import GridMoments, import_finufft
+from rff_stream.grid.system import (
     BLOCK,
     TOLERANCE,
     Elimination,
@@ -273,7 +273,7 @@ def draw_posterior(
 ) -> Array:
     """Random deviations from the posterior mean, as coefficients D u (draws, half shape).
 
-    σₙ A^{−½} ε, as in :func:`~rff_stream.systems.grid.inverse_root`. The trend of each
+    σₙ A^{−½} ε, as in :func:`~rff_stream.grid.system.inverse_root`. The trend of each
     follows by :meth:`GridSystem.trend_deviation`. For maps: all points of a draw cost one
     transform.
     """

@@ -19,10 +19,10 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.cells import LocalFeatures
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.cells.moments import CellMoments
 from rff_stream.features.dense_triangle import factor_in_place, invert_in_place
 from rff_stream.features.packed_triangle import multiply_rows, pack_triangle
-from rff_stream.moments.cells import CellMoments
 from rff_stream.side_by_side import side_by_side
 from rff_stream.systems.spectrum import rounding_floor
 

@@ -16,14 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.cell_spectrum import (
-    LocalTrees,
-    TreeCells,
-    TreeFactors,
-    TreeSpectrum,
-    coefficients,
-)
-from rff_stream.features.cells import LocalFeatures
+from rff_stream.cells.map import LocalFeatures
+from rff_stream.cells.spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum, coefficients
 from rff_stream.features.nystroem import self_kernel
 from rff_stream.features.random_trees import order_by_cell
 from rff_stream.side_by_side import side_by_side

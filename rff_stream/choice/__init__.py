@@ -1,0 +1,1 @@
+"""Several maps from one read, compared by left-out errors: the family of ``Candidates(…)``."""

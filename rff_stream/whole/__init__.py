@@ -1,0 +1,1 @@
+"""One map of the whole space: the family of every map that is not of another one."""
