@@ -13,8 +13,8 @@ from rff_stream.answers import sensitivity
 from rff_stream.answers.sensitivity import Relevance, SobolIndices
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
-from rff_stream.model.fitted import Data
 from rff_stream.predictors import RowFunction
+from rff_stream.sources import Selection
 from rff_stream.statistics.gradients import Directions, GradientProducts
 
 __all__ = [
@@ -86,7 +86,7 @@ def gradient_outer_product(
                 "by and sample_weight are of rows, but X is not given. Give the rows, too."
             )
         return gradients.of_sample(model)
-    data = Data(X, None, sample_weight, None, dim, tuple(where), by, storage_options)
+    data = Selection(X, None, sample_weight, None, dim, tuple(where), by, storage_options)
     return gradients.of_rows(model, data)
 
 

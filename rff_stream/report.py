@@ -30,11 +30,11 @@ from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.model import gradients
 from rff_stream.model.facts import enough_features, model_card, units_of_scales
-from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import open_by_fit
 from rff_stream.moments import Moments
 from rff_stream.notebook_display import Card, numbers, table
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
+from rff_stream.sources import Selection
 from rff_stream.sources.rows import EPOCH
 from rff_stream.statistics.scores import ClassScores, Residuals
 from rff_stream.store import MomentStore
@@ -104,7 +104,7 @@ def assess(
         residuals = model.residuals(data, target, weights, **choices)
         seconds = time.monotonic() - started
     y = (list(targets) if target is None else target) if targets else None
-    rows = Data(data, y, weights, None, dim, tuple(where), None, storage_options)
+    rows = Selection(data, y, weights, None, dim, tuple(where), None, storage_options)
     purpose: Any = "score" if targets else "predict"
     source = open_by_fit(model, model._held(), rows, purpose).source
     pilot = Reading(source, progress=False).pilot()

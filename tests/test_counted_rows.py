@@ -22,7 +22,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.label_forms import canonical, text_of, texts_of
 from rff_stream.sources import growth, zarr_chunks
 from rff_stream.sources.protocol import Rows
-from rff_stream.sources.request import InHoldOut
+from rff_stream.sources.selection import InHoldOut
 from rff_stream.statistics.content_hash import ContentStatistic
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -461,7 +461,7 @@ def test_rows_of_before_are_known_where_their_hash_tells(before):
 
 
 def test_a_hold_out_of_before_keeps_its_rows(before):
-    (holdout,) = rs.load(before / "H.zarr")._fitted.selection["where"]
+    (holdout,) = rs.load(before / "H.zarr")._fitted.selection.where
     labels = np.arange(20.0) // 2
     assert InHoldOut(holdout)(labels).sum() == 16
     assert InHoldOut(rs.HoldOut(0.4, 1, by="g"))(labels).sum() != 16

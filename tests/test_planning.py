@@ -77,7 +77,7 @@ class _Grid:
     def describe(self, box: Box) -> str:
         return " ".join(f"{d} {lo}:{hi}" for d, (lo, hi) in zip(self.dims, box, strict=True))
 
-    def selection(self) -> Any:
+    def possible_places(self) -> Any:
         return self.selected
 
     def generation(self) -> str:

@@ -20,11 +20,11 @@ from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.execution import leaves as leaf_module
 from rff_stream.model import update as updating
-from rff_stream.model.fitted import Data
 from rff_stream.model.persistence import read_unsolved
 from rff_stream.model.update import LaterRows, Update
 from rff_stream.moments import Moments
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
+from rff_stream.sources import Selection
 from rff_stream.statistics.moment_statistics import MomentStatistic
 from rff_stream.store import Checkpoint, MomentStore, OtherPass
 from test_store_cases import a_row, same_moments, whole_moments
@@ -272,7 +272,7 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     cube = grown(tmp_path / "cube.zarr", 0, 30)
     model = fitted(cube)
     grown(cube, 30, 33)
-    later, recipe = LaterRows(Data(str(cube))), model._recipe()
+    later, recipe = LaterRows(Selection(str(cube))), model._recipe()
     model.save(tmp_path / "first.zarr", moments=True)
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())

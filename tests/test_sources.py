@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,16 @@ import rff_stream
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.execution.leaves import size_of_slab
-from rff_stream.sources import SLAB_ROWS, Columns, HoldOut, kind_of, open_source, opening
+from rff_stream.sources import (
+    SLAB_ROWS,
+    Columns,
+    HoldOut,
+    Selection,
+    kind_of,
+    open_selection,
+    open_source,
+    opening,
+)
 from rff_stream.sources.rows import slab_slices
 
 Box = tuple[tuple[int, int], ...]
@@ -414,9 +423,9 @@ def test_a_container_is_known_by_the_bases_of_its_type():
     assert kind_of("data.zarr") == kind_of(Path("data.zarr")) == "stored"
 
 
-def open_container(X: Any, y: Any, request: Any) -> Any:
+def open_container(selection: Selection) -> Any:
     """The recipe of CONTRIBUTING: a file with this function, and one line in OPENERS."""
-    return open_source(X.values, y, where=request.where)
+    return open_selection(replace(selection, X=selection.X.values))
 
 
 class Box3:

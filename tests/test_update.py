@@ -19,7 +19,7 @@ from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.estimators.base import count_in_store
 from rff_stream.model import update as updating
-from rff_stream.model.fitted import Data
+from rff_stream.sources import Selection
 from rff_stream.store import MomentStore
 
 
@@ -151,7 +151,7 @@ def test_rows_that_are_not_written_yet_wait(cube, stored):
     group["u"][30:37] = new["u"].values
     group["v"][30:35] = new["v"].values[:5]
     group["t"][30:35] = new["t"].values[:5]
-    found, _ = count_in_store(str(stored), updating.LaterRows(Data(cube)))
+    found, _ = count_in_store(str(stored), updating.LaterRows(Selection(cube)))
     assert [added.id for added in found.added] == ["time 30:35"]
     assert "lacks chunk 7 along time" in found.waiting
     group["v"][35:37] = new["v"].values[5:]

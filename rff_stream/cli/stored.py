@@ -210,10 +210,10 @@ def later_rows(
     storage_options: dict[str, Any] | None,
 ) -> LaterRows:
     """Rows of a path or URL that may be new."""
-    from rff_stream.model.fitted import Data
     from rff_stream.model.update import LaterRows
+    from rff_stream.sources import Selection
 
-    return LaterRows(Data(data, storage_options=storage_options), batch, by, replace)
+    return LaterRows(Selection(data, storage_options=storage_options), batch, by, replace)
 
 
 def looked_at(

@@ -27,13 +27,13 @@ from rff_stream.features import FeatureMap
 from rff_stream.model.batches import WINDOW, BatchFacts, drift_of, facts_of_batches
 from rff_stream.model.facts import model_card
 from rff_stream.model.fit import fit_moments
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.persistence import keep_answer, parameters_in, read_unsolved, restore, save
 from rff_stream.model.recipe import Recipe
 from rff_stream.model.update import LaterRows, Update, forget, ingest, partial_fit, update
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns, Source
+from rff_stream.sources import Columns, Selection, Source
 from rff_stream.sources.data_files import steady_files
 from rff_stream.store import MomentStore, StoredModel, load_model
 from rff_stream.store.batch_reading import ChosenGroups, Weights, Where
@@ -146,7 +146,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         The result equals a fit of all rows with the same map and origins, up to rounding.
         ``refine`` and exact thresholds need the old rows and are not repeated.
         """
-        data = Data(X, y, sample_weight, storage_options=storage_options)
+        data = Selection(X, y, sample_weight, storage_options=storage_options)
         later = LaterRows(data, batch, by, replace)
         with self._lock():
             return self._now(update(self._recipe(), self._held(), later))
@@ -244,7 +244,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             Unchanged if the batch is refused.
         """
         with self._lock():
-            data = Data(X, y, sample_weight)
+            data = Selection(X, y, sample_weight)
             recipe = replace(self._recipe(), chooses=False)
             return self._now(partial_fit(recipe, self._fitted, data, batch))
 
@@ -277,7 +277,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Valid if the numbers of normal days are exchangeable, with tails no heavier than those of
         a t distribution with 8 degrees of freedom. Changes with the season are drift, too.
         """
-        return drift_of(self._recipe(), self._held(), Data(X), alpha=alarm, window=window)
+        return drift_of(self._recipe(), self._held(), Selection(X), alpha=alarm, window=window)
 
     def batches(self, *, alarm: float = 0.01) -> list[BatchFacts]:
         """The batches that are kept apart: rows, time, residuals, and how each differs from others.

@@ -21,7 +21,7 @@ from rff_stream.families.maps import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.input_rows import Opened, open_labels, open_later
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.model.serialisation import draft_in, draft_of
@@ -30,7 +30,7 @@ from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_lab
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
 from rff_stream.predictors import Slopes
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Selection
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
 from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 from rff_stream.statistics.protocol import Statistic
@@ -174,10 +174,10 @@ class ClassRecipe(Recipe):
                 "loss='squared' without 'balanced'."
             )
 
-    def open(self, data: Data) -> Opened:
+    def open(self, data: Selection) -> Opened:
         return open_labels(self.asked, data)
 
-    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+    def open_more(self, fitted: Fitted, data: Selection) -> Opened:
         if data.by is not None:
             raise ValueError(
                 "by= names the batch of each row, but the rows of a classifier have a class and no "

@@ -19,12 +19,12 @@ from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
 from rff_stream.families.maps import FeatureChoice, LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fitted import Data
 from rff_stream.model.gradients import importance
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.predictors import ClassPredictor, ProbabilityPredictor, RowFunction
+from rff_stream.sources import Selection
 from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
 
@@ -197,7 +197,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         PlanError
             If the pass cannot fit in memory; nothing was read.
         """
-        data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
             before = self._fitted if self.warm_start else None
             return self._now(fit_rows(self._recipe(classes), data, checkpoint, before))
@@ -231,7 +231,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         batch : str, optional
             Name of the batch. A batch whose name was counted is not counted again.
         """
-        data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
             recipe = replace(self._recipe(classes), chooses=False)
             return self._now(partial_fit(recipe, self._fitted, data, batch))
@@ -323,7 +323,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         ClassScores, or dict of group -> ClassScores if ``by`` is given.
         """
         check_is_fitted(self)
-        data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+        data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
         labels = tuple(self.classes_.tolist())
         statistic = ClassScoreStatistic(ProbabilityPredictor(log_odds_of(self)), labels)
         return score_rows(self, data, statistic, labels=True)

@@ -28,8 +28,8 @@ from rff_stream.families.maps import (
     seed_of,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import checked_rows, in_memory, open_inputs, source_of
+from rff_stream.sources import Selection
 from rff_stream.sources.container_types import is_sparse
 
 
@@ -145,7 +145,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 "one: it is 'median', a number, or one number per input. KernelRidge finds it by "
                 "'evidence'; pass on its length_scale_."
             )
-        data = Data(X, inputs=inputs, dim=dim, storage_options=storage_options)
+        data = Selection(X, inputs=inputs, dim=dim, storage_options=storage_options)
         opened = open_inputs(self, data)
         columns, names = opened.columns, opened.feature_names
         chosen, d = chosen_map(self.features, columns.inputs), len(columns.inputs)
@@ -186,7 +186,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             if not is_sparse(X):
                 with single_threaded_blas():
                     return columns(X)
-        data = Data(X, storage_options=storage_options)
+        data = Selection(X, storage_options=storage_options)
         source = source_of(self, data, columns=self.columns_, missing_rows="drop")
         if is_sparse(X):
             return map_rows(source, columns).compute().astype(self.dtype)

@@ -34,14 +34,14 @@ from rff_stream.losses.regression import (
     regression_loss,
 )
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row
 from rff_stream.predictors import AnswerPredictor, RowFunction, Slopes
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Selection
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.systems.normal_equations import ridge_system
@@ -154,7 +154,7 @@ n_missing_, plan_
         -------
         self
         """
-        data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
             return self._now(fit_rows(self._recipe(), data, checkpoint))
 

@@ -25,7 +25,7 @@ from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.input_rows import Opened, open_values
 from rff_stream.model.predict import parts_of_rows, score_rows
 from rff_stream.model.recipe import PassRequest, Recipe
@@ -34,7 +34,7 @@ from rff_stream.model.stream import stream as stream_rows
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import RowFunction
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Selection
 from rff_stream.statistics.scores import Residuals, ResidualStatistic
 
 Model = TypeVar("Model", bound=Estimator)
@@ -61,7 +61,7 @@ class RegressionRecipe(Recipe):
     A subclass answers, and says by ``n_folds`` which parameters that allows.
     """
 
-    def open(self, data: Data) -> Opened:
+    def open(self, data: Selection) -> Opened:
         return open_values(self.asked, data)
 
     def check_columns(self, columns: Columns) -> None:
@@ -295,11 +295,11 @@ def fit(
     PlanError
         If the pass does not fit in memory. Nothing was read.
     """
-    data = Data(X, y, sample_weight, inputs, dim, tuple(where), by, storage_options, batch)
+    data = Selection(X, y, sample_weight, inputs, dim, tuple(where), by, storage_options)
     with self._lock():
         recipe = self._recipe()
         if until is None:
-            return self._now(fit_rows(recipe, data, checkpoint))
+            return self._now(fit_rows(recipe, data, checkpoint, batch=batch))
         return self._now(fit_until(replace(recipe, chooses=False), data, until, checkpoint))
 
 
@@ -332,7 +332,7 @@ def stream(
     StreamState
         Rows, share read, and the error on held-out leaves with its standard error.
     """
-    data = Data(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+    data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
     for fitted, state in stream_rows(replace(self._recipe(), chooses=False), data, every):
         with self._lock():
             self._now(fitted)
@@ -439,7 +439,7 @@ def residuals(
     """
     fitted: Fitted = self._held()
     answer: RidgeAnswer = fitted.answer
-    data = Data(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+    data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
     seen = SeenInputs.of(fitted)
     count = None if seen is None else functools.partial(count_outside, seen=seen)
     found = score_rows(self, data, ResidualStatistic(answer.mean(), answer.target_origin, count))

@@ -25,11 +25,10 @@ from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import Opened, open_inputs
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.pilot import Pilot, augmented_row
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Selection
 
 Model = TypeVar("Model", bound=Estimator)
 
@@ -57,7 +56,7 @@ class RowsRecipe(Recipe):
         check_sample_rows(self.asked.sample_rows)
         check_whole_space(self.asked.features, type(self.asked).__name__)
 
-    def open(self, data: Data) -> Opened:
+    def open(self, data: Selection) -> Opened:
         return open_inputs(self.asked, data)
 
     def draw(self, request: PassRequest) -> DrawnMap:
@@ -105,7 +104,7 @@ def fit(
     -------
     self
     """
-    data = Data(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
+    data = Selection(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
     with self._lock():
         return self._now(fit_rows(self._recipe(), data, checkpoint))
 

@@ -21,30 +21,30 @@ def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iter
     follows in seeded order, for data whose first blocks hold no valid row. No two overlap. Data
     of at most ``blocks`` × ``rows`` rows are taken whole.
     """
-    selection = source.selection()
-    whole: Box = _clip(tuple((0, size) for size in source.shape), selection)
-    if n_rows_of(source) <= blocks * rows or _is_small(source, whole, selection, blocks * rows):
+    possible = source.possible_places()
+    whole: Box = _clip(tuple((0, size) for size in source.shape), possible)
+    if n_rows_of(source) <= blocks * rows or _is_small(source, whole, possible, blocks * rows):
         return iter([whole]), blocks * rows
     chunks = Layout(merge_chunks(source, source.bounds, 4 * rows))
-    kept = _with_rows(chunks, selection)
+    kept = _with_rows(chunks, possible)
     count = len(kept)
     if count < blocks:
-        boxes = [_clip(chunks.box(int(i)), selection) for i in kept]
-        return _cut_boxes(source, boxes, blocks, rows, selection, seed)
+        boxes = [_clip(chunks.box(int(i)), possible) for i in kept]
+        return _cut_boxes(source, boxes, blocks, rows, possible, seed)
     rng = np.random.default_rng(seed)
     strata = np.arange(blocks + 1) * count // blocks
     spread = rng.integers(strata[:-1], strata[1:])
     others = rng.permutation(np.setdiff1d(np.arange(count), spread))
     order = kept[np.concatenate([spread, others])]
-    return (_clip(chunks.box(int(i)), selection) for i in order), rows
+    return (_clip(chunks.box(int(i)), possible) for i in order), rows
 
 
-def _with_rows(chunks: Layout, selection: PlacesAlong | None) -> np.ndarray[Any, Any]:
+def _with_rows(chunks: Layout, possible: PlacesAlong | None) -> np.ndarray[Any, Any]:
     """Coarse boxes in which conditions on coordinates leave rows."""
-    if selection is None or all(along is None for along in selection):
+    if possible is None or all(along is None for along in possible):
         return np.arange(chunks.n_boxes)
     left = np.ones(1, bool)
-    for edges, along in zip(chunks.edges, selection, strict=True):
+    for edges, along in zip(chunks.edges, possible, strict=True):
         inside = np.ones(len(edges) - 1, bool)
         if along is not None:
             inside = np.diff(np.concatenate([[0], np.cumsum(along)])[list(edges)]) > 0
@@ -52,31 +52,31 @@ def _with_rows(chunks: Layout, selection: PlacesAlong | None) -> np.ndarray[Any,
     return np.flatnonzero(left)
 
 
-def _clip(box: Box, selection: PlacesAlong | None) -> Box:
+def _clip(box: Box, possible: PlacesAlong | None) -> Box:
     """The box from the first to the last place that conditions leave along each dimension."""
     return tuple(
         (int(places[0]), int(places[-1]) + 1) if len(places := _places(pair, along)) else pair
-        for pair, along in zip(box, selection or [None] * len(box), strict=True)
+        for pair, along in zip(box, possible or [None] * len(box), strict=True)
     )
 
 
 def _places(pair: tuple[int, int], along: Any) -> Any:
-    """Places lo … hi − 1 that a selection along their dimension leaves."""
+    """Places lo … hi − 1 that conditions along their dimension leave."""
     lo, hi = pair
     return range(lo, hi) if along is None else lo + np.flatnonzero(along[lo:hi])
 
 
-def _is_small(source: Source, whole: Box, selection: PlacesAlong | None, most: int) -> bool:
+def _is_small(source: Source, whole: Box, possible: PlacesAlong | None, most: int) -> bool:
     """Whether conditions on coordinates leave few rows, and those not far apart."""
-    if source.n_rows is None or selection is None:
+    if source.n_rows is None or possible is None:
         return False
     inside = math.prod(hi - lo for lo, hi in whole)
-    return inside <= 4 * most and _n_selected(whole, selection) <= most
+    return inside <= 4 * most and _n_selected(whole, possible) <= most
 
 
-def _n_selected(box: Box, selection: PlacesAlong | None) -> int:
+def _n_selected(box: Box, possible: PlacesAlong | None) -> int:
     """Rows of a box that conditions on coordinates leave."""
-    pairs = zip(box, selection or [None] * len(box), strict=True)
+    pairs = zip(box, possible or [None] * len(box), strict=True)
     return math.prod(len(_places(pair, along)) for pair, along in pairs)
 
 
@@ -85,14 +85,14 @@ def _cut_boxes(
     boxes: list[Box],
     blocks: int,
     rows: int,
-    selection: PlacesAlong | None,
+    possible: PlacesAlong | None,
     seed: int,
 ) -> tuple[Iterator[Box], int]:
     """For few chunks: several short boxes in each if that is cheap, otherwise whole chunks."""
     if not boxes:
         return iter(()), rows
     pieces = -(-blocks // len(boxes))
-    model = boxes[0] if selection is None else max(boxes, key=lambda b: _n_selected(b, selection))
+    model = boxes[0] if possible is None else max(boxes, key=lambda b: _n_selected(b, possible))
     sizes = [hi - lo for lo, hi in model]
     axis = int(np.argmax([size >= pieces for size in sizes]))
     whole = source.cost(model)
@@ -103,7 +103,7 @@ def _cut_boxes(
     one = _replace_range(model, axis, (start, start + length))
     if source.cost(one).decoded_bytes * pieces > 2 * whole.decoded_bytes:
         return iter(boxes), rows * pieces
-    along = None if selection is None else selection[axis]
+    along = None if possible is None else possible[axis]
     runs = [list(_spread_runs(box[axis], along, pieces, length)) for box in boxes]
     first = [
         _replace_range(box, axis, pair)

@@ -100,7 +100,7 @@ class Reading:
         boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, rows, seed)
         leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
         total, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
-        fewest = PILOT_ROWS if self.source.selection() is None else SELECTED_ROWS
+        fewest = PILOT_ROWS if self.source.possible_places() is None else SELECTED_ROWS
         seen = 0
         for turn in count():
             some = list(islice(leaves, PILOT_BLOCKS))

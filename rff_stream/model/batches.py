@@ -13,8 +13,9 @@ import numpy as np
 from rff_stream.answers.drift_alarm import Look, Profile, level_of_look, look_at, profile
 from rff_stream.errors import ModelError
 from rff_stream.model.file_batches import CountedFiles, chosen_ids, files_of
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import Recipe
+from rff_stream.sources import Selection
 from rff_stream.store import MomentStore
 
 WINDOW = 100
@@ -92,7 +93,7 @@ def profile_of(fitted: Fitted, groups: Any, rows: int, seen: int) -> Profile:
 
 
 def drift_of(
-    recipe: Recipe, fitted: Fitted, data: Data, *, alpha: float, window: int = WINDOW
+    recipe: Recipe, fitted: Fitted, data: Selection, *, alpha: float, window: int = WINDOW
 ) -> Look:
     """A batch, the newest or one that is named, or rows that are not counted, beside those before.
 
@@ -130,7 +131,7 @@ def numbers_of(fitted: Fitted) -> tuple[dict[str, int], int, int]:
     return {b.id: b.number for b in store.batches()}, len(store.pilot) - 1, store.log.last
 
 
-def batch_meant(fitted: Fitted, data: Data, live: dict[str, int]) -> str | None:
+def batch_meant(fitted: Fitted, data: Selection, live: dict[str, int]) -> str | None:
     """The id of the batch that rows are: a name, or a file that was counted; None for new rows."""
     if data.X is None:
         return max(live, key=lambda id: live[id]) if live else None

@@ -14,10 +14,10 @@ from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
 from rff_stream.label_forms import text_of
-from rff_stream.model.fitted import UNREAD, Data, Ledger
+from rff_stream.model.fitted import UNREAD, Ledger
 from rff_stream.model.input_rows import Opened, in_memory
 from rff_stream.model.recipe import PassRequest, Recipe
-from rff_stream.sources import Source
+from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.sources.growth import record_of, whole_content
 from rff_stream.sources.variables import can_grow
@@ -28,13 +28,13 @@ FORMER = re.compile("[0-9a-f]{64}")
 """Hash of rows in memory as earlier versions took it."""
 
 
-def ledger_of(recipe: Recipe, request: PassRequest, data: Data) -> Ledger:
+def ledger_of(recipe: Recipe, request: PassRequest, data: Selection) -> Ledger:
     """What a fit counts; nothing where the answer needs every row again, so that none is added.
 
     Rows in memory are known all together, and those of each label that they carry; rows that were
     given a name by their content under it.
     """
-    source, batch = request.opened.source, data.batch
+    source, batch = request.opened.source, request.batch
     if batch is True and data.labels_by is None:
         raise ValueError(
             f"batch=True makes every label of a column a batch, but by={data.by!r}. Name the "
@@ -62,10 +62,12 @@ def ledger_of(recipe: Recipe, request: PassRequest, data: Data) -> Ledger:
     return ledger_of_rows(content_of(opened, data)) + Ledger(batches=labels)
 
 
-def with_labels(ledger: Ledger, data: Data, labels: Iterable[Any]) -> Ledger:
+def with_labels(
+    ledger: Ledger, request: PassRequest, data: Selection, labels: Iterable[Any]
+) -> Ledger:
     """The ledger of a fit with the labels that it met, where it does not know their rows."""
     by = data.labels_by
-    if by is None or not ledger.batches or in_memory(data.X) or data.batch is True:
+    if by is None or not ledger.batches or in_memory(data.X) or request.batch is True:
         return ledger
     return ledger + Ledger(batches=dict.fromkeys((batch_of_label(by, x) for x in labels), UNREAD))
 
@@ -82,7 +84,7 @@ def contents_by_label(request: PassRequest, *, as_before: bool = False) -> dict[
     return {label: str(content) for label, content in found.by_label.items()}
 
 
-def content_of(opened: Opened, data: Data) -> str:
+def content_of(opened: Opened, data: Selection) -> str:
     """Hash of all rows: of their values in memory, else of where they come from."""
     return content_of_rows(opened) if in_memory(data.X) else content_of_source(opened.source)
 
@@ -131,7 +133,7 @@ def former_content_of_source(source: Source) -> tuple[str, ...]:
     return digest(record_of(source, *whole, as_before=True)), source.generation()
 
 
-def former_content(ledger: Ledger, data: Data) -> tuple[str, ...]:
+def former_content(ledger: Ledger, data: Selection) -> tuple[str, ...]:
     """The hash that earlier versions took of rows in memory; none where this model knows none.
 
     Raises ModelError: rows of these bytes were counted, but that hash does not tell what a mask

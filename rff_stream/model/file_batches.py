@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rff_stream.errors import DataError, ModelError
-from rff_stream.model.fitted import Added, Data, Fitted, Ledger
+from rff_stream.model.fitted import Added, Fitted, Ledger
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.planning import available_memory
-from rff_stream.sources import HoldOut
+from rff_stream.sources import HoldOut, Selection
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import (
     DataFile,
@@ -109,7 +109,9 @@ class CountedFiles:
         return FoundFiles(tuple(new), tuple(known), tuple(waiting))
 
 
-def read_file(recipe: Recipe, fitted: Fitted, row: AugmentedRow, data: Data, new: NewFile) -> Added:
+def read_file(
+    recipe: Recipe, fitted: Fitted, row: AugmentedRow, data: Selection, new: NewFile
+) -> Added:
     """The sums of one file, with the columns and conditions of the fit."""
     by = fitted.labels_by
     with naming(new.file):
@@ -126,7 +128,7 @@ def read_file(recipe: Recipe, fitted: Fitted, row: AugmentedRow, data: Data, new
     return Added(new.id, groups, seen, new.ledger)
 
 
-def files_of(data: Data) -> list[DataFile] | None:
+def files_of(data: Selection) -> list[DataFile] | None:
     """The files that rows are given as; None where they are not, or values stand beside them."""
     beside = (data.y, data.sample_weight, data.by)
     if not all(each is None or isinstance(each, str) or is_names(each) for each in beside):
@@ -152,7 +154,7 @@ def first_files(
     return list(found.new)
 
 
-def are_apart(request: PassRequest, data: Data, count: int, memory: int | None) -> bool:
+def are_apart(request: PassRequest, data: Selection, count: int, memory: int | None) -> bool:
     """Whether the sums of so many files are kept each for itself.
 
     They fit in memory, and no rows are held out by their place, which counts through all files.
@@ -171,7 +173,7 @@ def are_apart(request: PassRequest, data: Data, count: int, memory: int | None) 
 
 
 def read_files(
-    recipe: Recipe, request: PassRequest, data: Data, files: Sequence[NewFile]
+    recipe: Recipe, request: PassRequest, data: Selection, files: Sequence[NewFile]
 ) -> tuple[PassResult, tuple[Added, ...]]:
     """A map for all files, and the sums of each, which a checkpoint keeps when they are done."""
     kept = request.checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Literal
 
 from rff_stream.answers.duplicate_rows import warn_of_few
 from rff_stream.errors import ModelError
@@ -15,13 +15,13 @@ from rff_stream.execution.threads import threads_of_solve
 from rff_stream.features import FeatureMap
 from rff_stream.model.counted_rows import grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
-from rff_stream.model.fitted import Added, Data, Fitted
+from rff_stream.model.fitted import Added, Fitted
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Selection
 from rff_stream.sources.data_files import open_together
 from rff_stream.store import Checkpoint
 
@@ -32,12 +32,17 @@ ANY_TIME = {"memory", "progress"}
 
 
 def fit(
-    recipe: Recipe, data: Data, checkpoint: Place | None = None, before: Fitted | None = None
+    recipe: Recipe,
+    data: Selection,
+    checkpoint: Place | None = None,
+    before: Fitted | None = None,
+    batch: str | Literal[True] | None = None,
 ) -> Fitted:
     """Read the rows once, and answer from the sums as a recipe says.
 
     Finished sums and the map are kept at ``checkpoint``, or were by an earlier run. ``before`` is
-    the fit that a warm start goes on from.
+    the fit that a warm start goes on from. All rows are counted under the name ``batch``; True:
+    every label of ``by`` is one.
     """
     new = first_files(files_of(data), data.storage_options)
     if len(new) > 1:
@@ -49,17 +54,17 @@ def fit(
     kept = None
     if checkpoint is not None:
         kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
-    request = PassRequest(opened, reading, plan, data.by is not None, kept, before)
+    request = PassRequest(opened, reading, plan, data.by is not None, kept, before, batch)
     # before the read: rows that come meanwhile are not in it
     counted = ledger_of(recipe, request, data)
-    new = new if grows(recipe) and data.batch is None else []
+    new = new if grows(recipe) and batch is None else []
     batches: tuple[Added, ...] = ()
     several = len(new) > 1 and recipe.adds_files
     if several and are_apart(request, data, len(new), recipe.asked.memory):
         done, batches = read_files(recipe, request, data, new)
     else:
         done = recipe.read(request)
-    counted = with_labels(counted, data, done.groups)
+    counted = with_labels(counted, request, data, done.groups)
     if len(new) > 1:
         counted = replace(counted, records=())  # rows are those of several files
     for each in new:
@@ -72,7 +77,7 @@ def fit(
         feature_names=opened.feature_names,
         ledger=counted,
         batches=batches,
-        selection=data.selection,
+        selection=data.lasting,
         token="" if kept is None else kept.token,
         fraction=1.0,
         plan=done.request.plan,
@@ -87,7 +92,7 @@ def fit(
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 
 
-def open_rows(recipe: Recipe, data: Data) -> Opened:
+def open_rows(recipe: Recipe, data: Selection) -> Opened:
     """The rows to read, and parameters that fit them."""
     recipe.check()
     opened = recipe.open(data)
@@ -96,13 +101,13 @@ def open_rows(recipe: Recipe, data: Data) -> Opened:
 
 
 def checkpoint_of_fit(
-    recipe: Recipe, opened: Opened, data: Data, plan: Plan, path: Place
+    recipe: Recipe, opened: Opened, data: Selection, plan: Plan, path: Place
 ) -> Checkpoint:
     """The checkpoint of this fit, which may exist already; refuses that of another fit."""
     later = recipe.after_the_pass | ANY_TIME
     parameters = recipe.asked.get_params(deep=False).items()
     chosen = {name: plain_value(value) for name, value in parameters if name not in later}
-    chosen |= plain_selection(data.selection)
+    chosen |= plain_selection(data)
     source = opened.source
     description = description_of(source, plan, model=type(recipe.asked).__name__, **chosen)
     description["folds"] = recipe.n_folds(len(source.columns.targets))

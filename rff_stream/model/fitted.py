@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,43 +19,11 @@ from rff_stream.features import FeatureMap
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.row_sample import reach_of
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns
-from rff_stream.sources.container_types import is_names
+from rff_stream.sources import Columns, Selection
 from rff_stream.sources.levels import column_of_level
 
 if TYPE_CHECKING:
     from rff_stream.store import ModelPlace
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Data:
-    """Rows as a caller gives them; see :meth:`rff_stream.KernelRidge.fit`."""
-
-    X: Any
-    y: Any = None
-    sample_weight: Any = None
-    inputs: Any = None
-    dim: Any = None
-    where: tuple[Any, ...] = ()
-    by: Any = None
-    storage_options: Mapping[str, Any] | None = None
-    batch: str | Literal[True] | None = None
-    """The name under which all rows of a fit are counted; True: every label of ``by`` is one."""
-
-    @property
-    def selection(self) -> dict[str, Any]:
-        """Which rows were asked for: later rows are chosen alike."""
-        return {"dim": self.dim, "where": self.where, "by": self.by}
-
-    @property
-    def labels_by(self) -> Any:
-        """Name(s) of the column(s) that label the rows; None where there are none, or an array."""
-        return labels_by(self.by)
-
-
-def labels_by(by: Any) -> Any:
-    """Name(s) of column(s); None for none, or for an array."""
-    return by if isinstance(by, str) or is_names(by) else None
 
 
 UNREAD = ""
@@ -182,8 +150,8 @@ class Fitted:
     """The batches that its sums are of, where a model in memory keeps them apart: each of the
     files of a fit."""
     forgotten: frozenset[str] = frozenset()  # ids of batches that a model in memory counts no more
-    selection: Mapping[str, Any] = field(default_factory=dict)
-    """Which rows were asked for; see :attr:`Data.selection`."""
+    selection: Selection = field(default_factory=Selection)
+    """Which rows were asked for, without the rows; see :attr:`Selection.lasting`."""
     saved_at: ModelPlace | None = None  # the store that it was loaded from, and commits to
     answer_name: str = ""
     """Under which the store keeps the answer: it says which batches the answer is of."""
@@ -242,7 +210,7 @@ class Fitted:
     @property
     def labels_by(self) -> Any:
         """Name(s) of the column(s) that label the rows; None where there are none, or an array."""
-        return labels_by(self.selection.get("by"))
+        return self.selection.labels_by
 
     @property
     def length_scale(self) -> Any:

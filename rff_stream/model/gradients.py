@@ -10,8 +10,9 @@ from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.features.normal_scores import normal_scores_of
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import score_rows
+from rff_stream.sources import Selection
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.gradients import GradientProducts, GradientStatistic
 
@@ -72,7 +73,7 @@ def of_sample(model: Any) -> GradientProducts:
     return found
 
 
-def of_rows(model: Any, data: Data) -> Any:
+def of_rows(model: Any, data: Selection) -> Any:
     """M of all rows, by one streamed pass; by group where groups are asked for."""
     return score_rows(model, data, gradient_statistic(model), purpose="predict")
 

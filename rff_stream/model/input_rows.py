@@ -14,8 +14,16 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError, ModelError
 from rff_stream.families.level_intercepts import refuse_coded
-from rff_stream.model.fitted import Data, Fitted
-from rff_stream.sources import Columns, Source, kind_of, open_source, table_of
+from rff_stream.model.fitted import Fitted
+from rff_stream.sources import (
+    Columns,
+    Selection,
+    Source,
+    kind_of,
+    open_selection,
+    open_source,
+    table_of,
+)
 from rff_stream.sources.arrays import target_names as unnamed_targets
 from rff_stream.sources.columns import base_of
 from rff_stream.sources.container_types import check_index, is_names, needed_package, plain_array
@@ -72,7 +80,7 @@ def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> 
     return values
 
 
-def checked_in_memory(estimator: Any, data: Data, *, later: bool = False) -> Data:
+def checked_in_memory(estimator: Any, data: Selection, *, later: bool = False) -> Selection:
     """Rows in memory before they are opened: shapes, indexes, and values without names.
 
     A table stays one: its columns are found and looked at where its source is read. Arrays are
@@ -117,7 +125,7 @@ def checked_in_memory(estimator: Any, data: Data, *, later: bool = False) -> Dat
     return replace(data, X=X, y=y, sample_weight=weight)
 
 
-def with_checked_targets(estimator: Any, data: Data) -> Data:
+def with_checked_targets(estimator: Any, data: Selection) -> Selection:
     """Targets beside X as an array; rows with NaN stay where they will be dropped."""
     from sklearn.utils.validation import check_array, check_consistent_length
 
@@ -134,7 +142,7 @@ def with_checked_targets(estimator: Any, data: Data) -> Data:
     return replace(data, y=y)
 
 
-def with_class_numbers(estimator: Any, data: Data) -> tuple[Data, Array | None]:
+def with_class_numbers(estimator: Any, data: Selection) -> tuple[Selection, Array | None]:
     """Labels beside X as numbers, and the sorted labels; None for a column, which is read as it is.
 
     Numbers are NaN where a label is missing and such rows are dropped.
@@ -151,7 +159,7 @@ def with_class_numbers(estimator: Any, data: Data) -> tuple[Data, Array | None]:
     return replace(data, y=codes.astype(np.int64) if there.all() else codes), labels
 
 
-def with_plain_labels(estimator: Any, data: Data) -> Data:
+def with_plain_labels(estimator: Any, data: Selection) -> Selection:
     """Labels beside X in one dtype: None where one is missing."""
     if are_columns(data.X, data.y):
         return replace(data, y=one_column(data.y))
@@ -164,7 +172,7 @@ def with_plain_labels(estimator: Any, data: Data) -> Data:
     return replace(data, y=y)
 
 
-def labels_beside(estimator: Any, data: Data) -> tuple[Array, Array]:
+def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
     """Labels (n,) of rows in memory as they are, and which of them are there."""
     from sklearn.utils.validation import check_consistent_length, column_or_1d
 
@@ -285,7 +293,7 @@ class Opened:
     class_labels: Array | None = None  # (C,): labels of rows in memory, which carry their numbers
 
 
-def open_values(asked: Any, data: Data) -> Opened:
+def open_values(asked: Any, data: Selection) -> Opened:
     """The rows of a regression; refuses data without a target."""
     targets: tuple[str, ...] = ()
     flat = data.y is None or isinstance(data.y, str) or getattr(data.y, "ndim", 1) == 1
@@ -299,7 +307,7 @@ def open_values(asked: Any, data: Data) -> Opened:
     return Opened(source, columns, flat and len(columns.targets) == 1, text_names_of(source, data))
 
 
-def open_inputs(asked: Any, data: Data) -> Opened:
+def open_inputs(asked: Any, data: Selection) -> Opened:
     """The rows of an estimator that has no target: y is not looked at."""
     data = replace(data, y=None)
     if in_memory(data.X):
@@ -310,7 +318,7 @@ def open_inputs(asked: Any, data: Data) -> Opened:
     return Opened(source, columns, True, text_names_of(source, data))
 
 
-def open_labels(asked: Any, data: Data) -> Opened:
+def open_labels(asked: Any, data: Selection) -> Opened:
     """The rows of a classifier."""
     target, labels = target_names(data.X, data.y), None
     if in_memory(data.X):
@@ -327,7 +335,7 @@ def open_labels(asked: Any, data: Data) -> Opened:
     return Opened(source, columns, True, text_names_of(source, data), labels)
 
 
-def open_later(asked: Any, fitted: Fitted, data: Data, *, labels: bool = False) -> Opened:
+def open_later(asked: Any, fitted: Fitted, data: Selection, *, labels: bool = False) -> Opened:
     """Rows that are counted after those of a fit: by its names, dimensions and conditions.
 
     Raises ModelError: when their names or units are not those of the fit.
@@ -335,19 +343,14 @@ def open_later(asked: Any, fitted: Fitted, data: Data, *, labels: bool = False) 
     weight, chosen = data.sample_weight, fitted.selection
     if weight is None and fitted.columns.weight:
         weight = default_weight(fitted.columns.weight, data.X)
-    data = replace(
-        data,
-        sample_weight=weight,
-        dim=chosen.get("dim"),
-        where=(*chosen.get("where", ()), *data.where),
-    )
+    data = replace(data, sample_weight=weight, dim=chosen.dim, where=(*chosen.where, *data.where))
     opened = open_by_fit(asked, fitted, data, "count", labels=labels)
     _check_units(fitted.columns, opened.source.columns, labels)
     return opened
 
 
 def open_by_fit(
-    asked: Any, fitted: Fitted, data: Data, purpose: Purpose, *, labels: bool = False
+    asked: Any, fitted: Fitted, data: Selection, purpose: Purpose, *, labels: bool = False
 ) -> Opened:
     """Rows with the columns of a fit, from any container.
 
@@ -383,23 +386,13 @@ def open_by_fit(
     return Opened(source, columns, fitted.flat, fitted.feature_names, classes)
 
 
-def source_of(asked: Any, data: Data, **choices: Any) -> Source:
+def source_of(asked: Any, data: Selection, **choices: Any) -> Source:
     """The source of data under the estimator's rules for missing values."""
     rules = {"missing_rows": asked.missing_rows, "missing_chunks": asked.missing_chunks}
-    return open_source(
-        data.X,
-        data.y,
-        data.sample_weight,
-        inputs=data.inputs,
-        dim=data.dim,
-        where=data.where,
-        by=data.by,
-        storage_options=data.storage_options,
-        **(rules | choices),
-    )
+    return open_selection(replace(data, **(rules | choices)))
 
 
-def with_given_names(columns: Columns, data: Data, targets: tuple[str, ...] = ()) -> Columns:
+def with_given_names(columns: Columns, data: Selection, targets: tuple[str, ...] = ()) -> Columns:
     """Columns under the names that they were given by, where there are some.
 
     Weights that were values beside X have no name by which later ones could be found.
@@ -409,7 +402,7 @@ def with_given_names(columns: Columns, data: Data, targets: tuple[str, ...] = ()
     return replace(columns, targets=targets or columns.targets, weight=weight)
 
 
-def text_names_of(source: Source, data: Data) -> tuple[str, ...]:
+def text_names_of(source: Source, data: Selection) -> tuple[str, ...]:
     """Inputs of a table whose names are all text, as scikit-learn keeps them."""
     names = names_of(data.X) if kind_of(data.X) == "table" else None
     text = names is not None and all(isinstance(name, str) for name in names)

@@ -23,6 +23,7 @@ from rff_stream.model.serialisation import (
     scales_in,
     value_of,
 )
+from rff_stream.sources import Selection
 from rff_stream.store import Batch, StoredModel, save_answer, save_model
 from rff_stream.store.batch_writing import FIT, NewBatch
 
@@ -103,7 +104,7 @@ def read_unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fit
         n_missing=plain["n_missing"],
         flat=plain["flat"],
         feature_names=tuple(plain["feature_names"]),
-        selection={name: value_of(value, None) for name, value in chosen.items()},
+        selection=Selection(**{name: value_of(value, None) for name, value in chosen.items()}),
         fraction=plain.get("fraction_seen"),
         classes=classes,
         announced=classes or None,

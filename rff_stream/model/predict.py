@@ -15,7 +15,6 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import own_threads, single_threaded_blas
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
-from rff_stream.model.fitted import Data
 from rff_stream.model.input_rows import (
     Purpose,
     checked_rows,
@@ -28,7 +27,7 @@ from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import RowFunction
 from rff_stream.side_by_side import threads_of_one
-from rff_stream.sources import Columns, Source, open_source
+from rff_stream.sources import Columns, Selection, Source, open_source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
@@ -118,13 +117,13 @@ def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
 
 def to_predict(model: Any, X: Any, storage_options: Any = None) -> Source:
     """The inputs of rows that are not in memory, or have named dimensions: NaN where missing."""
-    data = Data(X, storage_options=storage_options)
+    data = Selection(X, storage_options=storage_options)
     return open_by_fit(model, model._held(), data, "predict").source
 
 
 def score_rows(
     model: Any,
-    data: Data,
+    data: Selection,
     statistic: Statistic,
     *,
     labels: bool = False,

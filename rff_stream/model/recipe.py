@@ -22,14 +22,14 @@ from rff_stream.families.maps import (
 )
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.input_rows import Opened, open_later
 from rff_stream.model.serialisation import draft_in, draft_of
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.tree_sum import add_into
 from rff_stream.planning import Plan
-from rff_stream.sources import Columns
+from rff_stream.sources import Columns, Selection
 from rff_stream.statistics.groups import RUNS
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
@@ -48,6 +48,8 @@ class PassRequest:
     checkpoint: Checkpoint | None = None
     """Where map and finished sums are kept, or were by an earlier run."""
     before: Fitted | None = None  # the fit that a warm start goes on from
+    batch: str | Literal[True] | None = None
+    """The name under which all its rows are counted; True: every label is one."""
 
     def sums(self, statistic: Statistic, words: str) -> Tally:
         """Sum of another statistic over the same rows, by one more read; the bar says the words."""
@@ -65,7 +67,7 @@ class PassResult:
     seen: int  # rows that were looked at
 
 
-def unread(opened: Opened, drawn: DrawnMap, data: Data) -> Fitted:
+def unread(opened: Opened, drawn: DrawnMap, data: Selection) -> Fitted:
     """A fit whose map is drawn and that has read no row."""
     return Fitted(
         columns=opened.columns,
@@ -73,7 +75,7 @@ def unread(opened: Opened, drawn: DrawnMap, data: Data) -> Fitted:
         scales=drawn.scales,
         flat=opened.flat,
         feature_names=opened.feature_names,
-        selection=data.selection,
+        selection=data.lasting,
     )
 
 
@@ -106,10 +108,10 @@ class Recipe(ABC):
         check_sample_rows(self.asked.sample_rows)
 
     @abstractmethod
-    def open(self, data: Data) -> Opened:
+    def open(self, data: Selection) -> Opened:
         """The rows of a fit."""
 
-    def open_more(self, fitted: Fitted, data: Data) -> Opened:
+    def open_more(self, fitted: Fitted, data: Selection) -> Opened:
         """Rows that come later, by the columns and conditions of the fit."""
         return open_later(self.asked, fitted, data)
 

@@ -17,8 +17,7 @@ from rff_stream.grid.map import Grid
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.kernel_argument import is_scikit_learn
 from rff_stream.losses.regression import RegressionLoss, regression_loss
-from rff_stream.sources import Columns, HoldOut
-from rff_stream.sources.container_types import is_names
+from rff_stream.sources import Columns, HoldOut, Selection
 from rff_stream.store import Checkpoint
 
 MAP = "map/"
@@ -61,11 +60,9 @@ def scales_in(arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(SCALES): a for name, a in arrays.items() if name.startswith(SCALES)}
 
 
-def plain_selection(selection: Mapping[str, Any]) -> dict[str, Any]:
+def plain_selection(selection: Selection) -> dict[str, Any]:
     """Conditions and dimensions of a fit, as JSON; arrays of labels are not kept."""
-    chosen = dict(selection)
-    by = chosen.pop("by", None)
-    chosen["by"] = by if isinstance(by, str) or is_names(by) else None
+    chosen = {"dim": selection.dim, "where": selection.where, "by": selection.labels_by}
     return {name: plain_value(value) for name, value in chosen.items()}
 
 

@@ -13,10 +13,11 @@ from rff_stream.execution.leaves import Leaf, Tally
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, family_of
 from rff_stream.model.fit import open_rows, solve
-from rff_stream.model.fitted import Data, Fitted
+from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassRequest, Recipe, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.sources import Selection
 from rff_stream.statistics.groups import RUNS, ByFold, by_label
 
 STEP = 1.4
@@ -29,7 +30,7 @@ standard error can be estimated."""
 HELD_SHARE = 0.1
 
 
-def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, StreamState]]:
+def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitted, StreamState]]:
     """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
 
     The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
@@ -55,7 +56,7 @@ def stream(recipe: Recipe, data: Data, every: float) -> Iterator[tuple[Fitted, S
         )
 
 
-def fit_until(recipe: Recipe, data: Data, until: float, checkpoint: object) -> Fitted:
+def fit_until(recipe: Recipe, data: Selection, until: float, checkpoint: object) -> Fitted:
     """Fit more and more rows until the error no longer changes."""
     if not 0 < until < 1 or checkpoint is not None or data.by is not None:
         raise ValueError(

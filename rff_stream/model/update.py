@@ -33,12 +33,12 @@ from rff_stream.model.file_batches import (
     read_file,
 )
 from rff_stream.model.fit import fit, solve
-from rff_stream.model.fitted import Added, Data, Fitted, Ledger
+from rff_stream.model.fitted import Added, Fitted, Ledger
 from rff_stream.model.input_rows import Opened, in_memory
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
-from rff_stream.sources import Source
+from rff_stream.sources import Selection, Source
 from rff_stream.sources.data_files import DataFile
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
@@ -62,7 +62,7 @@ class Update:
 class LaterRows:
     """Rows that may be new, and how they are named: all as a batch, by labels, or by files."""
 
-    data: Data
+    data: Selection
     batch: str | None = None
     by: str | None = None
     replaces: bool = False
@@ -115,7 +115,9 @@ def answered(recipe: Recipe, fitted: Fitted, store: MomentStore) -> Fitted:
     return fitted
 
 
-def partial_fit(recipe: Recipe, fitted: Fitted | None, data: Data, batch: str | None) -> Fitted:
+def partial_fit(
+    recipe: Recipe, fitted: Fitted | None, data: Selection, batch: str | None
+) -> Fitted:
     """One more batch of rows; the first one makes the map, unless one was given."""
     batch = None if batch is None else checked_id(batch)
     if batch is not None and not in_memory(data.X):
@@ -184,7 +186,7 @@ def new_files(store: MomentStore, later: LaterRows, files: Sequence[DataFile]) -
 
 
 def count_file(
-    recipe: Recipe, fitted: Fitted, store: MomentStore, data: Data, new: NewFile
+    recipe: Recipe, fitted: Fitted, store: MomentStore, data: Selection, new: NewFile
 ) -> Added | None:
     """Read one file and commit it, after what it replaces is forgotten; None if another did."""
     added = read_file(recipe, fitted, store.row, data, new)

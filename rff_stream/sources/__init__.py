@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rff_stream.sources.opening import kind_of, open_source, table_of
+from rff_stream.sources.opening import kind_of, open_selection, open_source, table_of
 from rff_stream.sources.protocol import SLAB_ROWS, Box, BoxCost, Columns, Reader, Rows, Source
-from rff_stream.sources.request import HoldOut
+from rff_stream.sources.selection import HoldOut, Selection
 
 __all__ = [
     "SLAB_ROWS",
@@ -14,8 +14,10 @@ __all__ = [
     "HoldOut",
     "Reader",
     "Rows",
+    "Selection",
     "Source",
     "kind_of",
+    "open_selection",
     "open_source",
     "table_of",
 ]

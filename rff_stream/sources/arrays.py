@@ -21,7 +21,7 @@ from rff_stream.sources.container_types import (
 )
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
-from rff_stream.sources.request import Request
+from rff_stream.sources.selection import Selection
 from rff_stream.sources.variables import Variable, variable_of
 from rff_stream.text_formatting import suggestion
 
@@ -43,19 +43,19 @@ CONVERTED = (
 """Where types come from that NumPy takes for arrays in memory; columns may stand beside arrays."""
 
 
-def open_container(X: Any, y: Any, request: Request) -> Source:
+def open_container(selection: Selection) -> Source:
     """A source of the rows of X (n, d), y (n,) or (n, T) and weights (n,)."""
-    X = array_like("X", X, request.missing_chunks)
+    X = array_like("X", selection.X, selection.missing_chunks)
+    selection = replace(selection, X=X)
     if len(X.shape) != 2:
         raise DataError(
             f"Expected 2D array, got {len(X.shape)}D array instead: X has shape {X.shape}. X is "
             f"(rows, inputs). Reshape your data: X.reshape(-1, 1) for one input, "
             f"X.reshape(1, -1) for one row."
         )
-    if have_unknown_rows(X, y, request.sample_weight, request.by):
-        return open_blocks(X, y, request)
-    builder = align(Arrays(X, y, request), y, request)
-    return builder.source(as_it_is, request)
+    if have_unknown_rows(X, selection.y, selection.sample_weight, selection.by):
+        return open_blocks(selection)
+    return align(Arrays(selection), selection).source(as_it_is, selection)
 
 
 class Arrays:
@@ -64,8 +64,9 @@ class Arrays:
     After a fit they are taken by place, and have its names.
     """
 
-    def __init__(self, X: Any, y: Any, request: Request) -> None:
-        self.missing_chunks, fitted = request.missing_chunks, request.columns
+    def __init__(self, selection: Selection) -> None:
+        self.missing_chunks, fitted = selection.missing_chunks, selection.columns
+        X, y = selection.X, selection.y
         inputs = number_columns("x", variable_of("X", ("rows", "columns"), X))
         self.all_inputs = inputs if fitted is None else renamed(inputs, fitted.inputs)
         self.all_targets = [] if y is None else [targets_of(y, self.missing_chunks)]
@@ -95,14 +96,14 @@ class Arrays:
         return self.find(values) if isinstance(values, str) else self.on_samples(role, values)
 
     def inputs(
-        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+        self, selection: Selection, targets: Sequence[NamedVariable], weight: NamedVariable | None
     ) -> list[NamedVariable]:
         """The inputs asked for; all columns of X by default."""
-        if request.inputs is not None:
-            return [self.find(f"x{i}" if isinstance(i, int) else i) for i in request.inputs]
+        if selection.input_names is not None:
+            return [self.find(f"x{i}" if isinstance(i, int) else i) for i in selection.input_names]
         count = self.all_inputs.variable.shape[1]
-        if request.columns is not None and len(request.columns.inputs) != count:
-            wanted = len(request.columns.inputs)
+        if selection.columns is not None and len(selection.columns.inputs) != count:
+            wanted = len(selection.columns.inputs)
             raise DataError(
                 f"X has {count} features, but the model is expecting {wanted} features as input: "
                 f"an array is taken by the number of its columns. Give the columns of the fit."
@@ -111,10 +112,9 @@ class Arrays:
 
     def sizes(
         self,
-        request: Request,
+        selection: Selection,
         inputs: Sequence[NamedVariable],
         targets: Sequence[NamedVariable],
-        y: Any,
     ) -> dict[str, int]:
         return {"rows": self.all_inputs.variable.shape[0]}
 
@@ -193,24 +193,21 @@ def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any
     return values
 
 
-def open_blocks(X: Any, y: Any, request: Request) -> BlockSource:
+def open_blocks(selection: Selection) -> BlockSource:
     """A source of dask arrays of which some have unknown chunks along rows."""
-    given = {"X": X, "y": y, "sample_weight": request.sample_weight, "by": request.by}
+    by = None if selection.labels_by is not None else selection.by
+    beside = {"y": selection.y, "sample_weight": selection.sample_weight, "by": by}
+    given = {"X": selection.X, **beside}
     arrays = {name: each for name, each in given.items() if not isinstance(each, str | None)}
     check_blocks(arrays)
-    stubs = {name: stub(name, array) for name, array in arrays.items()}
-    request = replace(
-        request,
-        sample_weight=stubs.get("sample_weight", request.sample_weight),
-        by=stubs.get("by", request.by),
-    )
+    stubs: dict[str, Any] = {name: stub(name, array) for name, array in arrays.items()}
+    selection = replace(selection, **stubs)
     members = [Member(name, array.numblocks[1] if array.ndim > 1 else 1)
                for name, array in arrays.items()]  # fmt: skip
     place = {name: (i, None) for i, name in enumerate(arrays)}
-    target = stubs.get("y", y)
-    builder = align(Arrays(stubs["X"], target, request), target, request)
+    builder = align(Arrays(selection), selection)
     return block_source(
-        builder, members, list(arrays.values()), lambda v: place[v.name], as_it_is, request
+        builder, members, list(arrays.values()), lambda v: place[v.name], as_it_is, selection
     )
 
 

@@ -27,8 +27,8 @@ from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
 from rff_stream.sources.container_types import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
-from rff_stream.sources.request import Request
 from rff_stream.sources.rows import NonNumbers, Numbers
+from rff_stream.sources.selection import Selection
 from rff_stream.sources.tables import Table
 from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
 from rff_stream.text_formatting import cause_words
@@ -39,14 +39,13 @@ GROUP_ROWS = 65_536
 IN_MEMORY = ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch")
 
 
-def open_container(X: Any, y: Any, request: Request) -> VariablesSource:
+def open_container(selection: Selection) -> VariablesSource:
     """A source of the rows of a table in memory, a query or a dataset."""
+    X = selection.X
     pa = needed_package("pyarrow", "dataframe", f"X is a {type(X).__module__}.{type(X).__name__}")
     if any(is_from(X, each) for each in IN_MEMORY):
-        return align(ArrowTable(pa.table(X)), y, request).source(as_it_is, request)
-    if is_from(X, "pyarrow._dataset"):
-        return open_dataset(X, y, request)
-    return open_query(X, y, request)
+        return align(ArrowTable(pa.table(X)), selection).source(as_it_is, selection)
+    return open_dataset(selection) if is_from(X, "pyarrow._dataset") else open_query(selection)
 
 
 def table_of(X: Any) -> Table:
@@ -79,13 +78,14 @@ def schema_names(schema: Any) -> list[str]:
     return names
 
 
-def open_dataset(dataset: Any, y: Any, request: Request) -> VariablesSource:
+def open_dataset(selection: Selection) -> VariablesSource:
     """A source of the rows of a pyarrow Dataset: Parquet by row groups, others through a copy."""
+    dataset = selection.X
     has_files = is_from(dataset, "pyarrow._dataset.FileSystemDataset")
     if not has_files or dataset.format.default_extname != "parquet" or is_filtered(dataset):
-        return open_query(dataset, y, request)
+        return open_query(selection)
     groups = RowGroups.of(dataset)
-    return align(stored_table(groups), y, request).source(as_it_is, request)
+    return align(stored_table(groups), selection).source(as_it_is, selection)
 
 
 def is_filtered(dataset: Any) -> bool:
@@ -97,12 +97,11 @@ def is_filtered(dataset: Any) -> bool:
     return False
 
 
-def open_query(X: Any, y: Any, request: Request) -> VariablesSource:
+def open_query(selection: Selection) -> VariablesSource:
     """A source of what is read from its start only: written once to a temporary file."""
-    schema = schema_of(X)
-    used = columns_asked_for(schema, y, request)
-    groups = RowGroups.of(*written(X, used))
-    return align(stored_table(groups), y, request).source(as_it_is, request)
+    used = columns_asked_for(schema_of(selection.X), selection)
+    groups = RowGroups.of(*written(selection.X, used))
+    return align(stored_table(groups), selection).source(as_it_is, selection)
 
 
 def schema_of(X: Any) -> Any:
@@ -120,19 +119,15 @@ def schema_of(X: Any) -> Any:
     return pa.RecordBatchReader.from_stream(X).schema
 
 
-def columns_asked_for(schema: Any, y: Any, request: Request) -> list[str]:
+def columns_asked_for(schema: Any, selection: Selection) -> list[str]:
     """Names of the columns that rows are made of."""
     table = ArrowTable(schema.empty_table())
-    named = replace(
-        request, sample_weight=name_or_none(request.sample_weight), by=name_or_none(request.by)
-    )
-    builder = align(table, y if isinstance(y, str) or is_names(y) else None, named)
+    roles = {role: getattr(selection, role) for role in ("y", "sample_weight", "by")}
+    beside: dict[str, Any] = {
+        role: None for role, each in roles.items() if not (isinstance(each, str) or is_names(each))
+    }
+    builder = align(table, replace(selection, **beside))
     return [variable.name for variable in builder.variables]
-
-
-def name_or_none(values: Any) -> str | None:
-    """A name; None for values, which are no columns of the table."""
-    return values if isinstance(values, str) else None
 
 
 def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:

@@ -18,8 +18,8 @@ from rff_stream.errors import DataError
 from rff_stream.sources.columns import SourceBuilder
 from rff_stream.sources.container_types import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
-from rff_stream.sources.request import HoldOut, Request
 from rff_stream.sources.rows import Filler, Rules, Slab
+from rff_stream.sources.selection import HoldOut, Selection
 from rff_stream.sources.variables import Variable, Window, Wrap, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
@@ -184,7 +184,7 @@ class BlockSource:
         rows = partitions * GUESSED_ROWS
         return BoxCost(rows, rows * self.row_bytes, rows * self.row_bytes, partitions)
 
-    def selection(self) -> PlacesAlong | None:
+    def possible_places(self) -> PlacesAlong | None:
         """Any partition may hold rows that meet the conditions."""
         return (None,) if self._selective else None
 
@@ -227,11 +227,11 @@ def block_source(
     collections: Sequence[Any],
     place: Callable[[Variable], tuple[int, Any]],
     wrap: Wrap,
-    request: Request,
+    selection: Selection,
     packed: bool = False,
 ) -> BlockSource:
     """The source of a draft whose variables stand for blocks."""
-    windows, rules = builder.windows(), builder.rules(request)
+    windows, rules = builder.windows(), builder.rules(selection)
     block_columns = tuple(
         BlockColumn(variable.name, *place(variable), variable.dtype, window)
         for variable, window in zip(builder.variables, windows, strict=True)
@@ -239,4 +239,4 @@ def block_source(
     filler, holdouts = builder.filler(windows), tuple(builder.holdouts)
     reader = BlockReader(tuple(members), packed, block_columns, filler, rules, holdouts)
     count = len(collections[0].__dask_keys__())
-    return BlockSource(rules.columns, reader, count, collections, wrap, request.missing_chunks)
+    return BlockSource(rules.columns, reader, count, collections, wrap, selection.missing_chunks)

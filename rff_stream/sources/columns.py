@@ -1,4 +1,4 @@
-"""Names in a request -> columns of a row, for every container.
+"""Names in a selection -> columns of a row, for every container.
 
 A container is a :class:`Container`: it looks names up and says which grid its samples lie on.
 :func:`align` asks it for inputs, targets, weight and labels, and collects them in a
@@ -20,7 +20,7 @@ import numpy as np
 
 from rff_stream.errors import DataError
 from rff_stream.label_forms import text_of
-from rff_stream.sources.container_types import KindError
+from rff_stream.sources.container_types import KindError, is_names
 from rff_stream.sources.levels import (
     EVERY,
     Indicators,
@@ -32,7 +32,6 @@ from rff_stream.sources.levels import (
     split_level,
 )
 from rff_stream.sources.protocol import Columns
-from rff_stream.sources.request import HoldOut, InHoldOut, Request, comparison
 from rff_stream.sources.rows import (
     TIME_FIELDS,
     Accessor,
@@ -47,6 +46,7 @@ from rff_stream.sources.rows import (
     as_numbers,
     units_of_time,
 )
+from rff_stream.sources.selection import HoldOut, InHoldOut, Selection, comparison
 from rff_stream.sources.variables import Variable, VariablesReader, VariablesSource, Window, Wrap
 from rff_stream.text_formatting import list_names, suggestion
 
@@ -177,16 +177,15 @@ class Container(Protocol):
         """A weight or label by name, or with a place of its own; None: it lies on the grid."""
 
     def inputs(
-        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+        self, selection: Selection, targets: Sequence[NamedVariable], weight: NamedVariable | None
     ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all that have no other part."""
 
     def sizes(
         self,
-        request: Request,
+        selection: Selection,
         inputs: Sequence[NamedVariable],
         targets: Sequence[NamedVariable],
-        y: Any,
     ) -> dict[str, int]:
         """Name and length of each sample dimension, in the order in which rows are counted."""
 
@@ -194,28 +193,29 @@ class Container(Protocol):
         """Values without names that have the shape of the grid."""
 
 
-def align(container: Container, y: Any, request: Request) -> SourceBuilder:
+def align(container: Container, selection: Selection) -> SourceBuilder:
     """The columns that were asked for, over one grid.
 
     Raises DataError: names that are not there, lengths that differ, columns that hold no numbers.
     """
+    y, by = selection.y, selection.by
     targets = [] if y is None else container.targets(y)
-    asked = {"sample_weight": request.sample_weight, "by": request.by}
+    asked = {"sample_weight": selection.sample_weight, "by": None if is_names(by) else by}
     given = {role: each for role, each in asked.items() if each is not None}
     others = {role: container.column(role, values) for role, values in given.items()}
-    asked_for = container.inputs(request, targets or [], others.get("sample_weight"))
-    known = as_in_the_fit if request.columns is not None else with_levels
+    asked_for = container.inputs(selection, targets or [], others.get("sample_weight"))
+    known = as_in_the_fit if selection.columns is not None else with_levels
     inputs = gather_levels(known(each) for each in asked_for)
-    sizes = container.sizes(request, inputs, targets or [], y)
+    sizes = container.sizes(selection, inputs, targets or [])
     if targets is None:
         targets = [container.on_samples("y", y, sizes)]
-    if request.columns is not None:
-        check_units(request.columns, inputs, [] if request.y_labels else targets)
+    if selection.columns is not None:
+        check_units(selection.columns, inputs, [] if selection.y_labels else targets)
     builder = SourceBuilder(sizes)
     for each in inputs:
         builder.numbers("input", each)
     for each in targets:
-        if request.y_labels:
+        if selection.y_labels:
             builder.label(each)
         else:
             add_target(builder, each)
@@ -225,7 +225,7 @@ def align(container: Container, y: Any, request: Request) -> SourceBuilder:
             builder.label(each)
         else:
             builder.weights(each)
-    builder.add_conditions_and_labels(request, container.find)
+    builder.add_conditions_and_labels(selection, container.find)
     return builder
 
 
@@ -282,12 +282,12 @@ class SourceBuilder:
         """Add the group label of each row."""
         self.add("label", found, Labels(found.accessor))
 
-    def add_conditions_and_labels(self, request: Request, find: Find) -> None:
+    def add_conditions_and_labels(self, selection: Selection, find: Find) -> None:
         """Add what was asked for by name: labels of several columns, conditions, hold-outs."""
-        for name in request.labels:
+        for name in selection.by if is_names(selection.by) else ():
             found = find(name)
             self.add("named label", found, NamedLabels(name, found.accessor))
-        for condition in request.where:
+        for condition in selection.where:
             if not isinstance(condition, HoldOut):
                 self.compare(condition, find)
             elif condition.by is None:
@@ -361,20 +361,22 @@ class SourceBuilder:
         uses = [replace(use, pick=pick_in(picks, windows[use.part])) for use, picks in self.uses]
         return Filler(tuple(uses), len(self.names["input"]), len(self.names["target"]))
 
-    def rules(self, request: Request) -> Rules:
+    def rules(self, selection: Selection) -> Rules:
         """Which rows count, under the names of the columns."""
         inputs, targets = (tuple(self.names[role]) for role in ("input", "target"))
         units = (*self.units["input"], *self.units["target"])
         columns = Columns(inputs, targets, units, self.weight)
-        return Rules(columns, request.missing_rows)
+        return Rules(columns, selection.missing_rows)
 
-    def source(self, wrap: Wrap, request: Request) -> VariablesSource:
+    def source(self, wrap: Wrap, selection: Selection) -> VariablesSource:
         """The source of everything that was added."""
         parts, shape = tuple(each.part() for each in self.variables), tuple(self.sizes.values())
-        rules, windows, holdouts = self.rules(request), self.windows(), tuple(self.holdouts)
+        rules, windows, holdouts = self.rules(selection), self.windows(), tuple(self.holdouts)
         filler = self.filler(windows)
         reader = VariablesReader(self.dims, shape, parts, windows, filler, rules, holdouts)
-        return VariablesSource(rules.columns, reader, self.variables, wrap, request.missing_chunks)
+        return VariablesSource(
+            rules.columns, reader, self.variables, wrap, selection.missing_chunks
+        )
 
 
 def pick_in(picks: Picks, window: Window) -> tuple[int, ...] | None:

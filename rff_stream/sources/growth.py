@@ -431,8 +431,8 @@ class PartSource:
     def cost(self, box: Box) -> BoxCost:
         return self._source.cost(shift_box(box, self._axis, self._start))
 
-    def selection(self) -> PlacesAlong | None:
-        whole = self._source.selection()
+    def possible_places(self) -> PlacesAlong | None:
+        whole = self._source.possible_places()
         own = None if whole is None else whole[self._axis]
         if whole is None or own is None:
             return whole

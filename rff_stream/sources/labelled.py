@@ -21,8 +21,8 @@ from rff_stream.sources.columns import (
 )
 from rff_stream.sources.container_types import is_from, is_names
 from rff_stream.sources.graph_arrays import recheck
-from rff_stream.sources.protocol import regular_bounds
-from rff_stream.sources.request import Request
+from rff_stream.sources.protocol import Columns, regular_bounds
+from rff_stream.sources.selection import Selection
 from rff_stream.sources.variables import Variable, VariablesSource, Wrap, variable_of
 from rff_stream.text_formatting import list_names, suggestion
 
@@ -33,23 +33,24 @@ UNNAMED = "x"
 """Name of the values of a DataArray that has none."""
 
 
-def open_container(X: Any, y: Any, request: Request) -> VariablesSource:
+def open_container(selection: Selection) -> VariablesSource:
     """A source of the samples of a Dataset or DataArray."""
     import xarray
 
+    X = selection.X
     if not isinstance(X, xarray.DataArray):
-        return Labelled(X, None, request.missing_chunks).source(y, request)
-    data = as_dataset(X, request)
+        return Labelled(X, None, selection.missing_chunks).source(selection)
+    data = as_dataset(X, selection.columns)
     (name,) = data.data_vars
-    return Labelled(data, str(name), request.missing_chunks).source(y, request)
+    return Labelled(data, str(name), selection.missing_chunks).source(selection)
 
 
-def as_dataset(X: xarray.DataArray, request: Request) -> xarray.Dataset:
+def as_dataset(X: xarray.DataArray, columns: Columns | None) -> xarray.Dataset:
     """A DataArray as the one variable of a Dataset, under the name of the fit.
 
     A fit on an array without a name takes one of any name, and the other way round.
     """
-    bases = {base_of(column)[0] for column in request.columns.inputs} if request.columns else set()
+    bases = {base_of(column)[0] for column in columns.inputs} if columns else set()
     fitted = next(iter(bases), UNNAMED) if len(bases) < 2 else UNNAMED
     name = fitted if X.name is None or bases == {UNNAMED} else str(X.name)
     name = UNNAMED if name in X.coords else name
@@ -115,10 +116,10 @@ class Labelled:
         labels = {dim: np.asarray(without_zone(self.data[dim].variable.data)) for dim in indexed}
         return variable_from(name, array.variable, labels, self.missing_chunks)
 
-    def source(self, y: Any, request: Request) -> VariablesSource:
+    def source(self, selection: Selection) -> VariablesSource:
         """The source of what was asked for."""
-        builder = align(self, y, request)
-        return builder.source(labelled_wrap(self.data, builder.dims), request)
+        builder = align(self, selection)
+        return builder.source(labelled_wrap(self.data, builder.dims), selection)
 
     def targets(self, y: Any) -> list[NamedVariable] | None:
         """Targets by name, or from a labelled array; None for a plain array."""
@@ -175,16 +176,18 @@ class Labelled:
         return NamedVariable(role, variable_of(role, own, values), columns=columns)
 
     def inputs(
-        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+        self, selection: Selection, targets: Sequence[NamedVariable], weight: NamedVariable | None
     ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all other data variables."""
-        if request.columns is not None:
-            return self.columns_of_fit(request.columns.inputs)
-        if request.inputs is not None:
-            return [self.find(str(name)) for name in request.inputs]
+        if selection.columns is not None:
+            return self.columns_of_fit(selection.columns.inputs)
+        if selection.input_names is not None:
+            return [self.find(str(name)) for name in selection.input_names]
         names = [str(name) for name in self.data.data_vars]
         used = set() if self.one else {each.name for each in targets}
-        used |= {str(request.sample_weight)} if isinstance(request.sample_weight, str) else set()
+        used |= (
+            {str(selection.sample_weight)} if isinstance(selection.sample_weight, str) else set()
+        )
         left = [self.find(name) for name in names if name not in used]
         if not left:
             raise DataError(
@@ -212,19 +215,19 @@ class Labelled:
 
     def dims(
         self,
-        request: Request,
+        selection: Selection,
         inputs: Sequence[NamedVariable],
         targets: Sequence[NamedVariable],
-        y: Any,
     ) -> tuple[str, ...]:
         """Sample dimensions, in the order in which rows are counted."""
-        if request.dim is not None:
-            return self.given(request.dim, [*inputs, *targets])
+        if selection.dims is not None:
+            return self.given(selection.dims, [*inputs, *targets])
         if targets:
             return union(sample_dims(found) for found in targets)
-        if request.columns is not None:
+        if selection.columns is not None:
             return self.order_dims(union(sample_dims(found) for found in inputs))
-        if self.one is not None and request.inputs is None:
+        if self.one is not None and selection.inputs is None:
+            y = selection.y
             count = 1 if y is None else self.axes_of(y, inputs[0].variable)
             return inputs[0].variable.dims[:count]
         largest = sorted(inputs, key=lambda found: found.variable.nbytes, reverse=True)
@@ -257,16 +260,15 @@ class Labelled:
 
     def sizes(
         self,
-        request: Request,
+        selection: Selection,
         inputs: Sequence[NamedVariable],
         targets: Sequence[NamedVariable],
-        y: Any,
     ) -> dict[str, int]:
         sizes = {str(dim): int(size) for dim, size in self.data.sizes.items()}
         for each in (*inputs, *targets):
             for dim, size in zip(each.variable.dims, each.variable.shape, strict=True):
                 sizes.setdefault(dim, size)
-        return {dim: sizes[dim] for dim in self.dims(request, inputs, targets, y)}
+        return {dim: sizes[dim] for dim in self.dims(selection, inputs, targets)}
 
 
 def sample_dims(found: NamedVariable) -> tuple[str, ...]:

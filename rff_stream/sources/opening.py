@@ -1,6 +1,6 @@
 """Recognises any container and opens it as a source of rows.
 
-A new kind of container is a file of this subpackage with ``open_container(X, y, request)`` and a
+A new kind of container is a file of this subpackage with ``open_container(selection)`` and a
 line in ``OPENERS``.
 """
 
@@ -13,15 +13,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from rff_stream.errors import DataError
-from rff_stream.sources.container_types import (
-    TABLES_OF_PANDAS,
-    is_names,
-    type_is_from,
-    unknown_container,
-)
+from rff_stream.sources.container_types import TABLES_OF_PANDAS, type_is_from, unknown_container
 from rff_stream.sources.protocol import Columns, Source
-from rff_stream.sources.request import Request, Where
+from rff_stream.sources.selection import Selection, Where
 
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table
@@ -36,7 +30,7 @@ class Opener:
     """A kind of container, and the module that opens it."""
 
     module: str
-    """Where ``open_container(X, y, request) -> Source`` is; ".paths" is a file beside this one."""
+    """Where ``open_container(selection) -> Source`` is; ".paths" is a file beside this one."""
     kind: ContainerKind  # {"array", "table", "labelled", "lazy", "stored"}
     types: tuple[str, ...]
     """Modules that the type of X, or a base of it, comes from, or whole names of types."""
@@ -164,57 +158,29 @@ def open_source(
     ...     print(rows.y.ravel(), rows.keep)
     [1. 2.] [False  True  True]
     """
-    check_names(y, inputs, dim)
-    several = is_names(by)
-    check_choice("missing_rows", missing_rows, ("error", "drop"))
-    check_choice("missing_chunks", missing_chunks, ("auto", "error", "fill"))
-    request = Request(
-        inputs=as_names(inputs),
-        dim=as_names(dim),
-        where=tuple(where),
-        missing_rows=missing_rows,
-        missing_chunks=missing_chunks,
-        columns=columns,
-        sample_weight=sample_weight,
-        by=None if several else by,
-        y_labels=y_labels,
-        labels=tuple(by) if several else (),
-        storage_options=storage_options,
-    )
-    opener = opener_of(X)
-    if opener is None:
-        raise unknown_container("X", X)
-    source: Source = import_module(opener.module, __package__).open_container(X, y, request)
-    return source
-
-
-def as_names(names: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
-    """One name or several, as a tuple."""
-    if names is None:
-        return None
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def check_names(y: Any, inputs: Any, dim: Any) -> None:
-    """Inputs and dimensions are some names, each once, and no target is an input."""
-    for role, names in (("inputs", as_names(inputs)), ("dim", as_names(dim))):
-        if names == ():
-            raise DataError(
-                f"{role} names nothing. Give at least one name, or leave it out for the default."
-            )
-        twice = next((name for name in names or () if (names or ()).count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"{role} names {twice!r} twice. Each name stands there once.")
-    targets = (y,) if isinstance(y, str) else y if isinstance(y, list | tuple) else ()
-    both = [name for name in as_names(inputs) or () if isinstance(name, str) and name in targets]
-    if both:
-        raise DataError(
-            f"{both[0]!r} is the target and an input, so it would be predicted from itself. Take "
-            "it out of inputs."
+    return open_selection(
+        Selection(
+            X,
+            y,
+            sample_weight,
+            inputs,
+            dim,
+            where,
+            by,
+            storage_options,
+            missing_rows,
+            missing_chunks,
+            y_labels,
+            columns,
         )
+    )
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """The value is one of the choices."""
-    if value not in choices:
-        raise DataError(f"{name}={value!r} but it must be one of {', '.join(map(repr, choices))}.")
+def open_selection(selection: Selection) -> Source:
+    """The rows of a selection, as :func:`open_source` gives them; nothing is read or computed."""
+    selection.check()
+    opener = opener_of(selection.X)
+    if opener is None:
+        raise unknown_container("X", selection.X)
+    source: Source = import_module(opener.module, __package__).open_container(selection)
+    return source

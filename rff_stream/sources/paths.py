@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rff_stream.sources import arrays, labelled
 from rff_stream.sources.container_types import is_from, missing_extra, needed_package
 from rff_stream.sources.icechunk_repositories import Versions, repository_at, store_and_versions
 from rff_stream.sources.protocol import Source
-from rff_stream.sources.request import Request
+from rff_stream.sources.selection import Selection
 from rff_stream.sources.tables import open_table
 from rff_stream.sources.zarr_chunks import (
     PICKLED,
@@ -65,26 +65,26 @@ ICECHUNK = ("refs", "repo")
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
-def open_container(X: Any, y: Any, request: Request) -> Source:
+def open_container(selection: Selection) -> Source:
     """A source of what lies at a path, at a URL, or behind an icechunk session."""
+    X, options = selection.X, selection.storage_options
     if is_from(X, "zarr"):
-        return open_zarr(X, None, y, request)
+        return open_zarr(X, None, selection)
     if is_from(X, "icechunk"):
-        return open_zarr(*store_and_versions(X), y, request)
+        return open_zarr(*store_and_versions(X), selection)
     path = os.fspath(X)
     kind = format_of(path)
     if kind == "netcdf":
-        return labelled.open_container(netcdf(path), y, request)
+        return labelled.open_container(replace(selection, X=netcdf(path)))
     if kind == "icechunk":
-        return open_zarr(*store_and_versions(repository_at(path)), y, request)
+        return open_zarr(*store_and_versions(repository_at(path)), selection)
     if kind == "references":
-        store = references(path, request.storage_options)
-        return open_zarr(store, None, y, request)
+        return open_zarr(references(path, options), None, selection)
     if kind == "zarr":
-        return open_zarr(path, None, y, request)
+        return open_zarr(path, None, selection)
     from rff_stream.sources import arrow_and_parquet as arrow
 
-    return arrow.open_dataset(dataset(path, kind, request.storage_options), y, request)
+    return arrow.open_dataset(replace(selection, X=dataset(path, kind, options)))
 
 
 def format_of(path: str) -> str:
@@ -250,31 +250,31 @@ class Place:
     name: str
 
 
-def open_zarr(X: Any, versions: Versions | None, y: Any, request: Request) -> Source:
+def open_zarr(X: Any, versions: Versions | None, selection: Selection) -> Source:
     """A source of the rows of a Zarr group: labelled where xarray wrote it."""
-    place = place_of(X, request.storage_options)
-    before = ChunkRule(absent=request.missing_chunks == "fill")  # a fill value is known
+    place = place_of(X, selection.storage_options)
+    before = ChunkRule(absent=selection.missing_chunks == "fill")  # a fill value is known
     store = CheckedStore(place.store, place.name, default=before, versions=versions)
     group = open_node(store, place)
     if isinstance(group, zarr.Array):
-        return open_one(group, y, request)
+        return open_one(group, selection)
     members = arrays_of(group, place)
     for array in members.values():
         check_array(array, place.name)
     if all(is_labelled(array) for array in members.values()):
         data = as_xarray(store, place, group)
-        set_rules(store, members, request, data.variables)
-        return labelled.open_container(data, y, request)
-    set_rules(store, members, request)
-    return open_table(members, y, request, place.name)
+        set_rules(store, members, selection, data.variables)
+        return labelled.open_container(replace(selection, X=data))
+    set_rules(store, members, selection)
+    return open_table(members, selection, place.name)
 
 
-def open_one(array: Any, y: Any, request: Request) -> Source:
+def open_one(array: Any, selection: Selection) -> Source:
     """A source of one array, of rows and columns."""
     store = array.store_path.store
     check_array(array, store.name)
-    set_rules(store, {array.path: array}, request)
-    return arrays.open_container(array, y, request)
+    set_rules(store, {array.path: array}, selection)
+    return arrays.open_container(replace(selection, X=array))
 
 
 def place_of(X: Any, storage_options: Mapping[str, Any] | None) -> Place:
@@ -379,12 +379,12 @@ def is_labelled(array: Any) -> bool:
 
 
 def set_rules(
-    store: CheckedStore, arrays: Mapping[str, Any], request: Request, variables: Any = ()
+    store: CheckedStore, arrays: Mapping[str, Any], selection: Selection, variables: Any = ()
 ) -> None:
     """What absent chunks mean, for every array; ``variables`` know which values are missing."""
     for name, array in arrays.items():
         masked = labelled.masked_values(variables[name]) if name in variables else []
-        store.rules[array.path] = array_rule(array, masked, request.missing_chunks)
+        store.rules[array.path] = array_rule(array, masked, selection.missing_chunks)
 
 
 def as_xarray(store: CheckedStore, place: Place, group: zarr.Group) -> xarray.Dataset:

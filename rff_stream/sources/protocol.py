@@ -108,7 +108,7 @@ class Source(Protocol):
     def cost(self, box: Box) -> BoxCost:
         """Bytes, rows and chunks of a box; touches metadata only."""
 
-    def selection(self) -> PlacesAlong | None:
+    def possible_places(self) -> PlacesAlong | None:
         """Where the rows that meet all conditions may lie; None without conditions.
 
         Conditions on small variables (coordinates) are looked at, others are left open.

@@ -23,8 +23,8 @@ from rff_stream.sources.columns import NamedVariable, align, plain_names, virtua
 from rff_stream.sources.container_types import check_index, is_from, is_names, is_table_of_pandas
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
-from rff_stream.sources.request import Request
 from rff_stream.sources.rows import NonNumbers
+from rff_stream.sources.selection import Selection
 from rff_stream.sources.variables import Variable, VariablesSource, column_values, variable_of
 from rff_stream.text_formatting import list_names, suggestion
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
-def open_table(arrays: Mapping[str, Any], y: Any, request: Request, name: str) -> VariablesSource:
+def open_table(arrays: Mapping[str, Any], selection: Selection, name: str) -> VariablesSource:
     """A source of the arrays of a plain Zarr group, one or two dimensions each."""
 
     def column(key: str) -> Variable:
-        return stored_column(key, arrays[key], request, name)
+        return stored_column(key, arrays[key], selection, name)
 
-    table = Table(sorted(arrays), column, name, request.missing_chunks)
-    return align(table, y, request).source(as_it_is, request)
+    table = Table(sorted(arrays), column, name, selection.missing_chunks)
+    return align(table, selection).source(as_it_is, selection)
 
 
-def stored_column(key: str, array: Any, request: Request, name: str) -> Variable:
+def stored_column(key: str, array: Any, selection: Selection, name: str) -> Variable:
     """A Zarr array as a column, or as several along its second axis."""
     packed = [attribute for attribute in CF_ATTRIBUTES if attribute in array.attrs]
     if packed:
@@ -60,7 +60,7 @@ def stored_column(key: str, array: Any, request: Request, name: str) -> Variable
             f"array holds rows, or rows and columns. Name its dimensions, or leave it out with "
             f"inputs=[…]."
         )
-    data = recheck(array, (), request.missing_chunks)
+    data = recheck(array, (), selection.missing_chunks)
     units = str(array.attrs.get("units", ""))
     return variable_of(key, ("rows", "columns")[: array.ndim], data, units=units)
 
@@ -137,23 +137,22 @@ class Table:
 
     def sizes(
         self,
-        request: Request,
+        selection: Selection,
         inputs: Sequence[NamedVariable],
         targets: Sequence[NamedVariable],
-        y: Any,
     ) -> dict[str, int]:
         return {"rows": (*targets, *inputs)[0].variable.shape[0]}
 
     def inputs(
-        self, request: Request, targets: Sequence[NamedVariable], weight: NamedVariable | None
+        self, selection: Selection, targets: Sequence[NamedVariable], weight: NamedVariable | None
     ) -> list[NamedVariable]:
         """Inputs: those of the fit, those asked for, or all the other columns."""
         others = [each.variable for each in (*targets, *((weight,) if weight else ()))]
         used = {variable.name for variable in others if self.holds(variable)}
-        if request.columns is not None:
-            return self.columns_of_fit(request.columns.inputs, used)
-        if request.inputs is not None:
-            return [self.find(str(name)) for name in request.inputs]
+        if selection.columns is not None:
+            return self.columns_of_fit(selection.columns.inputs, used)
+        if selection.input_names is not None:
+            return [self.find(str(name)) for name in selection.input_names]
         found = [self.whole(name) for name in self.names if name not in used]
         if not found:
             raise DataError(
@@ -188,15 +187,16 @@ class Table:
         return found
 
 
-def open_container(X: Any, y: Any, request: Request) -> Source:
+def open_container(selection: Selection) -> Source:
     """A source of the rows of a DataFrame (or of a Series as its one column)."""
+    X = selection.X
     if is_from(X, "dask.dataframe") or is_from(X, "dask_expr"):
         frame = X if hasattr(X, "columns") and X.ndim == 2 else X.to_frame()
-        return DaskFrame(frame).source(y, request)
-    check_index(X, y=y, sample_weight=request.sample_weight, by=request.by)
+        return DaskFrame(frame).source(selection)
+    check_index(X, y=selection.y, sample_weight=selection.sample_weight, by=selection.by)
     frame = frame_of(X)
-    builder = align(Frame(frame, request.missing_chunks), y, request)
-    return builder.source(partial(frame_wrap, frame.index), request)
+    builder = align(Frame(frame, selection.missing_chunks), selection)
+    return builder.source(partial(frame_wrap, frame.index), selection)
 
 
 def table_of(X: Any) -> Table:
@@ -331,16 +331,16 @@ class DaskFrame(Table):
         """A collection of one column with the same partitions."""
         return self.join(role, values)[0]
 
-    def source(self, y: Any, request: Request) -> BlockSource:
+    def source(self, selection: Selection) -> BlockSource:
         """The source of what was asked for."""
-        builder = align(self, y, request)
+        builder = align(self, selection)
         check_counts({name: each.npartitions for name, each in self.members.items()})
         needed = {self.places[id(v)] for v in builder.variables}
         frame = in_tuples(list(self.members.values()), [c for member, c in needed if member == 0])
         members = [Member(name) for name in self.members]
         wrap = partial(dask_frame_wrap, self.frame.index)
         return block_source(
-            builder, members, [frame], lambda v: self.places[id(v)], wrap, request, packed=True
+            builder, members, [frame], lambda v: self.places[id(v)], wrap, selection, packed=True
         )
 
 

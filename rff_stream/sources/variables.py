@@ -34,8 +34,8 @@ from rff_stream.sources.protocol import (
     Rows,
     Source,
 )
-from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, NonNumbers, Numbers, Rules, Slab, VariableUse, as_text
+from rff_stream.sources.selection import HoldOut
 from rff_stream.text_formatting import cause_words
 
 if TYPE_CHECKING:
@@ -459,7 +459,7 @@ class VariablesSource:
             known = self._costs[box] = BoxCost(rows, needed, decoded, chunks)
         return known
 
-    def selection(self) -> PlacesAlong | None:
+    def possible_places(self) -> PlacesAlong | None:
         """Places along each dimension that may meet all conditions; None without any.
 
         A condition on several dimensions says of each where it holds anywhere.

@@ -1,11 +1,11 @@
-"""A request for data: columns, conditions on rows, and hold-outs by hash."""
+"""A selection of rows: their columns, conditions on them, and hold-outs by hash."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.label_forms import number_of, text_of
 from rff_stream.moments.row_sample import hash_places
+from rff_stream.sources.container_types import is_names
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import Convert, Days, Labels, Numbers
 from rff_stream.text_formatting import list_names
@@ -164,19 +165,84 @@ Where = tuple[str, str, Any] | HoldOut
 """(name, op, value), or a hold-out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What :func:`open_source` was asked for, without X and y."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Which rows and columns of a container are read, and what they mean.
 
-    inputs: tuple[Any, ...] | None = None
-    dim: tuple[str, ...] | None = None
-    where: tuple[Where, ...] = ()
+    What a caller asks for, what a container opens, and what a fit remembers to choose later rows
+    alike. Names and values are as they were given: see :func:`rff_stream.open_source`.
+    """
+
+    X: Any = None
+    y: Any = None  # values beside X, or name(s) in it
+    sample_weight: Any = None  # values beside X, or a name in it
+    inputs: Sequence[Any] | str | None = None
+    dim: Sequence[str] | str | None = None
+    where: Sequence[Where] = ()
+    by: Any = None  # label of each row: a name, names, or values beside X
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """For URLs, as fsspec takes them; may hold secrets."""
     missing_rows: str = "error"  # {"error", "drop"}
     missing_chunks: str = "auto"  # {"auto", "error", "fill"}
-    columns: Columns | None = None  # fitted columns, at prediction
-    sample_weight: Any = None  # name or array-like
-    by: Any = None  # name or array-like
     y_labels: bool = False  # y is the label of each row, not a number
-    labels: tuple[str, ...] = ()
-    """Columns whose values together are the group label: "month=1,region=north"."""
-    storage_options: Mapping[str, Any] | None = None  # for URLs, as fsspec takes them
+    columns: Columns | None = None
+    """Those of the fit, for later rows: the source gives these inputs in this order."""
+
+    @property
+    def input_names(self) -> tuple[Any, ...] | None:
+        """Inputs that were asked for; None for the default."""
+        return as_names(self.inputs)
+
+    @property
+    def dims(self) -> tuple[str, ...] | None:
+        """Sample dimensions that were asked for; None for the default."""
+        return as_names(self.dim)
+
+    @property
+    def labels_by(self) -> Any:
+        """Name(s) of the column(s) that label the rows; None where there are none, or an array."""
+        return self.by if isinstance(self.by, str) or is_names(self.by) else None
+
+    @property
+    def lasting(self) -> Self:
+        """What later rows are chosen by, too: dimensions, conditions and the columns of labels."""
+        return type(self)(dim=self.dim, where=tuple(self.where), by=self.by)
+
+    def check(self) -> None:
+        """Refuse names that cannot be, and words that are not known, before anything is opened."""
+        for role, names in (("inputs", self.input_names), ("dim", self.dims)):
+            check_names(role, names)
+        targets = as_names(self.y) if isinstance(self.y, str | list | tuple) else ()
+        names = self.input_names or ()
+        both = [name for name in names if isinstance(name, str) and name in (targets or ())]
+        if both:
+            raise DataError(
+                f"{both[0]!r} is the target and an input, so it would be predicted from itself. "
+                "Take it out of inputs."
+            )
+        check_choice("missing_rows", self.missing_rows, ("error", "drop"))
+        check_choice("missing_chunks", self.missing_chunks, ("auto", "error", "fill"))
+
+
+def as_names(names: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
+    """One name or several, as a tuple."""
+    if names is None:
+        return None
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_names(role: str, names: tuple[Any, ...] | None) -> None:
+    """Some names, each once."""
+    if names == ():
+        raise DataError(
+            f"{role} names nothing. Give at least one name, or leave it out for the default."
+        )
+    twice = next((name for name in names or () if (names or ()).count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{role} names {twice!r} twice. Each name stands there once.")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """The value is one of the choices."""
+    if value not in choices:
+        raise DataError(f"{name}={value!r} but it must be one of {', '.join(map(repr, choices))}.")
