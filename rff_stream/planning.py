@@ -364,7 +364,7 @@ def plan(
     if not isinstance(n_features, SupportsIndex | Cost):
         raise TypeError(
             f"n_features={n_features!r} but it must be a whole number or the cost of a map. Give "
-            "R, or rff_stream.costs.CellCost(R, n_trees, n_cells)."
+            "R, or rff_stream.cells.cost.CellCost(R, n_trees, n_cells)."
         )
     cost = n_features if isinstance(n_features, Cost) else WholeCost(int(n_features))
     request = PlanRequest(cost, order, sums, dtype, n_groups)

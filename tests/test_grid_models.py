@@ -14,10 +14,12 @@ import xarray as xr
 import rff_stream as rs
 from reference_grid import Kriging
 from rff_stream._array import Float64
-from rff_stream.costs import GridCost, SeveralCosts, WholeCost
+from rff_stream.choice.cost import SeveralCosts
+from rff_stream.costs import WholeCost
 from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.families import MapParameters, family_of
 from rff_stream.grid import answers as grid_answers
+from rff_stream.grid.cost import GridCost
 from rff_stream.grid.moments import GridMoments
 from rff_stream.grid.selection import cross_validate_grid
 from rff_stream.planning import PlanRequest

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.cells.cost import CellCost
 from rff_stream.cells.map import Cells, LocalFeatures
 from rff_stream.cells.moments import CellAccumulator, CellMoments
 from rff_stream.cells.posterior import LocalPosterior
-from rff_stream.costs import CellCost
 from rff_stream.errors import ModelError, PlanError
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)

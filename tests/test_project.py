@@ -83,16 +83,13 @@ SHORT_METHOD = 4
 KNOWN = {
     "choice/family.py",
     "choice/map.py",
-    "costs.py",
     "model/serialisation.py",
-    "model/recipe.py",
     "model/facts.py",
     "statistics/moment_statistics.py",
     "cli/arguments.py",
     "store/moments_codec.py",
     "moments/class_moments.py",
     "plot/selection.py",
-    "families/maps.py",
     "__init__.py",
 }
 

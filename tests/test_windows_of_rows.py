@@ -10,7 +10,7 @@ from rff_stream.cells.family import warn_of_spacing
 from rff_stream.cells.gap_factor import gap_factor
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
-from rff_stream.families.maps import neighbouring_rows
+from rff_stream.families.windows_of_pilot import neighbouring_rows
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.left_out import CellShape, left_out_errors, merge_copies
 from rff_stream.length_scales.map_search import MapSearch, SearchRecord, search_map

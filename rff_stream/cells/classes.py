@@ -18,28 +18,19 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate, probabilities
 from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.cost import CellCost
+from rff_stream.cells.draw import cost_of_shape, draw_cells, encoding_of, search_of_cells
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
-from rff_stream.cells.map import LocalFeatures, encode_rows
+from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
-from rff_stream.costs import CellCost
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import (
-    behind,
-    cost_of_shape,
-    draw_cells,
-    encoding_of,
-    finds_scales,
-    in_metric,
-    known_kernel,
-    length_scale_behind,
-    map_search,
-    matrix_of,
-    named_kernels,
-    pilot_windows,
-)
+from rff_stream.families.metric import behind, in_metric, length_scale_behind, matrix_of
+from rff_stream.families.parameters import finds_scales, known_kernel, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
+from rff_stream.families.windows_of_pilot import pilot_windows
 from rff_stream.features import FeatureMap
+from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
@@ -235,7 +226,7 @@ def _search_class_windows(
     shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
     if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
-    search = map_search(rows, pilot_windows(rows, rng), True, asked, shape, rng, encoding)
+    search = search_of_cells(rows, pilot_windows(rows, rng), True, asked, shape, rng, encoding)
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)

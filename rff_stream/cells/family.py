@@ -15,6 +15,14 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.classes import CellClasses
+from rff_stream.cells.cost import CellCost
+from rff_stream.cells.draw import (
+    check_cells,
+    cost_of_shape,
+    draw_cells,
+    encoding_of,
+    search_of_cells,
+)
 from rff_stream.cells.evidence import (
     LocalEvidence,
     cell_evidence,
@@ -23,31 +31,16 @@ from rff_stream.cells.evidence import (
     local_evidence,
 )
 from rff_stream.cells.gap_factor import gap_factor
-from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures, encode_rows
+from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures
 from rff_stream.cells.moments import CellMoments, cell_row
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
-from rff_stream.costs import CellCost
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import (
-    behind,
-    check_cells,
-    chosen_map,
-    cost_of_shape,
-    draw_cells,
-    encoding_of,
-    in_metric,
-    known_kernel,
-    length_scale_behind,
-    map_search,
-    matrix_of,
-    named_kernels,
-    neighbouring_rows,
-    number_or_array,
-    seconds_of_windows,
-)
+from rff_stream.families.maps import chosen_map
+from rff_stream.families.metric import behind, in_metric, length_scale_behind, matrix_of
+from rff_stream.families.parameters import known_kernel, named_kernels, number_or_array
 from rff_stream.families.protocol import (
     ClassFamily,
     DrawnMap,
@@ -56,6 +49,8 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
+from rff_stream.families.windows_of_pilot import neighbouring_rows, seconds_of_windows
+from rff_stream.features.composed import encode_rows
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import EXACT_ROWS, MapChoice, search_map
@@ -184,6 +179,10 @@ class CellFamily:
 
     name: ClassVar[str | None] = "local"
     kinds: ClassVar[tuple[type, ...]] = (Cells, LocalFeatures)
+    default_request: ClassVar[Any] = ChosenCells()
+
+    def finds_kernels(self, features: Any) -> bool:
+        return not isinstance(features, LocalFeatures)
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         given = asked.features
@@ -388,7 +387,7 @@ def _search(
     if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
-    search = map_search(rows, blocks, of_pilot, asked, shape, rng, encoding)
+    search = search_of_cells(rows, blocks, of_pilot, asked, shape, rng, encoding)
     found = search_map(search)
     if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
         warn_of_spacing(found.left_out_error, len(rows.x))

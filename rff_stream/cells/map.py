@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -25,6 +25,7 @@ from rff_stream.features.base import (
     map_from_spec,
     nested_arrays,
 )
+from rff_stream.features.composed import by_columns, encode_rows
 from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.packed_triangle import (
     add_outer,
@@ -34,6 +35,7 @@ from rff_stream.features.packed_triangle import (
 )
 from rff_stream.features.random_trees import Partition, check_n_cells, order_by_cell
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
+from rff_stream.length_scales.left_out import COLUMNS, ROWS_A_COLUMN
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): smaller eigenvalues are lost in the precision of the columns."""
@@ -45,9 +47,6 @@ others."""
 
 BLOCK_VALUES = 65_536
 """Kernel values that are computed at once: they and their arguments stay in the L2 cache."""
-
-ROWS_A_COLUMN = 1.5
-"""Rows of data for each column of a cell if the number of cells is not given."""
 
 MOST_CELLS = 4096
 """Largest number of cells of a tree if R is given: the sums of one tree then take 1.1 GB at R =
@@ -111,10 +110,19 @@ class Cells:
         if self.n_cells is not None:
             check_n_cells(self.n_cells)
 
+    def for_inputs(self, inputs: Sequence[str]) -> Self:
+        """The same with an encoding of single columns as one of all inputs."""
+        encode = self.encode
+        return (
+            replace(self, encode=by_columns(encode, inputs))
+            if isinstance(encode, Mapping)
+            else self
+        )
+
     def sizes(self, n_rows: int, n_inputs: int) -> tuple[int, int, int]:
         """R, J and B for so many rows of data with so many inputs."""
         few = n_inputs <= FEW_INPUTS and n_rows >= MANY_ROWS
-        r = self.n_components or (128 if few else 256)
+        r = self.n_components or (128 if few else COLUMNS)
         wanted = 1 << int(np.round(np.log2(max(n_rows / (ROWS_A_COLUMN * r), 1.0))))
         if self.n_cells is not None or self.n_components is not None:
             return r, self.n_trees or 4, self.n_cells or min(wanted, MOST_CELLS)
@@ -478,13 +486,6 @@ class LocalFeatures(NamedMap):
                     "the column by a constant."
                 )
         return X
-
-
-def encode_rows(encoding: Any, X: Array) -> Array:
-    """Rows X (n, d) in the columns that cells are cut in, float64."""
-    if encoding is None:
-        return X
-    return np.asarray(encoding(X), np.float64)
 
 
 def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:

@@ -27,10 +27,10 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.cells.map import LocalFeatures
+from rff_stream.choice.cost import SeveralCosts
 from rff_stream.choice.map import CandidateFeatures, Candidates
 from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.choice.stacking import Choice, choose_models, noise_factor
-from rff_stream.costs import GridCost, SeveralCosts
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.maps import length_scale_of, scale_of_map
@@ -46,6 +46,7 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.families.register import family_of
 from rff_stream.features.base import nested_arrays
+from rff_stream.grid.cost import GridCost
 from rff_stream.grid.family import foresee_solve
 from rff_stream.grid.map import MOST_INPUTS, GridFeatures
 from rff_stream.kernels import as_kernel
@@ -203,6 +204,10 @@ class ChoiceFamily:
 
     name: ClassVar[str | None] = None
     kinds: ClassVar[tuple[type, ...]] = (Candidates, CandidateFeatures)
+    default_request: ClassVar[Any] = None
+
+    def finds_kernels(self, features: Any) -> bool:
+        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         if isinstance(asked.penalty, str) and asked.penalty != "evidence":

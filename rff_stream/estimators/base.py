@@ -22,7 +22,7 @@ from rff_stream._array import Array
 from rff_stream.answers.drift_alarm import Look
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
-from rff_stream.families.maps import FeatureChoice
+from rff_stream.families.parameters import FeatureChoice
 from rff_stream.features import FeatureMap
 from rff_stream.model.batches import WINDOW, BatchFacts, drift_of, facts_of_batches
 from rff_stream.model.facts import model_card

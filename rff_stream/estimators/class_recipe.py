@@ -17,7 +17,7 @@ from rff_stream.estimators.regression import searched
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
 from rff_stream.families import DrawnMap, SumRequest, check_map, family_of
-from rff_stream.families.maps import seed_of
+from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for

@@ -27,13 +27,8 @@ from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.families.maps import (
-    check_choices,
-    check_n_components,
-    length_scale_of,
-    scale_of_map,
-    seed_of,
-)
+from rff_stream.families.maps import length_scale_of, scale_of_map
+from rff_stream.families.parameters import check_choices, check_n_components, seed_of
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.kernels.base import log_integral

@@ -24,7 +24,7 @@ from rff_stream.estimators.regression import (
     warn_of_residuals,
 )
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import FeatureChoice, LengthScale, seed_of
+from rff_stream.families.parameters import FeatureChoice, LengthScale, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted

@@ -17,16 +17,8 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
-from rff_stream.families.maps import (
-    FeatureChoice,
-    check_choices,
-    check_n_components,
-    chosen_map,
-    find_kernel,
-    length_scale_of,
-    make_features,
-    seed_of,
-)
+from rff_stream.families.maps import chosen_map, find_kernel, length_scale_of, make_features
+from rff_stream.families.parameters import FeatureChoice, check_choices, check_n_components, seed_of
 from rff_stream.features import FeatureMap
 from rff_stream.model.input_rows import checked_rows, in_memory, open_inputs, source_of
 from rff_stream.sources import Selection

@@ -17,7 +17,8 @@ from rff_stream.answers.principal_components import Components, components, pre_
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.families.maps import check_n_components, find_kernel, n_columns
+from rff_stream.families.maps import find_kernel, n_columns
+from rff_stream.families.parameters import check_n_components
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted

@@ -21,7 +21,7 @@ from rff_stream.answers.novelty import (
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.families.maps import check_choices, check_n_components
+from rff_stream.families.parameters import check_choices, check_n_components
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted

@@ -19,7 +19,7 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
 from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of
-from rff_stream.families.maps import seed_of
+from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import WHOLE, RidgeAnswer
 from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside

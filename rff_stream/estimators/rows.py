@@ -14,13 +14,8 @@ from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import DrawnMap, MapParameters, check_whole_space
-from rff_stream.families.maps import (
-    check_n_components,
-    check_sample_rows,
-    length_scale_of,
-    make_features,
-    seed_of,
-)
+from rff_stream.families.maps import length_scale_of, make_features
+from rff_stream.families.parameters import check_n_components, check_sample_rows, seed_of
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of

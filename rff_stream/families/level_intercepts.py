@@ -20,13 +20,8 @@ from scipy import linalg, optimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import (
-    PILOT_COMPONENTS,
-    find_kernel,
-    length_scale_behind,
-    make_features,
-    with_metric,
-)
+from rff_stream.families.maps import PILOT_COMPONENTS, find_kernel, make_features
+from rff_stream.families.metric import length_scale_behind, with_metric
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
 from rff_stream.pilot import Pilot

@@ -13,7 +13,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import Ridge
-from rff_stream.families.maps import number_or_array
+from rff_stream.families.parameters import number_or_array
 from rff_stream.families.protocol import Totals
 from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments

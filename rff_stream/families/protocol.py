@@ -233,6 +233,11 @@ class Family(Protocol):
     """The string that ``features=`` accepts for it; None if there is none."""
     kinds: ClassVar[tuple[type, ...]]
     """Maps, and requests for one, that are of this family."""
+    default_request: ClassVar[Any]
+    """What ``features="auto"`` asks for, of the one family that it means; None of the others."""
+
+    def finds_kernels(self, features: Any) -> bool:
+        """Whether kernels, length-scales and a metric compete where they are not said."""
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""

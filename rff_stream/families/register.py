@@ -1,24 +1,73 @@
-"""The family of a map, found in the folders that are known; what is refused of it."""
+"""The family of a map, found in the folders that are known; what is decided and refused by it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
-from rff_stream.families.maps import check_metric
+from rff_stream.families.parameters import (
+    AUTO,
+    COMPETING,
+    DEFAULT_COMPONENTS,
+    RADIAL,
+    known_kernel,
+    named_kernels,
+)
 from rff_stream.families.protocol import WHOLE, Family, MapParameters
+from rff_stream.kernels import RadialKernel
+from rff_stream.length_scales.map_search import MOST_OF_METRIC
 from rff_stream.registry import family_modules
+
+
+def families() -> list[Family]:
+    """One value for each folder; the last takes every map that no other does."""
+    return [module.FAMILY for module in family_modules("family")]
 
 
 def family_of(features: Any) -> Family:
     """The family of a map, of the name of one, or of a request for one."""
-    named = isinstance(features, str)
-    families: list[Family] = [module.FAMILY for module in family_modules("family")]
-    for family in families[:-1]:
+    named, (*several, last) = isinstance(features, str), families()
+    for family in several:
         if features == family.name if named else isinstance(features, family.kinds):
             return family
-    return families[-1]
+    return last
+
+
+def default_request() -> Any:
+    """What is asked for where the data decide on the map."""
+    found = (family.default_request for family in families())
+    return next(each for each in found if each is not None)
+
+
+def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
+    """The parameters with what was left open: ``"auto"``, and no ``n_components``.
+
+    The data decide on everything where neither a map nor its size is said, and on kernels,
+    length-scales and metric of cells. Any other map is one of the whole space with 2,048 columns,
+    a Gaussian kernel and the median length-scale. Numbers are length-scales of a Gaussian.
+    """
+    features: Any = asked.features
+    kernel: Any = asked.kernel
+    scale: Any = asked.length_scale
+    if isinstance(features, str) and features == AUTO:
+        features = default_request() if choose and asked.n_components is None else WHOLE
+    finds = family_of(features).finds_kernels(features)
+    found = isinstance(scale, str) and scale in (AUTO, "median", "ard", "evidence")
+    if isinstance(kernel, str) and kernel == AUTO:
+        every = RADIAL if isinstance(asked.metric, str) and asked.metric == "full" else COMPETING
+        kernel = every if finds and found else "gaussian"
+    if isinstance(scale, str) and scale in (AUTO, "median"):
+        scale = AUTO if finds and known_kernel(kernel, AUTO) is None else "median"
+    r = asked.n_components
+    return replace(
+        asked,
+        features=features,
+        kernel=kernel,
+        length_scale=scale,
+        n_components=DEFAULT_COMPONENTS if r is None else int(r),
+    )
 
 
 def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:
@@ -42,4 +91,48 @@ def check_whole_space(features: Any, name: str) -> None:
         raise ValueError(
             f"features={features!r} but {name} answers for maps of the whole space; cells and "
             "grids are for KernelRidge and GaussianProcessRegressor. Choose another map."
+        )
+
+
+def check_metric(asked: MapParameters, n_inputs: int) -> None:
+    """Refuse a metric that is no choice, or that must be learnt where none can be.
+
+    Raises ValueError: naming the parameter.
+    """
+    metric = asked.metric
+    if metric is None or (isinstance(metric, str) and metric == AUTO):
+        return
+    family, features = family_of(asked.features), asked.features
+    one = family.name == WHOLE and isinstance(features, str)
+    drawn = one or family.finds_kernels(features)
+    if not isinstance(metric, str):
+        if not drawn:
+            raise ValueError(
+                f"metric is a matrix but features={asked.features!r}, and a metric goes in front "
+                "of cells, or of a map that is drawn by name. Make the map behind it: "
+                "Projection(matrix, origin).then(map)."
+            )
+        return
+    if metric != "full":
+        raise ValueError(f"metric={metric!r} but it must be 'auto', 'full', a matrix or None.")
+    if not drawn:
+        raise ValueError(
+            f"metric='full' but features={asked.features!r}, and a metric is learnt in front of "
+            "cells, or of a map that is drawn by name. Leave features out, or use metric='auto'."
+        )
+    if known_kernel(asked.kernel, asked.length_scale) is not None:
+        raise ValueError(
+            f"metric='full' but length_scale={asked.length_scale!r} and kernel={asked.kernel!r} "
+            "give length-scales, and a metric is learnt in their place. Leave one of them out."
+        )
+    for kernel in named_kernels(asked.kernel):
+        if not isinstance(kernel, RadialKernel):
+            raise ValueError(
+                f"metric='full' but {kernel!r} is no function of ‖x − x'‖, and a metric is learnt "
+                "for such kernels. Use gaussian or matern, or metric='auto'."
+            )
+    if not 1 < n_inputs <= MOST_OF_METRIC:
+        raise ValueError(
+            f"metric='full' but there are {n_inputs} inputs, and a metric is learnt for 2 to "
+            f"{MOST_OF_METRIC}. Choose inputs, or use metric='auto'."
         )

@@ -271,3 +271,10 @@ def by_columns(maps: Mapping[Any, FeatureMap], inputs: Sequence[str]) -> ByColum
         )
     columns = tuple(tuple(positions[name] for name in names) for names in chosen)
     return ByColumns(tuple(maps.values()), columns, len(inputs))
+
+
+def encode_rows(encoding: Any, X: Array) -> Array:
+    """Rows X (n, d) in the columns of an encoding, float64; as they are without one."""
+    if encoding is None:
+        return X
+    return np.asarray(encoding(X), np.float64)

@@ -14,15 +14,13 @@ from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.answers.gap_remedy import warn_of_swings
-from rff_stream.costs import GridCost
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import (
+from rff_stream.families.parameters import (
     check_inputs,
     known_kernel,
     named_kernels,
-    neighbouring_rows,
     number_or_array,
 )
 from rff_stream.families.protocol import (
@@ -33,6 +31,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
+from rff_stream.families.windows_of_pilot import neighbouring_rows
 from rff_stream.grid.answers import (
     GridDraws,
     GridPosterior,
@@ -45,6 +44,7 @@ from rff_stream.grid.answers import (
     solve_grid,
     steady_variance,
 )
+from rff_stream.grid.cost import GridCost
 from rff_stream.grid.map import PADDING, TAIL, Grid, GridFeatures, check_n_inputs, share_modes
 from rff_stream.grid.moments import GridMoments, grid_row, import_finufft
 from rff_stream.grid.near_rows import fit_near_rows
@@ -229,6 +229,10 @@ class GridFamily:
 
     name: ClassVar[str | None] = "grid"
     kinds: ClassVar[tuple[type, ...]] = (Grid, GridFeatures)
+    default_request: ClassVar[Any] = None
+
+    def finds_kernels(self, features: Any) -> bool:
+        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         import_finufft()

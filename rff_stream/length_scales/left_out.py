@@ -26,6 +26,9 @@ NUGGET = 1e-8
 LEAST_REST = 1e-6
 """Smallest 1 − h, with h a row's leverage: a smaller value is rounding error."""
 
+COLUMNS, ROWS_A_COLUMN = 256, 1.5
+"""Of a cell, and rows of data for each of them, where neither is said."""
+
 CELLS_OF_ALPHA = 6
 """Cells whose evidence gives α."""
 
@@ -36,6 +39,12 @@ class CellShape:
 
     n_rows: int  # rows of data
     n_components: int  # R landmarks; the process itself where there are no more rows
+
+    @classmethod
+    def for_rows(cls, n_rows: int) -> CellShape:
+        """Of the cells that so many rows are cut into, where nothing is said."""
+        halvings = round(np.log2(max(n_rows / (ROWS_A_COLUMN * COLUMNS), 1.0)))
+        return cls(max(n_rows >> halvings, 1), COLUMNS)
 
 
 def merge_copies(rows: RowWindow) -> RowWindow:

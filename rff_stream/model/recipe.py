@@ -8,18 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
-from rff_stream.cells.map import ChosenCells
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.level_intercepts import coded_inputs
-from rff_stream.families.maps import (
-    check_n_components,
-    check_sample_rows,
-    chosen_map,
-    decided,
-    scale_of_map,
-)
+from rff_stream.families.maps import chosen_map, scale_of_map
+from rff_stream.families.parameters import check_n_components, check_sample_rows
+from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Fitted
@@ -188,8 +183,8 @@ class Recipe(ABC):
 
     def sizes_are_found(self, columns: Columns) -> bool:
         """Whether pilot rows tell the size of the map."""
-        chosen = isinstance(self.map_parameters(columns).features, ChosenCells)
-        return chosen or bool(coded_inputs(columns.inputs))
+        chosen = self.map_parameters(columns).features == default_request()
+        return bool(chosen) or bool(coded_inputs(columns.inputs))
 
     def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""

@@ -23,18 +23,9 @@ from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import draw_whole
 from rff_stream.families.linear_answer import LinearAnswer
-from rff_stream.families.maps import (
-    check_choices,
-    columns_of_metric,
-    context_of_few,
-    learns_metric,
-    n_columns,
-    n_entries,
-    number_or_array,
-    searches,
-    seconds_of_search,
-    seconds_of_windows,
-)
+from rff_stream.families.maps import context_of_few, n_columns, n_entries, seconds_of_search
+from rff_stream.families.metric import columns_of_metric
+from rff_stream.families.parameters import check_choices, learns_metric, number_or_array, searches
 from rff_stream.families.protocol import (
     WHOLE,
     ClassFamily,
@@ -44,6 +35,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
+from rff_stream.families.windows_of_pilot import seconds_of_windows
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.leaf_layout import n_rows_of
@@ -169,6 +161,10 @@ class WholeFamily:
 
     name: ClassVar[str | None] = WHOLE
     kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
+    default_request: ClassVar[Any] = None
+
+    def finds_kernels(self, features: Any) -> bool:
+        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         d = columns_of_metric(asked.metric, n_inputs)

@@ -1,0 +1,83 @@
+"""From parameters and the pilot to cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rff_stream.cells.cost import CellCost
+from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures
+from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.metric import columns_of_metric
+from rff_stream.families.parameters import AUTO, LengthScale, check_inputs, check_kernel
+from rff_stream.families.protocol import MapParameters
+from rff_stream.families.windows_of_pilot import map_search
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import MapSearch
+from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.pilot import Pilot
+
+
+def encoding_of(features: Any) -> Any:
+    """What is applied to rows before they are sent to cells, None for nothing."""
+    return features.encode if isinstance(features, Cells) else None
+
+
+def search_of_cells(
+    rows: RowWindow,
+    blocks: Sequence[RowWindow],
+    in_rows: bool,
+    asked: MapParameters,
+    shape: CellShape,
+    rng: np.random.Generator,
+    encoding: Any,
+) -> MapSearch:
+    """The search for cells, behind an encoding or none."""
+    sizes = isinstance(asked.features, ChosenCells)
+    return map_search(
+        rows, blocks, in_rows, asked, shape, rng, scores=encoding is None, sizes=sizes
+    )
+
+
+def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:
+    """Of cells of the shape that was chosen; the same for the shape that was asked for."""
+    if sizes.n_cells == 1:
+        return sizes
+    halvings = round(np.log2(max(n_rows / shape.n_rows, 1.0)))
+    n_cells = min(1 << halvings, sizes.n_cells)
+    return CellCost(shape.n_components, sizes.n_trees if n_cells > 1 else 1, n_cells)
+
+
+def draw_cells(
+    kernel: Any, pilot: Pilot, asked: MapParameters, cost: CellCost, encoding: Any
+) -> LocalFeatures:
+    """Cells of the sizes that are priced, cut and filled from pilot rows."""
+    exact = cost.n_cells == 1 and cost.n_features >= len(pilot.x)
+    with single_threaded_blas():
+        return LocalFeatures.sample(
+            kernel,
+            pilot.x,
+            n_cells=cost.n_cells,
+            n_trees=cost.n_trees,
+            n_components=cost.n_features,
+            rng=asked.seed,
+            dtype="float64" if exact and isinstance(asked.features, ChosenCells) else asked.dtype,
+            encoding=encoding,
+        )
+
+
+def check_cells(
+    given: Any, kernel: Any, length_scale: LengthScale, d: int, metric: Any = None
+) -> None:
+    """Refuse cells, an encoding or metric before them, or a kernel, that are not for d inputs."""
+    encoding = encoding_of(given)
+    if isinstance(given, LocalFeatures) or encoding is not None:
+        check_inputs((given if encoding is None else encoding).n_inputs, d)
+    if encoding is not None:
+        d = encoding.n_components
+    d = columns_of_metric(metric, d)
+    open_scale = isinstance(length_scale, str) and length_scale == AUTO
+    if not isinstance(given, LocalFeatures) and not open_scale:
+        check_kernel(kernel, length_scale, d)

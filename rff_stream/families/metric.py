@@ -1,0 +1,101 @@
+"""A metric in front of a map: given, or learnt on pilot rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Float64
+from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.maps import length_scale_of
+from rff_stream.families.parameters import learns_metric, named_kernels, searches
+from rff_stream.families.protocol import MapParameters
+from rff_stream.families.windows_of_pilot import few_targets, map_search, pilot_windows
+from rff_stream.features import Projection, Then
+from rff_stream.features.composed import encode_rows
+from rff_stream.kernels import length_scale_vector
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import MapChoice, search_map
+from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.pilot import Pilot
+
+
+def matrix_of(metric: Any) -> Float64 | None:
+    """A (d, k) of a metric that was given; None for one by name, and for none."""
+    return None if metric is None or isinstance(metric, str) else np.asarray(metric, np.float64)
+
+
+def with_metric(asked: MapParameters, pilot: Pilot) -> tuple[MapParameters, Projection | None]:
+    """The metric in front of one map of the whole space, and parameters for rows behind it.
+
+    One that is learnt is that of windows of pilot rows. What these see is often finer than what
+    the columns of one map can represent, so one factor of it is found by the evidence of the map.
+    """
+    matrix = matrix_of(asked.metric)
+    if learns_metric(asked):
+        with single_threaded_blas():
+            found = _learn_metric(pilot, asked)
+        matrix, kernel = found.matrix, found.unit_kernel.with_length_scale(None)
+        varies = (pilot.y != pilot.y[:1]).any()
+        scale = asked.length_scale if searches(asked.length_scale) else "evidence"
+        asked = replace(asked, kernel=kernel, length_scale=scale if varies else "median")
+    return asked, behind(None, matrix, pilot.x)
+
+
+def _learn_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
+    rng = np.random.default_rng(asked.seed)
+    rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
+    shape = CellShape.for_rows(len(pilot.x))
+    if not rows.varies:
+        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
+    blocks = pilot_windows(rows, rng)
+    return search_map(map_search(rows, blocks, True, asked, shape, rng))
+
+
+def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:
+    """The encoding of rows x (n, d) with a metric behind it, about the mean of x."""
+    if matrix is None:
+        return encoding
+    metric = Projection(matrix, encode_rows(encoding, x).mean(axis=0))
+    return metric if encoding is None else Then(encoding, metric)
+
+
+def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
+    """The kernel of a choice, and the encoding of rows x (n, d) before it, with the metric."""
+    before = (
+        encoding if found.normal_scores is None else found.normal_scores
+    )  # none was asked for then
+    return found.own_kernel, behind(before, found.metric, x)
+
+
+def length_scale_behind(encoding: Any, kernel: Any) -> Float64:
+    """In units of the inputs, or of the columns of an encoding that is no metric."""
+    metric = encoding.second if isinstance(encoding, Then) else encoding
+    if isinstance(metric, Projection):
+        own = length_scale_vector(kernel, metric.n_components)
+        return replace(metric, matrix=metric.matrix / own).length_scale
+    return np.asarray(length_scale_of(kernel))
+
+
+def columns_of_metric(metric: Any, n_columns: int) -> int:
+    """k: the columns that kernels see, of so many before the metric.
+
+    Raises ValueError: where a matrix is not for them.
+    """
+    matrix = matrix_of(metric)
+    if matrix is None:
+        return n_columns
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError(
+            f"metric has shape {matrix.shape}, or holds values that are not finite, but a metric "
+            f"is a matrix of finite numbers: one row for each of the {n_columns} inputs, one "
+            "column for each combination."
+        )
+    if len(matrix) != n_columns:
+        raise ValueError(
+            f"metric has {len(matrix)} rows but there are {n_columns} inputs (of an encoding: its "
+            "columns). Give one row for each."
+        )
+    return int(matrix.shape[1])

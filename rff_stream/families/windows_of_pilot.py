@@ -1,0 +1,136 @@
+"""Windows of pilot rows, and the search for a map that looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Float64
+from rff_stream.execution import Reading
+from rff_stream.execution.leaves import Leaf
+from rff_stream.execution.pilot_boxes import pilot_boxes
+from rff_stream.families.maps import logger
+from rff_stream.families.parameters import finds_scales, named_kernels
+from rff_stream.families.protocol import MapParameters
+from rff_stream.features.composed import encode_rows
+from rff_stream.features.normal_scores import NormalScores, heavy_inputs
+from rff_stream.leaf_layout import n_rows_of
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import MapSearch
+from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.length_scales.windows import compact_windows
+from rff_stream.pilot import MOST_OF_LEAF, PILOT_ROWS, WindowRows, WindowStatistic, neighbour_scale
+
+WINDOWS, BLOCK_ROWS = 10, 1024
+"""Number of windows from which length-scales are found; neighbouring rows kept for each."""
+
+MOST_WINDOW_TARGETS = 8
+"""If there are more targets, a search by windows takes random combinations of them: it needs
+only their variation in space."""
+
+SEARCH_SECONDS, SEARCHED_ROWS = 3.0, 4000
+"""Approximate CPU seconds of a search by windows, for each kernel and once more for a metric, and
+approximate rows of all its windows."""
+
+FEWEST_LEVELS = 4
+"""With fewer values of an input in a window, its length-scale cannot be estimated there."""
+
+
+def seconds_of_windows(kernel: Any, n_rows: int) -> float:
+    """CPU seconds, about, of a search by windows: for each kernel and once more for a metric."""
+    looks = len(named_kernels(kernel)) + 1
+    return looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
+
+
+def pilot_windows(rows: RowWindow, rng: np.random.Generator) -> list[RowWindow]:
+    """Compact windows of pilot rows."""
+    size, centres = min(BLOCK_ROWS, len(rows.x)), rng.permutation(len(rows.x))[:WINDOWS]
+    return compact_windows(rows, np.diag(1 / neighbour_scale(rows.x)), size=size, centres=centres)
+
+
+def neighbouring_rows(
+    reading: Reading, rows: RowWindow, rng: np.random.Generator, seed: int, encoding: Any = None
+) -> tuple[list[RowWindow], bool]:
+    """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
+
+    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
+    A cube in one long table has slices side by side, so boxes are as large as a fortieth of the
+    data and the windows' own limit allow: those of few slices tell little of the input across.
+    """
+    near = pilot_windows(rows, rng)
+    if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
+        return near, True
+    size = max(min(MOST_OF_LEAF, n_rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
+    boxes, _ = pilot_boxes(reading.source, WINDOWS, size, seed)
+    leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
+    found: WindowRows = reading.add_up(
+        WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"
+    ).value
+    d = len(reading.source.columns.inputs)
+    stored = [
+        RowWindow(encode_rows(encoding, each[:, :d]), each[:, d:-1], each[:, -1])
+        for each in found.windows
+    ]
+    unit = rows.x.std(axis=0) + np.finfo(float).tiny
+    closer = _log_volume(stored, unit) < _log_volume(near, unit)
+    thin = (_levels(stored) < FEWEST_LEVELS) & (_levels(near) >= FEWEST_LEVELS)
+    return (stored, False) if closer and not thin.any() else (near, True)
+
+
+def _levels(blocks: list[RowWindow]) -> Float64:
+    """How many different values (d,) each input has in some blocks, in the middle one."""
+    counts = [[len(np.unique(column)) for column in block.x.T] for block in blocks]
+    return np.asarray(np.median(counts, axis=0) if counts else 0.0)
+
+
+def _log_volume(blocks: list[RowWindow], unit: Float64) -> float:
+    """Mean log extent of some blocks along the inputs, for as many rows; ∞ where there are none."""
+    sizes = [
+        np.log(np.ptp(block.x, axis=0) / unit + 1e-12).mean() - np.log(len(block.x)) / len(unit)
+        for block in blocks
+        if len(block.x) > 1
+    ]
+    return float(np.median(sizes)) if sizes else np.inf
+
+
+def few_targets(y: Float64, rng: np.random.Generator) -> Float64:
+    """At most eight combinations of targets (m, T), drawn at random: they vary where these do."""
+    if y.shape[1] <= MOST_WINDOW_TARGETS:
+        return y
+    return np.asarray(y @ rng.choice([-1.0, 1.0], (y.shape[1], MOST_WINDOW_TARGETS)))
+
+
+def map_search(
+    rows: RowWindow,
+    blocks: Sequence[RowWindow],
+    in_rows: bool,
+    asked: MapParameters,
+    shape: CellShape,
+    rng: np.random.Generator,
+    *,
+    scores: bool = False,
+    sizes: bool = False,
+) -> MapSearch:
+    """The search that the parameters ask for, before it has run.
+
+    Normal scores of heavy-tailed inputs, and cells of other sizes, compete where it is said.
+    """
+    free = finds_scales(asked)
+    heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
+    learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
+    return MapSearch(
+        rows,
+        blocks,
+        in_rows,
+        named_kernels(asked.kernel),
+        shape,
+        rng,
+        ard=asked.length_scale != "evidence",
+        metric=learns,
+        only_metric=learns and asked.metric == "full",
+        sizes=sizes,
+        normal_scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
+        say=logger.info if asked.progress else lambda line: None,
+    )
