@@ -332,6 +332,7 @@ def test_labelled_lazy_and_saved(rng, tmp_path, loss):
     assert list(proba) == [f"probability[kind={c}]" for c in model.classes_]
     hole = frame.copy(deep=True)
     hole["u"][0, 0] = np.nan
+    model.set_params(missing_rows="drop")
     assert model.predict(hole).values[0, 0] == ""
     model.save(tmp_path / "model.zarr")
     again = rs.load(tmp_path / "model.zarr")

@@ -360,6 +360,7 @@ def test_every_container_and_verb_refuses_alike(container: str, tmp_path: Path) 
     for verb in (fitted.update, fitted.partial_fit, fitted.score, fitted.residuals):
         named = {"batch": "x"} if verb == fitted.update else {}
         verbs.append(lambda verb=verb, named=named: verb(missing.X, missing.y, **named))
+    verbs.append(lambda: in_numpy(fitted.predict(missing.X), 2))
     verbs.append(lambda: rs.collect(MAP, missing.X, missing.y, **missing.inputs, progress=False))
     for verb in verbs:
         with pytest.raises(ValueError, match="NaN"):
@@ -371,6 +372,9 @@ def test_every_container_and_verb_refuses_alike(container: str, tmp_path: Path) 
             with pytest.raises(ModelError, match="targets of the data are"):
                 verb(other.X, other.y, **named)
     assert np.array_equal(fitted.predict(np.ones((1, 2))), before)
+    fitted.set_params(missing_rows="drop")  # then a row without an input has no prediction
+    predicted = in_numpy(fitted.predict(missing.X), 2)
+    assert np.array_equal(np.isnan(predicted[:, 0]), np.isnan(gaps["u"]))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -357,6 +357,7 @@ def fitted_and_written(
         if model is not None:
             made.save(model, overwrite=overwrite, storage_options=selection.storage_options)
         if path is not None and output is not None:
+            made.set_params(missing_rows="drop")  # a row without an input has no value
             found = answers(made, arguments.open_data(places or data), selection.storage_options)
             products.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=selection.storage_options

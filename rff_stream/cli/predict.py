@@ -103,6 +103,7 @@ def predict(
         )
     products.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = arguments.load_model(model, machine, storage_options=storage_options)
+    loaded.set_params(missing_rows="drop")  # a row without an input has no prediction
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         path = None

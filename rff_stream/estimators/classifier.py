@@ -242,8 +242,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
-            In the dtype of the labels; NaN ("" for strings) where an input is missing. For this,
-            labels that are numbers are float64 in lazy containers.
+            In the dtype of the labels; with ``missing_rows="drop"`` NaN ("" for strings) where an
+            input is missing. For this, labels that are numbers are float64 in lazy containers.
         """
         check_is_fitted(self)
         numbers = values_of_rows(

@@ -122,7 +122,8 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
-            Natural logarithm of the density in 1/(unit of input)ᵈ. NaN where an input is missing.
+            Natural logarithm of the density in 1/(unit of input)ᵈ. With ``missing_rows="drop"`` NaN
+            where an input is missing.
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.density_.log_density)
@@ -152,10 +153,11 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         return DensityEstimate(density, features, data, both, found[:, 4] > 0)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Sum of the log densities of all rows; rows with a missing input are left out.
+        """Sum of the log densities of all rows.
 
-        The densities are divided by their total mass where the rows of the fit are. With few
-        frequencies this mass is not 1, and a larger mass does not mean a better density.
+        With ``missing_rows="drop"`` rows without an input are left out. The densities are divided
+        by their total mass where the rows of the fit are. With few frequencies this mass is not 1,
+        and a larger mass does not mean a better density.
         """
         found = self.score_samples(X) - self.density_.log_mass
         plain: Any = found.data if hasattr(found, "dims") else found

@@ -153,8 +153,9 @@ n_missing_, plan_
         Returns
         -------
         mean, or (mean, std), or (mean, cov)
-            Mean and standard deviation in units of y, in the container of X; NaN where an input is
-            missing. The covariance (n, n), or (n, n, T), is a NumPy array.
+            Mean and standard deviation in units of y, in the container of X; with
+            ``missing_rows="drop"`` NaN where an input is missing. The covariance
+            (n, n), or (n, n, T), is a NumPy array.
 
         Raises
         ------

@@ -169,7 +169,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Returns
         -------
         (n, R) array, or the container of X
-            NaN where an input is missing. ``set_output`` asks for DataFrames.
+            NaN where an input is missing, with ``missing_rows="drop"``. ``set_output`` asks for
+            DataFrames.
         """
         check_is_fitted(self)
         columns = ScaledColumns(self.features_)
@@ -179,7 +180,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 with single_threaded_blas():
                     return columns(X)
         data = Selection(X, storage_options=storage_options)
-        source = source_of(self, data, columns=self.columns_, missing_rows="drop")
+        source = source_of(self, data, columns=self.columns_)
         if is_sparse(X):
             return map_rows(source, columns).compute().astype(self.dtype)
         names = tuple(self.get_feature_names_out())

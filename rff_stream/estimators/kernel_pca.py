@@ -91,7 +91,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         Returns
         -------
         (n, q) array, DataFrame or Dataset
-            In units of √κ(0); NaN where an input is missing.
+            In units of √κ(0); with ``missing_rows="drop"`` NaN where an input is missing.
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.components_, self._n_features_out)

@@ -88,7 +88,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     fit_intercept : bool, default=True
         Whether to fit an unpenalised μ. Set False for the model of scikit-learn's KernelRidge.
     missing_rows : {"error", "drop"}, default="error"
-        "drop" leaves out rows with NaN (land, gaps).
+        "drop" leaves out rows with NaN (land, gaps); predictions of them are NaN. "error" refuses
+        them, wherever they come from and whatever they are for.
     missing_chunks : {"auto", "error", "fill"}, default="auto"
         The meaning of an absent Zarr chunk; see :func:`rff_stream.open_source`.
     dtype : {"float32", "float64"}, default="float32"

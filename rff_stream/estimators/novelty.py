@@ -121,8 +121,8 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
-            E κ(x − X) in units of κ(0), or minus the squared distance if whitened. NaN where
-            an input is missing.
+            E κ(x − X) in units of κ(0), or minus the squared distance if whitened. With
+            ``missing_rows="drop"`` NaN where an input is missing.
         """
         scorer = scorer_of(self._held())
         return values_of_rows(
@@ -134,7 +134,10 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         return self.score_samples(X, storage_options=storage_options) - self.offset_
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
-        """−1 for novel rows, 1 for others, 0 where an input is missing: int64."""
+        """−1 for novel rows, 1 for others: int64.
+
+        With ``missing_rows="drop"`` 0 where an input is missing.
+        """
         decision = self.decision_function(X, storage_options=storage_options)
         return (decision >= 0) * 1 - (decision < 0) * 1
 

@@ -386,7 +386,7 @@ def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | Non
     Returns
     -------
     (n,) or (n, T) array, DataArray or Dataset
-        In units of y; NaN where an input is missing.
+        In units of y; with ``missing_rows="drop"`` NaN where an input is missing.
     """
     answer: RidgeAnswer = self._held().answer
     return values_of_targets(self, X, answer.mean(), self.columns_.targets, storage_options)

@@ -378,9 +378,8 @@ def open_by_fit(
             data, classes = with_class_numbers(asked, data)
         elif wanted:
             data = with_checked_targets(asked, data)
-    missing = "drop" if purpose == "predict" else asked.missing_rows
     fit_columns = replace(columns, weight="")
-    source = source_of(asked, data, y_labels=labels, columns=fit_columns, missing_rows=missing)
+    source = source_of(asked, data, y_labels=labels, columns=fit_columns)
     if wanted and not labels:
         check_targets(wanted, source.columns.targets, named=named, scored=scored)
     return Opened(source, columns, fitted.flat, fitted.feature_names, classes)

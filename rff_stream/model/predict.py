@@ -116,7 +116,7 @@ def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
 
 
 def to_predict(model: Any, X: Any, storage_options: Any = None) -> Source:
-    """The inputs of rows that are not in memory, or have named dimensions: NaN where missing."""
+    """The inputs of rows that are not in memory, or have named dimensions."""
     data = Selection(X, storage_options=storage_options)
     return open_by_fit(model, model._held(), data, "predict").source
 
