@@ -194,7 +194,7 @@ def statistics() -> dict[str, Any]:
     bare = augmented_row(features, replace(pilot, y=np.empty((40, 0))), ("a", "b"), ())
     moments = MomentStatistic(features, row, 2, "float64", 10, 40)
     means = MomentStatistic(features, row, 1, "float64", 10, 40)
-    classes = ClassStatistic(features, bare, "float64", 10, 40)
+    classes = ClassStatistic(MomentStatistic(features, bare, 2, "float64", 10, 40))
     loss = LossStatistic(
         features, loss_for("logistic", 2), (0, 1), np.ones((8, 2)), np.ones(2), (0.0, 1.0),
         {1: 2.0}, bare,

@@ -31,7 +31,7 @@ from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.loss import FEW_FEATURES, LossStatistic, follow_corners, minimisers
-from rff_stream.statistics.moment_statistics import ClassStatistic
+from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
 from rff_stream.statistics.rows_in_memory import KeptFeatures, ScoredPoint, descents_of_kept
 from rff_stream.systems.normal_equations import System, ridge_system
 
@@ -573,7 +573,7 @@ def _cornered_fits(
 ) -> Callable[[float, Coefficients | None], Coefficients]:
     """(α, start) -> the fit of a loss with corners to rows that are features."""
     mapped, labels = _IdentityMap(row.n_features), tuple(range(loss.n_classes))
-    counted = ClassStatistic(mapped, row, "float64", 0, 1, labels)
+    counted = ClassStatistic(MomentStatistic(mapped, row, 2, "float64", 0, 1), labels)
     problem = penalise(_sums_over(train)(counted), loss, float(ALPHAS[0]))
     statistic = _bare_statistic(mapped, loss, row)
     constant = problem.linear(problem.constant())

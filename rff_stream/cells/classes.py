@@ -24,6 +24,7 @@ from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_eviden
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
+from rff_stream.cells.statistic import CellStatistic
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.metric import behind, in_metric, length_scale_behind, matrix_of
 from rff_stream.families.parameters import finds_scales, known_kernel, named_kernels
@@ -129,10 +130,8 @@ class CellClasses:
         return features, scales
 
     def statistic(self, asked: SumRequest) -> Statistic:
-        return ClassStatistic(
-            asked.features, asked.row, asked.plan.sums, asked.sample_rows, asked.n_places,
-            asked.labels,
-        )  # fmt: skip
+        of_rows = CellStatistic(asked.features, asked.row, asked.plan.sums, asked.sample_rows)
+        return ClassStatistic(of_rows, asked.labels)
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

@@ -35,6 +35,7 @@ from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures
 from rff_stream.cells.moments import CellMoments, cell_row
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
+from rff_stream.cells.statistic import CellStatistic
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -61,7 +62,6 @@ from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moment_statistics import CellStatistic
 from rff_stream.statistics.protocol import Statistic
 
 FEWEST_COLUMNS = 256

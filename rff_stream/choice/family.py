@@ -31,6 +31,7 @@ from rff_stream.choice.cost import SeveralCosts
 from rff_stream.choice.map import CandidateFeatures, Candidates
 from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.choice.stacking import Choice, choose_models, noise_factor
+from rff_stream.choice.statistic import CandidateStatistic
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.maps import length_scale_of, scale_of_map
@@ -57,7 +58,6 @@ from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.predictors import RowFunction, Slopes, StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moment_statistics import CandidateStatistic
 from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")

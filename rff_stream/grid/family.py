@@ -55,6 +55,7 @@ from rff_stream.grid.selection import (
     grid_evidence,
     penalty_by_folds,
 )
+from rff_stream.grid.statistic import GridStatistic
 from rff_stream.grid.system import GridSystem, expected_steps, is_small
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
@@ -64,7 +65,6 @@ from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.moment_statistics import GridStatistic
 from rff_stream.statistics.protocol import Statistic
 
 PROBES = 4

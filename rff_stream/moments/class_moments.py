@@ -13,9 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.cells.moments import CellMoments
 from rff_stream.errors import DataError
-from rff_stream.moments import AugmentedRow, packed_size, row_start
+from rff_stream.moments import AugmentedRow, row_start
 from rff_stream.moments.few_rows import under_row
 from rff_stream.moments.row_sample import RowSample
 
@@ -28,7 +27,7 @@ class ClassMoments:
     """
 
     labels: tuple[Any, ...]  # of the C classes met so far, sorted
-    moments: Any  # Moments or CellMoments: order 2, T = C targets about the origin 0
+    moments: Any  # of order 2, T = C targets about the origin 0
 
     def __add__(self, other: Self) -> Self:
         if self.labels == other.labels:
@@ -86,13 +85,7 @@ class ClassMoments:
     @property
     def weights(self) -> Float64:
         """Σw of each class (C,): the diagonal of YᵀWY, exact where weights are whole."""
-        if isinstance(self.moments, CellMoments):
-            return np.asarray(self.moments.target_squares())
-        kept, row = self.moments.kept, self.moments.row
-        if kept is not None:
-            return np.asarray(kept.y.sum(axis=0) if kept.w is None else kept.w @ kept.y)
-        targets = np.arange(row.n_features + 1, row.width)
-        return np.asarray(self.moments.sums[row_start(targets, row.width)])
+        return np.asarray(self.moments.target_squares())
 
     def class_means(self, which: Array) -> Float64:
         """Mean feature rows (c, R) of some classes, by their numbers."""
@@ -145,14 +138,7 @@ def _spread_targets(moments: Any, labels: tuple[Any, ...], at: Array) -> Any:
     """Moments whose target i is now target at[i] of a longer row; the others are zero."""
     old, row = moments.row, class_row(moments.row, labels)
     first = old.n_features + 1
-    places = np.r_[0:first, first + at]
-    if isinstance(moments, CellMoments):
-        return moments.spread(row, places, _spread_sample(moments, row, at))
-    sums = np.zeros(packed_size(row.width))
-    for i, place in enumerate(places):
-        start, end = row_start(i, old.width), row_start(i + 1, old.width)
-        sums[row_start(place, row.width) + places[i:] - place] = moments.sums[start:end]
-    return replace(moments, row=row, sums=sums, sample=_spread_sample(moments, row, at))
+    return moments.spread(row, np.r_[0:first, first + at], _spread_sample(moments, row, at))
 
 
 def _spread_sample(moments: Any, row: AugmentedRow, at: Array) -> RowSample:

@@ -95,6 +95,14 @@ class FewRows(Moments):
             return super().weight
         return float(self.n if kept.w is None else kept.w.sum())
 
+    def target_squares(self) -> Float64:
+        """Σ w (y − y₀)² (T,): no sums are made for it."""
+        kept = self._kept
+        if kept is None:
+            return super().target_squares()
+        squares = (kept.y - self.row.target_origin) ** 2
+        return np.asarray(squares.sum(axis=0) if kept.w is None else kept.w @ squares)
+
     def __sizeof__(self) -> int:
         """Bytes with the sums."""
         return (

@@ -392,6 +392,19 @@ class Moments(CountedMoments):
         mean = self._border()[r + 1 :] / self._positive_weight()
         return np.asarray(self.row.target_origin + mean)
 
+    def target_squares(self) -> Float64:
+        """Σ w (y − y₀)² (T,); order 2 only."""
+        targets = np.arange(self.row.n_features + 1, self.row.width)
+        return np.asarray(self.sums[row_start(targets, self.row.width)])
+
+    def spread(self, row: AugmentedRow, keep: Array, sample: RowSample) -> Self:
+        """Moments of a longer row, whose columns ``keep`` are those of this one; others are 0."""
+        old, sums = self.row.width, np.zeros(packed_size(row.width))
+        for i, place in enumerate(keep):
+            start, end = row_start(i, old), row_start(i + 1, old)
+            sums[row_start(place, row.width) + keep[i:] - place] = self.sums[start:end]
+        return replace(self, row=row, sums=sums, sample=sample)
+
     def _border(self) -> Float64:
         """Σ w a (P,): the row of the 1 in M, or m itself."""
         if self.order == 1:

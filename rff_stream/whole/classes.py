@@ -56,7 +56,7 @@ from rff_stream.statistics.loss import (
     descents,
     follow_corners,
 )
-from rff_stream.statistics.moment_statistics import ClassStatistic
+from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 from rff_stream.systems.normal_equations import System
@@ -158,10 +158,11 @@ class WholeClasses:
         return features, {"length_scale": np.asarray(length_scale)}
 
     def statistic(self, asked: SumRequest) -> Statistic:
-        return ClassStatistic(
-            asked.features, asked.row, asked.plan.sums, asked.sample_rows, asked.n_places,
-            asked.labels, context_of_few(asked),
-        )  # fmt: skip
+        sums, context = asked.plan.sums, context_of_few(asked)
+        of_rows = MomentStatistic(
+            asked.features, asked.row, 2, sums, asked.sample_rows, asked.n_places, context=context
+        )
+        return ClassStatistic(of_rows, asked.labels)
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

@@ -1,0 +1,69 @@
+"""Sums of several maps of the rows of a leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rff_stream._array import Array
+from rff_stream.choice.moments import CandidateMoments
+from rff_stream.errors import OutsideGridError
+from rff_stream.moments import AugmentedRow
+from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.protocol import (
+    Packed,
+    Sink,
+    Statistic,
+    pack_parts,
+    packing_of,
+    unpack_parts,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateStatistic:
+    """:class:`~rff_stream.choice.moments.CandidateMoments` of rows [x, y, w]."""
+
+    row: AugmentedRow  # of all maps side by side
+    statistics: tuple[Statistic, ...]  # of each map
+
+    def start(self) -> Sink:
+        return _Sinks(self)
+
+    def pack(self, value: CandidateMoments) -> Packed:
+        members = enumerate(zip(self.statistics, value.members, strict=True))
+        return pack_parts(
+            {i: packing_of(own).pack(each) for i, (own, each) in members if each is not None}
+        )
+
+    def unpack(self, packed: Packed) -> CandidateMoments:
+        parts = unpack_parts(packed)
+        members = (
+            packing_of(own).unpack(parts[i]) if i in parts else None
+            for i, own in enumerate(self.statistics)
+        )
+        return CandidateMoments(self.row, tuple(members))
+
+
+class _Sinks:
+    """A sink of each statistic; that of a grid is closed by the first row beyond its reach."""
+
+    def __init__(self, statistic: CandidateStatistic) -> None:
+        self._row = statistic.row
+        self._sinks: list[Sink | None] = [each.start() for each in statistic.statistics]
+
+    def add(self, rows: Rows, places: Array) -> None:
+        for i, sink in enumerate(self._sinks):
+            try:
+                if sink is not None:
+                    sink.add(rows, places)
+            except OutsideGridError:
+                self._sinks[i] = None
+
+    def result(self) -> CandidateMoments:
+        members = []
+        for sink in self._sinks:
+            try:
+                members.append(None if sink is None else sink.result())
+            except OutsideGridError:
+                members.append(None)
+        return CandidateMoments(self._row, tuple(members))
