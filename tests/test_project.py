@@ -85,10 +85,7 @@ KNOWN = {
     "choice/map.py",
     "model/serialisation.py",
     "model/facts.py",
-    "statistics/moment_statistics.py",
     "cli/arguments.py",
-    "store/moments_codec.py",
-    "moments/class_moments.py",
     "plot/selection.py",
     "__init__.py",
 }

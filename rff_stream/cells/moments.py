@@ -13,10 +13,10 @@ cell's packed triangle. Runs of cells share nothing, so several threads may add 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from rff_stream.features.random_trees import order_by_cell
 from rff_stream.moments.accumulate import FLUSH_ROWS
 from rff_stream.moments.moments import AugmentedRow, ProductMoments
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.moments.stored import Form
 from rff_stream.side_by_side import side_by_side
 
 ADDED_CELLS = 64
@@ -69,6 +70,59 @@ class CellMoments(ProductMoments):
     sample: RowSample  # a mergeable uniform sample of rows: leave-one-out errors are computed on it
     room: Float64 | None = None
     """Sums that begin with these and have rows for more cells, as an accumulator makes them."""
+
+    mark: ClassVar[str] = "cell_sizes"
+    dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "cell_sizes": ("group", "size"),
+        "cells": ("cell",),
+        "cell_counts": ("cell",),
+        "cell_powers": ("cell", "power"),
+        "cell_sums": ("cell", "packed"),
+    }
+
+    @classmethod
+    def own_arrays(cls, groups: Sequence[Self]) -> dict[str, Array | list[Array]]:
+        """cell_sizes: J, B and cells held of each group; the cells of all groups in turn."""
+        sizes = [[each.n_trees, each.n_cells, len(each.cells)] for each in groups]
+        first, alone = groups[0], len(groups) == 1
+        return {
+            "cell_sizes": np.array(sizes, np.int64),
+            "cells": np.concatenate([each.cells for each in groups]),
+            "cell_counts": np.concatenate([each.counts for each in groups]),
+            "cell_powers": np.concatenate([each.powers for each in groups]),
+            "cell_sums": first.sums if alone else np.concatenate([each.sums for each in groups]),
+        }
+
+    @classmethod
+    def own_forms(
+        cls, row: AugmentedRow, order: int, count: int, found: Mapping[str, Form]
+    ) -> dict[str, Form]:
+        """All hold equally many cells."""
+        cells = found.get("cells", ((0,), ""))[0][0]
+        return {
+            "cell_sizes": ((count, 3), "int64"),
+            "cells": ((cells,), "int64"),
+            "cell_counts": ((cells,), "int64"),
+            "cell_powers": ((cells, 2), "float64"),
+            "cell_sums": ((cells, triangle_size(row.width)), "float64"),
+        }
+
+    @classmethod
+    def from_stored(
+        cls, row: AugmentedRow, order: int, arrays: Mapping[str, Any], i: int, sample: RowSample
+    ) -> Self:
+        n_trees, n_cells, count = arrays["cell_sizes"][i].tolist()
+        start = int(arrays["cell_sizes"][:i, 2].sum())
+        names = ("cells", "cell_counts", "cell_powers", "cell_sums")
+        cells, counts, powers, sums = (arrays[name][start : start + count] for name in names)
+        return cls(row, n_trees, n_cells, cells, counts, powers, sums, sample)
+
+    def own_faults(self) -> Iterator[tuple[str, bool]]:
+        most, cells, counts = self.n_trees * self.n_cells, self.cells, self.counts
+        outside = bool(len(cells)) and not (cells[0] >= 0 and cells[-1] < most)
+        yield "cells out of order or range", outside or bool((cells[1:] <= cells[:-1]).any())
+        yield f"cells of {counts.min(initial=1)} rows", bool((counts < 1).any())
+        yield "rows that are not once in each tree", int(counts.sum()) % self.n_trees != 0
 
     @classmethod
     def zero(cls, row: AugmentedRow, n_trees: int, n_cells: int, sample_rows: int = 0) -> Self:

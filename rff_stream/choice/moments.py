@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +24,15 @@ class CandidateMoments(ProductMoments):
     members: tuple[Any, ...]
     """None: a row was met that this map does not reach. None plus anything is None (of sums or
     None)."""
+
+    mark: ClassVar[str] = "candidates"
+    dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {"candidates": ("candidate", "fact")}
+    several: ClassVar[bool] = True
+
+    @classmethod
+    def member_rows(cls, row: AugmentedRow, sizes: Sequence[int]) -> list[AugmentedRow]:
+        """The row of each map, which has so many columns."""
+        return rows_of_candidates(row, sizes)
 
     def __iadd__(self, other: Self) -> Self:
         """The sum, for which the sums of this one may be written into."""

@@ -14,9 +14,9 @@ sums in one, for some hundred thousand rows at a time: finufft (Barnett, Magland
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.grid.map import GridFeatures
 from rff_stream.moments.moments import AugmentedRow, CountedMoments, ProductMoments
 from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
+from rff_stream.moments.stored import Form, numbers_of
 
 BATCH_ROWS = 2**18
 """Rows of one transform: the FFT of the grid is then a small part of the work."""
@@ -81,6 +82,37 @@ class GridMoments(CountedMoments, ProductMoments):
     squared_weight: float  # Σ w²
     log_weight: float  # Σ log w
     sample: RowSample  # a mergeable uniform sample of rows
+
+    mark: ClassVar[str] = "grid"
+    dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {"grid": ("field", "input")}
+
+    @classmethod
+    def own_arrays(cls, groups: Sequence[Self]) -> dict[str, Array | list[Array]]:
+        """grid: centre, period, reach and modes."""
+        grid = groups[0].features
+        fields = [grid.centre, grid.period, grid.reach, np.array(grid.modes, float)]
+        return {"grid": np.stack(fields), "moments": [each.sums for each in groups]}
+
+    @classmethod
+    def own_forms(
+        cls, row: AugmentedRow, order: int, count: int, found: Mapping[str, Form]
+    ) -> dict[str, Form]:
+        size = found.get("moments", ((count, 0), ""))[0][1]
+        return {"grid": ((4, len(row.inputs)), "float64"), "moments": ((count, size), "float64")}
+
+    @classmethod
+    def from_stored(
+        cls, row: AugmentedRow, order: int, arrays: Mapping[str, Any], i: int, sample: RowSample
+    ) -> Self:
+        centre, period, reach, modes = arrays["grid"]
+        grid = GridFeatures(centre, period, reach, tuple(modes.astype(int).tolist()))
+        n, squared, logarithm = numbers_of(arrays, i)
+        return cls(grid, row, arrays["moments"][i], n, squared, logarithm, sample)
+
+    def own_faults(self) -> Iterator[tuple[str, bool]]:
+        size, fingerprint = sums_size(self.features, self.row), self.features.fingerprint
+        yield "sums of another size than its grid", len(self.sums) != size
+        yield "another grid than its row", fingerprint != self.row.map_fingerprint
 
     @classmethod
     def zero(cls, features: GridFeatures, row: AugmentedRow, sample_rows: int = 0) -> Self:

@@ -20,6 +20,7 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.moments.runs import EMPTY, N_PARTS, Labels, add_runs, label_runs, under_way
+from rff_stream.moments.stored import Form, StoredMoments, numbers_of
 from rff_stream.notebook_display import moments_card
 
 PAIRS_AT_A_TIME = 32
@@ -156,7 +157,7 @@ class Border:
         return pack_bordered(rows, scale, block, self._row.width)
 
 
-class MomentGroup(ABC):
+class MomentGroup(StoredMoments, ABC):
     """Sums over rows as an abelian group: what is the same for moments of every kind.
 
     Each kind is a frozen dataclass. It says how its sums are added (:meth:`plus`), negated and
@@ -313,6 +314,42 @@ class Moments(CountedMoments):
     parts: Float64 | None
     sample: RowSample
     runs: Labels | None = None
+
+    dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "parts": ("group", "part", "column"),
+        "runs": ("group", "part", "label"),
+    }
+
+    @classmethod
+    def own_arrays(cls, groups: Sequence[Self]) -> dict[str, Array | list[Array]]:
+        found: dict[str, Array | list[Array]] = {}
+        labels = [each.runs for each in groups if each.runs is not None]
+        if len(labels) == len(groups):  # order 1
+            found["runs"] = np.stack(labels)
+        found["moments"] = [each.sums for each in groups]
+        parts = [each.parts for each in groups if each.parts is not None]
+        return found | ({"parts": parts} if parts else {})
+
+    @classmethod
+    def own_forms(
+        cls, row: AugmentedRow, order: int, count: int, found: Mapping[str, Form]
+    ) -> dict[str, Form]:
+        if order == 2:
+            return {"moments": ((count, packed_size(row.width)), "float64")}
+        parts = ((count, N_PARTS, row.width), "float64")
+        expected = {"moments": ((count, row.width), "float64"), "parts": parts}
+        if "runs" in found:  # not in stores of before they were kept
+            expected["runs"] = ((count, N_PARTS, 2), "int64")
+        return expected
+
+    @classmethod
+    def from_stored(
+        cls, row: AugmentedRow, order: int, arrays: Mapping[str, Any], i: int, sample: RowSample
+    ) -> Moments:
+        n, squared, logarithm = numbers_of(arrays, i)
+        parts = arrays["parts"][i] if order == 1 else None
+        runs = arrays["runs"][i] if "runs" in arrays else None
+        return Moments(row, order, arrays["moments"][i], n, squared, logarithm, parts, sample, runs)
 
     @classmethod
     def zero(cls, row: AugmentedRow, order: int = 2, sample_rows: int = 0) -> Self:

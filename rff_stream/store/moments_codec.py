@@ -10,14 +10,11 @@ from typing import Any, get_args
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.cells.moments import CellMoments
-from rff_stream.choice.moments import CandidateMoments, rows_of_candidates
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
-from rff_stream.grid.map import GridFeatures
-from rff_stream.grid.moments import GridMoments, sums_size
-from rff_stream.moments import N_PARTS, AugmentedRow, Moments, ended_readings, packed_size
+from rff_stream.moments import AugmentedRow, Moments, ended_readings
 from rff_stream.moments.row_sample import RowSample
+from rff_stream.moments.stored import Form, all_dimensions, stored_class
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.zarr_files import (
     decode,
@@ -34,43 +31,11 @@ Label = str | int | float | bool | None
 ROW_ARRAYS = ("prior", "feature_origin", "target_origin", "target_scale")
 ROW_NAMES = ("inputs", "targets", "units")
 
-Form = tuple[tuple[int, ...], str]
-"""Shape and dtype."""
-
-GRID = "grid"
-"""Array with centre, period, reach and modes of a grid of frequencies."""
-
 PLAIN = "packed"
 """Attribute of a batch that is a packed value: what is not an array."""
 
 BY_ROW = ("moments", "parts")
 """Arrays with one chunk a group."""
-
-OF_CELLS = ("cells", "cell_counts", "cell_powers", "cell_sums")
-"""Arrays of moments of cells: all cells of all groups, one after the other."""
-
-DIMS = {
-    "moments": ("group", "packed"),
-    "parts": ("group", "part", "column"),
-    "runs": ("group", "part", "label"),
-    "grid": ("field", "input"),
-    "cell_sizes": ("group", "size"),
-    "cells": ("cell",),
-    "cell_counts": ("cell",),
-    "cell_powers": ("cell", "power"),
-    "cell_sums": ("cell", "packed"),
-    "candidates": ("candidate", "fact"),
-    "rows": ("group",),
-    "weights": ("group", "power"),
-    "sample_sizes": ("group", "size"),
-    "sample_keys": ("sampled",),
-    "sample_rows": ("sampled", "sampled_column"),
-    "sample_reach": ("group", "end", "input"),
-}
-"""Arrays of a batch. weights: Σw² and Σlog w. sample_sizes: k and m of each group.
-sample_reach: least and greatest value of each input, where all groups know them.
-cell_sizes: J, B and cells held of each group. candidates: columns of each map, and whether its
-sums are there, in a folder of their own."""
 
 
 def row_plain(row: AugmentedRow) -> dict[str, Any]:
@@ -129,12 +94,7 @@ def label_key(label: Label) -> tuple[str, Any]:
     return type(label).__name__, 0 if label is None else label
 
 
-def check_moments(
-    moments: Moments | CellMoments | GridMoments | CandidateMoments,
-    row: AugmentedRow,
-    order: int,
-    name: str,
-) -> None:
+def check_moments(moments: Any, row: AugmentedRow, order: int, name: str) -> None:
     """Refuse moments that mean something else, or hold what no pass gives."""
     if moments.row.fingerprint != row.fingerprint:
         raise ModelError(
@@ -156,42 +116,27 @@ def check_moments(
 
 def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
     """Files of the moments of some groups of one row and order, at least one."""
-    if isinstance(groups[0], CandidateMoments):
-        yield from _encode_candidates(folder, groups)
+    kind = type(groups[0])
+    if kind.several:
+        yield from _encode_members(folder, groups)
         return
-    samples = [m.sample for m in groups]
-    small = {
-        "rows": np.array([m.n for m in groups], np.int64),
-        "weights": np.array([[m.squared_weight, m.log_weight] for m in groups]),
+    samples = [each.sample for each in groups]
+    found: dict[str, Any] = {
+        "rows": np.array([each.n for each in groups], np.int64),
+        "weights": np.array([[each.squared_weight, each.log_weight] for each in groups]),
         "sample_sizes": np.array([[s.size, len(s.keys)] for s in samples], np.int64),
         "sample_keys": np.concatenate([s.keys for s in samples]),
         "sample_rows": np.concatenate([s.rows for s in samples]),
     }
     reaches = [s.reach for s in samples if s.reach is not None]
     if len(reaches) == len(groups):
-        small["sample_reach"] = np.stack(reaches)
-    first, sizes = groups[0], small["sample_sizes"]
-    if isinstance(first, CellMoments):
-        small |= _cell_arrays(groups)
-    elif isinstance(first, GridMoments):
-        grid = first.features
-        fields = [grid.centre, grid.period, grid.reach, np.array(grid.modes, float)]
-        small |= {GRID: np.stack(fields)}
-    labels = [m.runs for m in groups if m.runs is not None]
-    if len(labels) == len(groups):  # order 1
-        small["runs"] = np.stack(labels)
-    large: dict[str, list[Array]] = {
-        "moments": [m.sums for m in groups if not isinstance(m, CellMoments)],
-        "parts": [m.parts for m in groups if m.parts is not None],
-    }
-    shapes = {name: _shape(values) for name, values in small.items()}
-    shapes |= {name: _shape(rows) for name, rows in large.items() if rows}
-    _check_shapes(first.row, first.order, len(groups), shapes, sizes, folder)
-    for name, values in small.items():
-        yield from encode(f"{folder}/{name}", values, DIMS[name])
-    for name, rows in large.items():
-        if rows:
-            yield from encode_rows(f"{folder}/{name}", rows, DIMS[name])
+        found["sample_reach"] = np.stack(reaches)
+    found |= kind.own_arrays(groups)
+    first, dimensions = groups[0], all_dimensions()
+    _check_shapes(kind, first.row, first.order, len(groups), found, folder)
+    for name, values in found.items():
+        write = encode_rows if isinstance(values, list) else encode
+        yield from write(f"{folder}/{name}", values, dimensions[name])
 
 
 def decode_moments(
@@ -203,17 +148,17 @@ def decode_moments(
     place: str,
 ) -> dict[Label, Moments]:
     """Groups that :func:`encode_moments` wrote in a folder, as views of its verified files."""
-    if f"{folder}/candidates/zarr.json" in files:
-        return _decode_candidates(row, order, labels, files, folder, place)
-    names = [name for name in DIMS if f"{folder}/{name}/zarr.json" in files]
+    names = [name for name in all_dimensions() if f"{folder}/{name}/zarr.json" in files]
+    kind = stored_class(names)
+    if kind.several:
+        return _decode_members(kind, row, order, labels, files, folder, place)
     arrays: dict[str, Any] = {
         name: (decode_rows if name in BY_ROW else decode)(f"{folder}/{name}", files, place)
         for name in names
     }
     place = f"{place}/{folder}"
-    shapes = {name: _shape(values) for name, values in arrays.items()}
-    sizes = arrays.get("sample_sizes", np.zeros((0, 2), np.int64))
-    _check_shapes(row, order, len(labels), shapes, sizes, place)
+    _check_shapes(kind, row, order, len(labels), arrays, place)
+    sizes = arrays["sample_sizes"]
     stops = np.cumsum(sizes[:, 1])
     groups: dict[Label, Any] = {}
     for i, label in enumerate(labels):
@@ -221,7 +166,7 @@ def decode_moments(
         keys, rows = arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
         reach = arrays["sample_reach"][i] if "sample_reach" in arrays else None
         sample = RowSample(int(sizes[i, 0]), keys, rows, reach)
-        groups[label] = _group(row, order, arrays, i, sample)
+        groups[label] = kind.from_stored(row, order, arrays, i, sample)
         check_moments(groups[label], row, order, f"{place}, group {label!r},")
     return groups if "runs" in arrays else ended_readings(groups)  # stores of before had none
 
@@ -257,20 +202,22 @@ def decode_packed(files: Mapping[str, bytes], folder: str, place: str) -> Packed
     return Packed(plain, arrays)
 
 
-def _encode_candidates(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
+def _encode_members(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
     """Files of the sums of each map, those that reach every row of every group."""
     several = list(zip(*(group.members for group in groups), strict=True))
     there = [all(each is not None for each in members) for members in several]
     known = [next((m for m in members if m is not None), None) for members in several]
     sizes = [0 if m is None else m.row.n_features for m in known]
     facts = np.array([sizes, there], np.int64).T
-    yield from encode(f"{folder}/candidates", facts, DIMS["candidates"])
+    kind = type(groups[0])
+    yield from encode(f"{folder}/{kind.mark}", facts, kind.dimensions[kind.mark])
     for i in np.flatnonzero(there).tolist():
         yield f"{folder}/{i}/zarr.json", group_metadata({}, "candidate")
         yield from encode_moments(f"{folder}/{i}", several[i])
 
 
-def _decode_candidates(
+def _decode_members(
+    kind: Any,
     row: AugmentedRow,
     order: int,
     labels: Sequence[Label],
@@ -278,57 +225,21 @@ def _decode_candidates(
     folder: str,
     place: str,
 ) -> dict[Label, Any]:
-    """Groups that :func:`_encode_candidates` wrote."""
-    facts = decode(f"{folder}/candidates", files, place)
+    """Groups that :func:`_encode_members` wrote."""
+    facts = decode(f"{folder}/{kind.mark}", files, place)
     names = row.map_fingerprint.split("+")
     if facts.shape != (len(names), 2) or facts[:, 0].sum() != row.n_features or facts.min() < 0:
         raise ModelError(
-            f"{place}/{folder}/candidates is {facts.tolist()}, but its row has {len(names)} maps "
+            f"{place}/{folder}/{kind.mark} is {facts.tolist()}, but its row has {len(names)} maps "
             f"with {row.n_features} columns. Collect the moments again, or restore the file from "
             "a copy."
         )
-    rows = rows_of_candidates(row, facts[:, 0].tolist())
+    rows = kind.member_rows(row, facts[:, 0].tolist())
     several = [
         decode_moments(own, order, labels, files, f"{folder}/{i}", place) if there else {}
         for i, (own, there) in enumerate(zip(rows, facts[:, 1].tolist(), strict=True))
     ]
-    return {
-        label: CandidateMoments(row, tuple(each.get(label) for each in several)) for label in labels
-    }
-
-
-def _cell_arrays(groups: Sequence[Any]) -> dict[str, Array]:
-    """Arrays of moments of cells, group after group."""
-    sizes = [[m.n_trees, m.n_cells, len(m.cells)] for m in groups]
-    return {
-        "cell_sizes": np.array(sizes, np.int64),
-        "cells": np.concatenate([m.cells for m in groups]),
-        "cell_counts": np.concatenate([m.counts for m in groups]),
-        "cell_powers": np.concatenate([m.powers for m in groups]),
-        "cell_sums": groups[0].sums
-        if len(groups) == 1
-        else np.concatenate([m.sums for m in groups]),
-    }
-
-
-def _group(
-    row: AugmentedRow, order: int, arrays: Mapping[str, Any], i: int, sample: RowSample
-) -> Moments | CellMoments | GridMoments:
-    """Moments of group i."""
-    if "cell_sizes" in arrays:
-        n_trees, n_cells, count = arrays["cell_sizes"][i].tolist()
-        start = int(arrays["cell_sizes"][:i, 2].sum())
-        cells, counts, powers, own = (arrays[name][start : start + count] for name in OF_CELLS)
-        return CellMoments(row, n_trees, n_cells, cells, counts, powers, own, sample)
-    squared, logarithm = (float(weight) for weight in arrays["weights"][i])
-    n, sums = int(arrays["rows"][i]), arrays["moments"][i]
-    if GRID in arrays:
-        centre, period, reach, modes = arrays[GRID]
-        grid = GridFeatures(centre, period, reach, tuple(modes.astype(int).tolist()))
-        return GridMoments(grid, row, sums, n, squared, logarithm, sample)
-    parts = arrays["parts"][i] if order == 1 else None
-    runs = arrays["runs"][i] if "runs" in arrays else None
-    return Moments(row, order, sums, n, squared, logarithm, parts, sample, runs)
+    return {label: kind(row, tuple(each.get(label) for each in several)) for label in labels}
 
 
 def _shape(values: Any) -> Form:
@@ -339,17 +250,21 @@ def _shape(values: Any) -> Form:
 
 
 def _check_shapes(
-    row: AugmentedRow, order: int, count: int, found: Mapping[str, Form], sizes: Array, place: str
+    kind: Any, row: AugmentedRow, order: int, count: int, arrays: Mapping[str, Any], place: str
 ) -> None:
-    expected = _shapes(row, order, count, sizes)
-    if GRID in found:
-        d, size = len(row.inputs), found.get("moments", ((count, 0), ""))[0][1]
-        expected |= {GRID: ((4, d), "float64"), "moments": ((count, size), "float64")}
-    if "cell_sizes" in found:
-        expected |= _cell_shapes(row, count, found)
-        del expected["moments"]
-    if "runs" in found and order == 1:  # not in stores of before they were kept
-        expected["runs"] = ((count, N_PARTS, 2), "int64")
+    """Refuse arrays of other shapes or dtypes than groups of this class have."""
+    found = {name: _shape(values) for name, values in arrays.items()}
+    sizes = arrays.get("sample_sizes", np.zeros((0, 2), np.int64))
+    whole = sizes.shape == (count, 2) and bool((sizes >= 0).all())
+    sampled = sum(sizes[:, 1].tolist()) if whole else -1
+    expected: dict[str, Form] = {
+        "rows": ((count,), "int64"),
+        "weights": ((count, 2), "float64"),
+        "sample_sizes": ((count, 2), "int64"),
+        "sample_keys": ((sampled,), "uint64"),
+        "sample_rows": ((sampled, len(row.inputs) + row.n_targets + 1), "float64"),
+    }
+    expected |= kind.own_forms(row, order, count, found)
     if "sample_reach" in found:  # not in stores of before it was kept
         expected["sample_reach"] = ((count, 2, len(row.inputs)), "float64")
     for name in sorted(expected.keys() | found.keys()):
@@ -361,40 +276,9 @@ def _check_shapes(
             )
 
 
-def _shapes(row: AugmentedRow, order: int, count: int, sizes: Array) -> dict[str, Form]:
-    """Shape and dtype that each array must have."""
-    whole = sizes.shape == (count, 2) and bool((sizes >= 0).all())
-    sampled = sum(sizes[:, 1].tolist()) if whole else -1
-    found = {
-        "rows": ((count,), "int64"),
-        "weights": ((count, 2), "float64"),
-        "sample_sizes": ((count, 2), "int64"),
-        "sample_keys": ((sampled,), "uint64"),
-        "sample_rows": ((sampled, len(row.inputs) + row.n_targets + 1), "float64"),
-    }
-    if order == 1:
-        parts = ((count, N_PARTS, row.width), "float64")
-        return {**found, "moments": ((count, row.width), "float64"), "parts": parts}
-    return {**found, "moments": ((count, packed_size(row.width)), "float64")}
-
-
-def _cell_shapes(row: AugmentedRow, count: int, found: Mapping[str, Form]) -> dict[str, Form]:
-    """Shape and dtype of the arrays of moments of cells; all hold equally many cells."""
-    cells = found.get("cells", ((0,), ""))[0][0]
-    return {
-        "cell_sizes": ((count, 3), "int64"),
-        "cells": ((cells,), "int64"),
-        "cell_counts": ((cells,), "int64"),
-        "cell_powers": ((cells, 2), "float64"),
-        "cell_sums": ((cells, packed_size(row.width)), "float64"),
-    }
-
-
-def _faults(
-    moments: Moments | CellMoments | GridMoments | CandidateMoments,
-) -> Iterator[tuple[str, bool]]:
+def _faults(moments: Any) -> Iterator[tuple[str, bool]]:
     """(what, whether) of everything that cannot be in the moments of rows."""
-    if isinstance(moments, CandidateMoments):
+    if moments.several:
         for each in moments.members:
             yield from _faults(each) if each is not None else ()
         return
@@ -405,18 +289,7 @@ def _faults(
     yield f"log weight {moments.log_weight}", not math.isfinite(moments.log_weight)
     yield f"{len(sample.keys)} sampled rows of {sample.size}", len(sample.keys) > sample.size
     yield "sample keys out of order", bool((sample.keys[1:] < sample.keys[:-1]).any())
-    if isinstance(moments, GridMoments):
-        size = sums_size(moments.features, moments.row)
-        fingerprint = moments.features.fingerprint
-        yield "sums of another size than its grid", len(moments.sums) != size
-        yield "another grid than its row", fingerprint != moments.row.map_fingerprint
-    if isinstance(moments, CellMoments):
-        most = moments.n_trees * moments.n_cells
-        cells, counts = moments.cells, moments.counts
-        outside = bool(len(cells)) and not (cells[0] >= 0 and cells[-1] < most)
-        yield "cells out of order or range", outside or bool((cells[1:] <= cells[:-1]).any())
-        yield f"cells of {counts.min(initial=1)} rows", bool((counts < 1).any())
-        yield "rows that are not once in each tree", int(counts.sum()) % moments.n_trees != 0
+    yield from moments.own_faults()
     parts = moments.parts
     yield "parts that are not finite", parts is not None and not _is_finite(parts)
 
