@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused(rows: Any) -> None:
     with pytest.raises(ValueError, match="n_components=7 but cosines and sines come in pairs"):
         rs.KernelFeatures(n_components=7, features="fourier").fit(X)
     with pytest.raises(ValueError, match="Use NystroemFeatures"):
-        rs.KernelFeatures("polynomial").fit(X)
+        rs.KernelFeatures("polynomial", features="fourier").fit(X)
 
 
 @pytest.mark.parametrize(

@@ -260,11 +260,6 @@ def test_odd_pairs_are_refused_with_the_next_number(xyw: Rows) -> None:
         model_of(n_components=33, features="orthogonal").fit(*xyw)
 
 
-def test_a_gamma_is_answered_with_the_length_scale() -> None:
-    with pytest.raises(TypeError, match=r"gamma|unexpected"):
-        rs.KernelRidge(gamma=0.5)  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize("seed", [0, 12345, "generator", "state"])
 def test_the_same_seed_gives_the_same_bits(xyw: Rows, seed: Any) -> None:
     x, y, w = xyw

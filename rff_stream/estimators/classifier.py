@@ -60,6 +60,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         length-scales, a metric and sizes of cells by the calibrated probabilities of left-out rows
         of the pilot. With ``n_components``, ``alpha="cv"``, a loss other than "squared" or a first
         ``partial_fit`` it is one map of the whole space. "grid" is for numbers only.
+    gamma : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     alpha : float, "sample" or "cv", default="sample"
         "sample" minimises the leave-one-out Brier score on the row sample; for the other
         losses, the held-out loss on pilot rows. For "squared_hinge" and "hinge" that is the
@@ -153,6 +155,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     tol: float = 1e-2
     warm_start: bool = False
     laplace: float | str | None = None
+    gamma: float | None = None
     metric: Any = "auto"
     sums: SumsDtype = "auto"
     features: FeatureChoice = "auto"

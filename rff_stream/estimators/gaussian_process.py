@@ -53,6 +53,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # 
     n_components : int, optional
         R of one map of the whole space. With df above 0.8 R the variance is too small, and a
         warning says so.
+    gamma : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     noise : float, (T,) array or "evidence", default="evidence"
         α = σₙ²/σ_f². A number fixes the ratio; the level is still estimated.
     features, metric, fit_intercept, missing_rows, missing_chunks, dtype, sums, sample_rows, \
@@ -112,6 +114,7 @@ n_missing_, plan_
     n_components: int | None = None
     noise: float | str | Array = "evidence"
     _: KW_ONLY
+    gamma: float | None = None
     metric: Any = "auto"
     fit_intercept: bool = True
     sums: SumsDtype = "auto"

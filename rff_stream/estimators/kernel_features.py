@@ -18,7 +18,13 @@ from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
 from rff_stream.families.maps import chosen_map, find_kernel, length_scale_of, make_features
-from rff_stream.families.parameters import FeatureChoice, check_choices, check_n_components, seed_of
+from rff_stream.families.parameters import (
+    FeatureChoice,
+    check_choices,
+    check_n_components,
+    length_scale_asked,
+    seed_of,
+)
 from rff_stream.features import FeatureMap
 from rff_stream.model.input_rows import checked_rows, in_memory, open_inputs, source_of
 from rff_stream.sources import Selection
@@ -43,7 +49,9 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         R, the columns. The error of the kernel falls as 1/√R.
     length_scale : "median", float or (d,) array, default="median"
         In input units; "median" is the median distance between rows of standardised inputs.
-        RBFSampler's ``gamma`` is 1/(2·length_scale²).
+        In place of it ``gamma`` is that of RBFSampler, 1/(2·length_scale²).
+    gamma : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     features : str, FeatureMap or mapping, default="whole"
         How columns are made, as in :class:`~rff_stream.KernelRidge`: "whole" ("auto" is the
         same here), "fourier", "nystroem", "structured", "qmc", "binning", "hermite", a map that
@@ -95,6 +103,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_components: int = 512
     length_scale: str | ArrayLike = "median"
     _: KW_ONLY
+    gamma: float | None = None
     features: FeatureChoice = "whole"
     dtype: Literal["float32", "float64"] = "float32"
     random_state: Any = None
@@ -140,8 +149,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         data = Selection(X, inputs=inputs, dim=dim, storage_options=storage_options)
         opened = open_inputs(self, data)
         columns, names = opened.columns, opened.feature_names
-        chosen, d = chosen_map(self.features, columns.inputs), len(columns.inputs)
-        scale: Any = self.length_scale
+        chosen = chosen_map(self.features, columns.inputs, self.kernel)
+        scale, d = length_scale_asked(self), len(columns.inputs)
         check_choices(self.kernel, scale, chosen, d)
         seed = seed_of(self.random_state)
         with single_threaded_blas():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +16,11 @@ from rff_stream._array import Array
 from rff_stream.answers.principal_components import Components, components, pre_images
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.estimators.rows import RowsRecipe, positive_numbers
 from rff_stream.families.maps import find_kernel, n_columns
-from rff_stream.families.parameters import check_n_components
+from rff_stream.families.parameters import check_n_components, length_scale_asked
 from rff_stream.features import FeatureMap
-from rff_stream.kernels import Kernel
+from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
@@ -45,6 +45,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         In input units; see :class:`~rff_stream.KernelRidge`.
     n_map_components : int, default=2048
         R of the map. The error of a component falls as 1/√R.
+    gamma : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     features : str or FeatureMap, default="whole"
         As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" is "whole"
         here.
@@ -82,6 +84,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     kernel: Kernel | str = "gaussian"
     length_scale: str | ArrayLike = "median"
     n_map_components: int = 2048
+    _: KW_ONLY
+    gamma: float | None = None
 
     fit = rows.fit
 
@@ -161,16 +165,15 @@ class ComponentsRecipe(RowsRecipe):
                 f"n_components={asked.n_components} but the map has {most} columns. Ask "
                 "for fewer components, or raise n_map_components."
             )
-        kernel = kernel_of(asked.kernel)
-        if getattr(kernel, "length_scale", None) is None:
-            positive_numbers("length_scale", asked.length_scale, d, "median")
+        if as_kernel(asked.kernel).length_scale is None:
+            positive_numbers("length_scale", length_scale_asked(asked), d, "median")
 
     def new_map(
         self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked = self.asked
-        scale, shown = asked.length_scale, asked.progress
-        kernel = find_kernel(kernel_of(asked.kernel), scale, pilot, seed, shown)
+        scale = length_scale_asked(asked)
+        kernel = find_kernel(as_kernel(asked.kernel), scale, pilot, seed, asked.progress)
         return self.map_for(kernel, pilot, columns, seed)
 
     def answer(self, fitted: Fitted) -> Components:

@@ -63,6 +63,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
     kernel, length_scale, n_components, features
         As in :class:`~rff_stream.KernelRidge`, for one map of the whole space, which is also
         the meaning of "auto" here.
+    gamma : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     alpha : float or "sample", default="sample"
         1/C of ``sklearn.svm.SVR`` on features times √s. "sample" minimises the
         held-out loss on the row sample.
@@ -128,6 +130,7 @@ n_missing_, plan_
     _: KW_ONLY
     max_passes: int = 100
     tol: float = 1e-2
+    gamma: float | None = None
     metric: Any = None
     sums: SumsDtype = "auto"
 

@@ -40,13 +40,18 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     kernel : str, Kernel or sequence of Kernel, default="auto"
         "gaussian" ("rbf"), "laplacian", "cauchy", "matern", or a value such as
         ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. If you give
-        several, the data choose one. "auto": Gaussian, Matérn 1/2, 3/2, 5/2 and Laplacian compete
-        where the map has cells; else it is Gaussian.
+        several, the data choose one. A function k(x, x') of two rows, and every kernel that is no
+        function of x − x', has Nyström features. "auto": Gaussian, Matérn 1/2, 3/2, 5/2
+        and Laplacian compete where the map has cells; else it is Gaussian.
     length_scale : float, (d,) array, "auto", "median", "evidence" or "ard", default="auto"
         In input units. "auto" finds them with the map (see ``features``); for one map of the whole
         space it is "median", the median distance between rows of inputs divided by their pilot
         standard deviation. "evidence" (one) and "ard" (one per input) maximise the marginal
         likelihood of pilot rows. Give numbers when they are known.
+    gamma : float, optional
+        scikit-learn's, in place of ``length_scale``: exp(−γ‖x − x'‖²) is the Gaussian of
+        length-scale 1/√(2γ); the Laplacian has 1/γ, the polynomial 1/√γ. None: ``length_scale``
+        says it (in scikit-learn γ is then 1/d).
     n_components : int, optional
         R of one map of the whole space; if it is given, the map is one. The error of the kernel
         falls as 1/√R, the cost per row grows as R². With √n·log n columns the error converges at
@@ -149,6 +154,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     _: KW_ONLY
     cv: int = 5
     refine: int = 0
+    gamma: float | None = None
     metric: Any = "auto"
     fit_intercept: bool = True
     sums: SumsDtype = "auto"

@@ -367,7 +367,7 @@ def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
     fitted: Fitted = self._held()
     fitted.family.check_new_kernel()
     other: Model = clone(self)
-    given = {"length_scale": "median"} | parameters
+    given = {"length_scale": "median", "gamma": None} | parameters
     other.set_params(kernel=kernel, **given)
     recipe: Any = other._recipe()
     asked = recipe.map_parameters(fitted.columns)

@@ -12,8 +12,14 @@ from rff_stream._array import Float64
 from rff_stream.answers.evidence import FEW_FEATURES
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.parameters import LengthScale, given_kernel, searches
-from rff_stream.families.protocol import SumRequest
+from rff_stream.families.parameters import (
+    AUTO,
+    LengthScale,
+    given_kernel,
+    has_frequencies,
+    searches,
+)
+from rff_stream.families.protocol import WHOLE, SumRequest
 from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import ExactKernel, Kernel, length_scale_vector
 from rff_stream.length_scales.whole_space import (
@@ -115,8 +121,10 @@ def _search_map(
     return found.kernel.with_length_scale(tuple(pilot.leave_out(found.length_scale).tolist()))
 
 
-def chosen_map(features: Any, inputs: Sequence[str]) -> Any:
+def chosen_map(features: Any, inputs: Sequence[str], kernel: Any = AUTO) -> Any:
     """A map or a name as it is; columns that choose their own as one map of the inputs.
+
+    A kernel without frequencies is drawn by its values at landmarks, unless a map is asked for.
 
     Raises
     ------
@@ -127,6 +135,8 @@ def chosen_map(features: Any, inputs: Sequence[str]) -> Any:
     """
     if isinstance(features, Mapping):
         return by_columns(features, inputs)
+    if isinstance(features, str) and features in (AUTO, WHOLE) and not has_frequencies(kernel):
+        return "nystroem"
     own = getattr(features, "for_inputs", None)  # a request with maps of single columns inside
     return features if own is None else own(inputs)
 

@@ -67,6 +67,35 @@ def given_kernel(
     return named.with_length_scale(_numbers(length_scale, d))
 
 
+def length_scale_asked(asked: Any) -> Any:
+    """``length_scale`` of an estimator, or what ``gamma`` says in its place.
+
+    Raises
+    ------
+    ValueError
+        If both are given, if there are several kernels, or one that has no gamma.
+    """
+    gamma, scale = getattr(asked, "gamma", None), getattr(asked, "length_scale", None)
+    if gamma is None:
+        return scale
+    kernel = asked.kernel
+    if not (isinstance(scale, str) and scale in (AUTO, "median")):
+        raise ValueError(
+            f"gamma={gamma!r} and length_scale={scale!r} were both given, and both say the "
+            "length-scale. Give one of the two."
+        )
+    if isinstance(kernel, Sequence) and not isinstance(kernel, str):
+        raise ValueError(
+            f"gamma={gamma!r} but {len(kernel)} kernels were given, and gamma is of one. Give one."
+        )
+    chosen = Gaussian() if isinstance(kernel, str) and kernel == AUTO else as_kernel(kernel)
+    if chosen.length_scale is not None:
+        raise ValueError(
+            f"gamma={gamma!r} but the kernel {chosen!r} has a length-scale. Give one of the two."
+        )
+    return chosen.with_gamma(gamma).length_scale
+
+
 def searches(length_scale: LengthScale) -> bool:
     """Whether length-scales are found on the pilot."""
     return isinstance(length_scale, str) and length_scale in ("evidence", "ard")
@@ -92,6 +121,12 @@ def named_kernels(kernel: Kernel | str | Sequence[Kernel | str]) -> list[Any]:
     """Those that compete."""
     several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
     return [as_kernel(each) for each in several]
+
+
+def has_frequencies(kernel: Any) -> bool:
+    """Whether every kernel that is asked for is a function of x − x'."""
+    automatic = isinstance(kernel, str) and kernel == AUTO
+    return automatic or all(each.stationary for each in named_kernels(kernel))
 
 
 def known_kernel(kernel: Any, length_scale: Any) -> Any:

@@ -29,7 +29,7 @@ from rff_stream.kernels.cauchy import Cauchy
 from rff_stream.kernels.chi2 import Chi2
 from rff_stream.kernels.composed import Product, Sum
 from rff_stream.kernels.constant import Constant
-from rff_stream.kernels.from_functions import UserKernel
+from rff_stream.kernels.from_functions import PairFunction, UserKernel
 from rff_stream.kernels.gaussian import Gaussian
 from rff_stream.kernels.kernel_argument import as_kernel, kernel_named, kernel_names
 from rff_stream.kernels.laplacian import Laplacian
@@ -52,6 +52,7 @@ __all__ = [
     "Laplacian",
     "LengthScale",
     "Matern",
+    "PairFunction",
     "Polynomial",
     "Product",
     "RadialKernel",

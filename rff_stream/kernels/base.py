@@ -238,6 +238,28 @@ class ExactKernel(ABC):
         changed: Self = replace(own, length_scale=plain_scale(length_scale))
         return changed
 
+    def with_gamma(self, gamma: float) -> Self:
+        """The same kernel with the ℓ that ``gamma`` of scikit-learn says.
+
+        Raises
+        ------
+        ValueError
+            For a kernel that has no gamma there, or a gamma that is no number > 0.
+
+        Examples
+        --------
+        >>> from rff_stream.kernels import Gaussian
+        >>> Gaussian().with_gamma(2.0)  # exp(−2‖δ‖²)
+        Gaussian(length_scale=0.5, variance=1.0)
+        """
+        return self.with_length_scale(self.length_scale_of_gamma(positive("gamma", gamma)))
+
+    def length_scale_of_gamma(self, gamma: float) -> float:
+        """ℓ at which this kernel is scikit-learn's kernel of that name with ``gamma``."""
+        raise ValueError(
+            f"gamma={gamma!r} but {self!r} has no gamma in scikit-learn. Give length_scale."
+        )
+
     def scaled(self, factor: float) -> Self:
         """c·k for c > 0: the same kernel with c times the variance."""
         own: Any = self

@@ -25,6 +25,9 @@ class Chi2(ExactKernel):
     length_scale: LengthScale = None
     variance: float = 1.0
 
+    def length_scale_of_gamma(self, gamma: float) -> float:
+        return 1 / gamma
+
     def unit_value(self, X: Float64, Y: Float64) -> Float64:
         """Exact values (n, m), one input at a time."""
         total = np.zeros((len(X), len(Y)))

@@ -1,23 +1,24 @@
-"""A kernel made of a user's functions."""
+"""Kernels made of a user's functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.kernels.base import NOT_STORED, Kernel, LengthScale
+from rff_stream.kernels.base import NOT_STORED, ExactKernel, Kernel, LengthScale
 
 
-def _absent(*_: object) -> Float64:
+def _absent(*_: object) -> Any:
     raise ModelError(
         "This kernel was loaded by its name: Python functions are not stored. "
         "Fourier maps predict without them; for Nyström maps, or to fit again, pass the "
-        "UserKernel with its functions."
+        "kernel with its functions."
     )
 
 
@@ -82,3 +83,44 @@ class UserKernel(Kernel):
                 f"{shape} is needed. Return one value for each."
             )
         return values
+
+
+@dataclass(frozen=True, slots=True)
+class PairFunction(ExactKernel):
+    """k(x, x') by a function of two rows: what ``kernel=function`` means, as in scikit-learn.
+
+    It is called once for each pair of a row and a landmark, in Python. Where time matters write a
+    class (see :class:`ExactKernel`), whose ``unit_value`` computes whole matrices.
+
+    Parameters
+    ----------
+    name : str
+        What a stored model calls it. The function itself is not stored, and predictions need it.
+    function : callable
+        (x, x') -> a number, of two rows (d,) each; symmetric and positive definite.
+    length_scale, variance
+        As in :class:`Gaussian`; rows come as they are, at ℓ = 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shared = PairFunction("shared", lambda x, other: np.minimum(x, other).sum())
+    >>> shared(np.array([[1.0, 5.0]]), np.array([[3.0, 4.0]]))
+    array([[5.]])
+    """
+
+    name: str
+    function: Callable[[Float64, Float64], float] = field(default=_absent, metadata=NOT_STORED)
+    length_scale: LengthScale = 1.0
+    variance: float = 1.0
+
+    def unit_value(self, X: Float64, Y: Float64) -> Float64:
+        values = [[self.function(x, y) for y in Y] for x in X]
+        found = np.asarray(values, np.float64).reshape(len(X), len(Y), -1)
+        if found.shape[2] != 1:
+            raise ValueError(
+                f"The function {self.name!r} gave {found.shape[2]} values for two rows, and a "
+                "kernel is one number. For a function of matrices derive a class from "
+                "rff_stream.kernels.ExactKernel."
+            )
+        return found[:, :, 0]

@@ -40,6 +40,9 @@ class Gaussian(RadialKernel):
     variance: float = 1.0
     aliases: ClassVar[tuple[str, ...]] = ("rbf",)
 
+    def length_scale_of_gamma(self, gamma: float) -> float:
+        return 1 / math.sqrt(2 * gamma)
+
     def unit_radial(self, squared: Float64) -> Float64:
         return np.exp(-0.5 * squared)
 

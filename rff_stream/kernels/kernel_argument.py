@@ -9,6 +9,7 @@ from typing import Any
 from rff_stream.kernels.base import KERNELS, ExactKernel, positive
 from rff_stream.kernels.chi2 import Chi2
 from rff_stream.kernels.constant import Constant
+from rff_stream.kernels.from_functions import PairFunction
 from rff_stream.kernels.gaussian import Gaussian
 from rff_stream.kernels.laplacian import Laplacian
 from rff_stream.kernels.matern import Matern
@@ -19,8 +20,8 @@ MODULE = "sklearn.gaussian_process.kernels"
 
 OF_SCIKIT_LEARN = {
     "precomputed": "means a matrix of n × n values, and no such matrix is made here: rows are read "
-    "once, and predictions need them as rows. Give the rows and a kernel, or a function by "
-    "kernels.from_functions.",
+    "once, and predictions need them as rows. Give the rows, and as kernel a name, a value or a "
+    "function of two rows.",
     "linear": "is xᵀx' in scikit-learn, without an offset. With an intercept the same model is "
     "kernel=Polynomial(1.0, degree=1), features='polynomial'.",
     "poly": "is (γxᵀx' + 1)³ with γ = 1/d in scikit-learn. Here it is kernel=Polynomial(degree=3, "
@@ -62,6 +63,8 @@ def kernel_named(name: str) -> Any:
 def as_kernel(kernel: Any) -> Any:
     """The kernel that a parameter ``kernel=`` means: by name, as it is, or translated.
 
+    A function of two rows is what scikit-learn's KernelRidge takes it for: k(x, x').
+
     Raises ValueError when a name is not known, or scikit-learn's kernel has no equal here, and
     TypeError when it is none of these.
     """
@@ -71,10 +74,12 @@ def as_kernel(kernel: Any) -> Any:
         return kernel
     if is_scikit_learn(kernel):
         return translate(kernel)
+    if callable(kernel) and not isinstance(kernel, type):
+        return PairFunction(getattr(kernel, "__name__", type(kernel).__name__), kernel)
     raise TypeError(
         f"kernel={kernel!r} is a {type(kernel).__name__}, and a kernel is a name such as "
-        "'gaussian', a value such as Matern(nu=2.5), or one of scikit-learn's kernels. To write "
-        "one, derive a class from rff_stream.kernels.Kernel."
+        "'gaussian', a value such as Matern(nu=2.5), one of scikit-learn's kernels, or a function "
+        "of two rows. To write one, derive a class from rff_stream.kernels.Kernel."
     )
 
 
@@ -136,10 +141,9 @@ def _dot_product(kernel: Any) -> Polynomial:
 
 
 def _pairwise(kernel: Any) -> Any:
-    if kernel.metric == "rbf":
-        return Gaussian(1 / math.sqrt(2 * kernel.gamma))
-    if kernel.metric in ("laplacian", "chi2"):
-        return (Laplacian if kernel.metric == "laplacian" else Chi2)(1 / kernel.gamma)
+    same = {"rbf": Gaussian(), "laplacian": Laplacian(), "chi2": Chi2()}
+    if kernel.metric in same:
+        return same[kernel.metric].with_gamma(kernel.gamma)
     raise _refusal(
         kernel,
         f"of the metric {kernel.metric!r}, and those with an equal here are 'rbf', 'laplacian' "

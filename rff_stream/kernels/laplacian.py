@@ -41,6 +41,9 @@ class Laplacian(Kernel):
     length_scale: LengthScale = None
     variance: float = 1.0
 
+    def length_scale_of_gamma(self, gamma: float) -> float:
+        return 1 / gamma
+
     def unit_value(self, X: Float64, Y: Float64) -> Float64:
         return np.asarray(np.exp(-cdist(X, Y, "cityblock")))
 

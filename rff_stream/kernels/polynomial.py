@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,9 @@ class Polynomial(DotProductKernel):
         object.__setattr__(self, "offset", positive("offset", self.offset))
         if self.degree != int(self.degree) or self.degree < 1:
             raise ValueError(f"degree={self.degree!r} but it must be a whole number ≥ 1. Give one.")
+
+    def length_scale_of_gamma(self, gamma: float) -> float:
+        return 1 / math.sqrt(gamma)
 
     def unit_of_products(self, products: Float64, x: Float64, y: Float64) -> Float64:
         return np.asarray((products + self.offset) ** int(self.degree))

@@ -13,7 +13,7 @@ from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.maps import chosen_map, scale_of_map
-from rff_stream.families.parameters import check_n_components, check_sample_rows
+from rff_stream.families.parameters import check_n_components, check_sample_rows, length_scale_asked
 from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
@@ -118,7 +118,7 @@ class Recipe(ABC):
 
     def chosen_features(self, columns: Columns) -> Any:
         """``features``, where columns that choose their own are one map of the inputs."""
-        return chosen_map(self.asked.features, columns.inputs)
+        return chosen_map(self.asked.features, columns.inputs, self.asked.kernel)
 
     def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
         """What the map is drawn by."""
@@ -126,7 +126,7 @@ class Recipe(ABC):
         given = MapParameters(
             self.chosen_features(columns),
             kernel=asked.kernel,
-            length_scale=getattr(asked, "length_scale", None),
+            length_scale=length_scale_asked(asked),
             n_components=asked.n_components,
             dtype=asked.dtype,
             sums=getattr(asked, "sums", "auto"),

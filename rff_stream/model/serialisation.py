@@ -113,6 +113,8 @@ def plain_value(value: Any) -> Any:
         return {"mapping": [[plain_value(key), plain_value(item)] for key, item in value.items()]}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return {"sequence": [plain_value(item) for item in value]}
+    if callable(value):
+        return {"kernel": as_kernel(value).spec()}  # by its name: functions are not stored
     return value
 
 
