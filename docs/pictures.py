@@ -248,7 +248,7 @@ def report() -> None:
         raise SystemExit("No Chromium was found on PATH, which takes the pictures of the report.")
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "demo" / "report.html"
-        words = ["-m", "rff_stream.cli", "demo", "--days", "20", "--output", page.parent]
+        words = ["-m", "rff_stream", "demo", "--days", "20", "--output", page.parent]
         subprocess.run([sys.executable, *words], check=True)
         for width, height in ((1280, 2900), (390, 5200)):
             shot = STATIC / f"report-{width}.png"

@@ -43,7 +43,7 @@ def saved(path: Any, n: int = 200) -> Any:
 
 
 def shell(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rff_stream.cli", *map(str, words)]
+    command = [sys.executable, "-m", "rff_stream", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 

@@ -28,7 +28,7 @@ STARTED = 2.5  # CPU seconds: past the imports
 
 
 def command(*words: Any) -> list[str]:
-    return [sys.executable, "-m", "rff_stream.cli", *map(str, words)]
+    return [sys.executable, "-m", "rff_stream", *map(str, words)]
 
 
 def run(*words: Any, **environment: str) -> subprocess.CompletedProcess[bytes]:

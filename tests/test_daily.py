@@ -56,9 +56,7 @@ def program(folder: Path) -> dict[str, str]:
     """An environment in which ``rff-stream`` is this package."""
     own = folder / "bin"
     own.mkdir()
-    (own / "rff-stream").write_text(
-        f"#!/bin/sh\nexec '{sys.executable}' -m rff_stream.cli \"$@\"\n"
-    )
+    (own / "rff-stream").write_text(f"#!/bin/sh\nexec '{sys.executable}' -m rff_stream \"$@\"\n")
     (own / "rff-stream").chmod(0o755)
     return {**os.environ, "PATH": f"{own}{os.pathsep}{os.environ['PATH']}"}
 

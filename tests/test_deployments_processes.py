@@ -79,7 +79,7 @@ def made(folder: Path) -> Path:
 
 
 def rff_stream(*words: object) -> list[str]:
-    return [sys.executable, "-m", "rff_stream.cli", *map(str, words)]
+    return [sys.executable, "-m", "rff_stream", *map(str, words)]
 
 
 def environment(certificates: Path | None, role: str = "client", **more: str) -> dict[str, str]:

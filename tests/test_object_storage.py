@@ -165,7 +165,7 @@ def test_a_bucket_that_is_never_well_is_an_error_that_names_the_chunk(
 
 
 def run(*words: str, options: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rff_stream.cli", *words]
+    command = [sys.executable, "-m", "rff_stream", *words]
     return subprocess.run(
         [*command, "--storage-options", json.dumps(options)], capture_output=True, text=True
     )
