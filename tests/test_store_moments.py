@@ -134,6 +134,17 @@ def test_forgetting_is_an_entry(path):
         store.forget("x")
 
 
+def test_batches_that_are_not_there_are_no_sum_of_nothing(path):
+    store = new_store(path, "abc")
+    store.forget("b")
+    for read in (store.total, store.groups, store.batches):
+        with pytest.raises(ModelError, match=r"no batch 'x'.*'a', 'c'"):
+            read(["a", "x"])
+        with pytest.raises(ModelError, match=r"'b' was forgotten"):
+            read(["b"])
+    assert same_moments(store.total(["a"]), expected_total("a"))
+
+
 def test_what_was_forgotten_does_not_come_back_by_a_retry(path):
     store = new_store(path, "ab")
     store.forget("a")

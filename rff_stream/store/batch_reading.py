@@ -17,8 +17,8 @@ from rff_stream.errors import ModelError
 from rff_stream.label_forms import canonical, text_of
 from rff_stream.moments import Moments
 from rff_stream.statistics.protocol import Packed
-from rff_stream.store.batch_writing import Root, checked_id
-from rff_stream.store.commit_log import Batch, Entry, Log, entry_name
+from rff_stream.store.batch_writing import Root, checked_id, not_there
+from rff_stream.store.commit_log import Batch, Entry, Log, LogState, entry_name
 from rff_stream.store.files import Files, Manifest, damage, read_vouched
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.moments_codec import (
@@ -41,8 +41,8 @@ Weights = Callable[[Batch], float] | Mapping[str, float]
 """A weight ≥ 0 for each batch, by a function or by id; 0 leaves it out."""
 
 
-def batch_chooser(where: Where | None) -> Callable[[Batch], bool]:
-    """Truth of "this batch counts"."""
+def batch_chooser(where: Where | None, state: LogState) -> Callable[[Batch], bool]:
+    """Truth of "this batch counts"; refuses an id that is not live."""
     if where is None:
         return lambda batch: True
     if callable(where):
@@ -51,6 +51,9 @@ def batch_chooser(where: Where | None) -> Callable[[Batch], bool]:
         wanted = dict(where)
         return lambda batch: _agrees(wanted, batch.labels)
     ids = {checked_id(id) for id in _several("where", where)}
+    absent = min(ids.difference(state.live), default=None)
+    if absent is not None:
+        raise not_there(state, absent)
     return lambda batch: batch.id in ids
 
 

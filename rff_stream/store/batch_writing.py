@@ -110,20 +110,20 @@ def is_there(state: LogState, key: str, content: str) -> bool:
 
 
 def not_there(state: LogState, key: str) -> ModelError:
-    """The error for a batch that cannot be forgotten."""
+    """The error for a batch that is not there to be summed or forgotten."""
     gone = state.gone.get(key)
     if gone is None:
         known = [repr(name) for name in sorted(state.live)]
         shown = ", ".join([*known[:5], "…"] if len(known) > 5 else known)
         return ModelError(
-            f"There is no batch {key!r}, so it cannot be forgotten. The store has {len(known):,} "
+            f"There is no batch {key!r}. The store has {len(known):,} "
             f"batches{': ' * bool(known)}{shown}. Look at ids()."
         )
     what = "forgotten" if gone.op == "forget" else "compacted into a sum"
     rest = "" if gone.op == "forget" else ", which cannot be taken apart; sum the others anew"
     return ModelError(
         f"The batch {key!r} was {what} on {gone.time} (entry {gone.number}){rest}. "
-        "A batch is forgotten at most once, and before it is compacted."
+        "It counts no more, and is forgotten at most once, before it is compacted. Look at ids()."
     )
 
 

@@ -348,7 +348,8 @@ class MomentStore:
 
     def batches(self, where: Where | None = None) -> list[Batch]:
         """The facts about each batch that need no read of its moments, sorted by id."""
-        live, counts = self._log.current().live, batch_chooser(where)
+        state = self._log.current()
+        live, counts = state.live, batch_chooser(where, state)
         return [live[key] for key in sorted(live) if counts(live[key])]
 
     def sizes(self) -> dict[str, int]:
@@ -375,8 +376,9 @@ class MomentStore:
         ----------
         where : callable, collection of ids, or dict, optional
             Which batches count: a function of a :class:`Batch`, ``lambda batch: batch.rows > 100``;
-            ids, ``store.ids()[-30:]``; or labels, ``{"month": slice("2024-01", "2024-06")}``
-            (both ends included), ``{"region": ["north", "south"]}``.
+            ids that count, ``store.ids()[-30:]``; or labels,
+            ``{"month": slice("2024-01", "2024-06")}`` (both ends included),
+            ``{"region": ["north", "south"]}``.
         groups : callable, collection of labels, or dict, optional
             Which groups count; ``{"month": [6, 7, 8]}`` for those of ``by=["month", "region"]``.
         weights : callable or dict of id to number, optional
