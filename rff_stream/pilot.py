@@ -21,7 +21,7 @@ from rff_stream.features.base import FeatureMap
 from rff_stream.features.column_sweep import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.row_sample import RowSample, hash_places
-from rff_stream.sources.protocol import Rows
+from rff_stream.sources.protocol import LARGEST, Rows
 from rff_stream.statistics.protocol import Sink
 
 PILOT_BLOCKS = 32
@@ -32,9 +32,8 @@ MEDIAN_ROWS = 1024
 FAR = 2.0**100
 """Length-scale of an input that is left out of a map: divided by it, all values are equal."""
 
-SMALLEST, LARGEST = 1e-140, 1e140
-"""Standard deviations that inputs and targets may have, so that squares stay in the range of
-float64."""
+SMALLEST = 1e-140
+"""Smallest deviation of inputs and targets that vary: its square is in the range of float64."""
 
 SMALLEST_WEIGHT = 1e-80
 """Smallest weight of a row; the largest one is its inverse. Penalties are compared with sums of

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import rff_stream as rs
 from rff_stream.errors import DataError, ModelError
+
+pa = pytest.importorskip("pyarrow")
 
 N = 200
 
@@ -190,3 +193,47 @@ def test_text_where_the_fit_had_numbers_is_refused(verb, kind):
     with pytest.raises(DataError, match=r"'u' holds .* but the model was fitted on numbers"):
         ridge().fit(data[["u", "v"]].to_numpy(), data.a).predict(later[["u", "v"]])
     assert model.n_rows_ == N
+
+
+@pytest.mark.parametrize("verb", ["predict", "score", "update", "partial_fit"])
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.Table.from_pandas, xr.Dataset.from_dataframe])
+def test_times_where_the_fit_had_numbers_are_refused(verb, make):
+    data = frame()[["u", "v", "a"]]
+    times = pd.Series(pd.date_range("2000-01-01", periods=N, freq="D"))
+    model, target = ridge().fit(data, "a"), () if verb == "predict" else ("a",)
+    named = {"batch": "times"} if verb == "update" else {}
+    with pytest.raises(DataError, match=r"'u' holds times .* but the model was fitted on numbers"):
+        getattr(model, verb)(make(data.assign(u=times)), *target, **named)
+    if target:
+        with pytest.raises(DataError, match=r"'a' holds times"):
+            getattr(model, verb)(make(data.assign(a=times)), "a", **named)
+    by_place = ridge().fit(data[["u", "v"]].to_numpy(), data.a)
+    with pytest.raises(DataError, match=r"'x0' holds times"):
+        by_place.predict(data[["u", "v"]].assign(u=times))
+    assert model.n_rows_ == N
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("verb", ["fit", "score", "update", "partial_fit"])
+def test_targets_whose_squares_overflow_are_named(verb):
+    """The sums of an update were "not finite", whatever had made them so."""
+    data = frame()[["u", "v", "a"]]
+    model, far = ridge().fit(data, "a"), data.copy()
+    far.loc[7, "a"] = -1e160
+    rule = r"'a' holds 1 values beyond .*, the first -1e\+160 at row 7\. .* Multiply the target"
+    with pytest.raises(DataError, match=rule):
+        getattr(model, verb)(far, "a")
+    assert model.n_rows_ == N
+
+
+def test_a_column_without_any_value_is_missing_in_every_row(tmp_path):
+    """Arrow gives it a type of its own, which was refused as text that is to be encoded."""
+    data = frame()[["u", "v", "a"]].assign(empty=None)
+    data.to_csv(tmp_path / "rows.csv", index=False)
+    for rows in (data, pa.table({**data[["u", "v", "a"]], "empty": pa.nulls(N)}),
+                 str(tmp_path / "rows.csv")):  # fmt: skip
+        with pytest.raises(DataError, match=rf"'empty' holds {N} NaN in rows"):
+            ridge().fit(rows, "a")
+        with pytest.raises(DataError, match=r"Found 0 sample.* inputs u, v, empty\) .* missing"):
+            ridge(missing_rows="drop").fit(rows, "a")
+        assert ridge().fit(rows, "a", inputs=["u", "v"]).n_rows_ == N

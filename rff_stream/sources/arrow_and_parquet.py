@@ -311,7 +311,7 @@ def arrow_values(name: str, chunks: Any, kind: Any, nulls: bool) -> Array:
     if types.is_integer(kind) and nulls:
         Numbers(name)(column.drop_null().to_numpy())
         column = column.cast(pa.float64(), safe=False)
-    elif types.is_decimal(kind):
+    elif types.is_decimal(kind) or types.is_null(kind):  # the type of a column without any value
         column = column.cast(pa.float64(), safe=False)
     elif types.is_boolean(kind) and nulls:
         column = column.cast(pa.uint8()).cast(pa.float64())
@@ -338,7 +338,9 @@ def no_numbers_of(kind: Any) -> NonNumbers | None:
         return NonNumbers("categories", str(kind))
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return NonNumbers("strings", str(kind))
-    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    numbers = (
+        types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null,
+    )  # fmt: skip
     times = (types.is_timestamp, types.is_date, types.is_duration)
     known = any(each(kind) for each in (*numbers, *times))
     return None if known else NonNumbers("objects", str(kind))

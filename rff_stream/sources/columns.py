@@ -69,9 +69,15 @@ class NamedVariable:
     @property
     def units(self) -> str:
         """Units of its numbers."""
+        own = "" if self.field or self.levels else self.variable.units
+        return self.units_of_time or own
+
+    @property
+    def units_of_time(self) -> str:
+        """Units of times as numbers; "" where it holds others."""
         if self.field or self.levels:
             return ""
-        return units_of_time(self.variable.dtype, self.variable.calendar) or self.variable.units
+        return units_of_time(self.variable.dtype, self.variable.calendar)
 
     @property
     def accessor(self) -> Convert:
@@ -232,7 +238,7 @@ def align(container: Container, selection: Selection) -> SourceBuilder:
 def check_units(
     fitted: Columns, inputs: Sequence[NamedVariable], targets: Sequence[NamedVariable]
 ) -> None:
-    """The units and calendars are those of the fit, where both are known.
+    """The units and calendars are those of the fit, where both are known; times were times.
 
     Raises DataError: naming the column and both units.
     """
@@ -241,9 +247,16 @@ def check_units(
     for known, found in ((inputs_of, inputs), (targets_of, targets)):
         for each in found:
             names = each.columns or (each.name,)
-            units = {name: unit for name, unit in known.items() if each.units and unit}
+            of_time = each.units_of_time
+            units = {n: unit for n, unit in known.items() if of_time or (unit and each.units)}
             same = [name for name in units if name in names or base_of(name)[0] == each.name]
             other = next((name for name in same if units[name] != each.units), None)
+            if other is not None and not units[other]:
+                raise KindError(
+                    f"{other!r} holds times ({each.units}), but the model was fitted on numbers. A "
+                    f"column is of one kind in the fit and after it. Give the numbers of the fit, "
+                    f"such as a field of the time: {each.name}.dayofyear."
+                )
             if other is not None:
                 raise DataError(
                     f"{other!r} is in {each.units!r}, but the model was fitted on "

@@ -17,6 +17,10 @@ from rff_stream._array import Array, Float64
 SLAB_ROWS = 8192
 """Most rows that a reader turns into float64 at a time."""
 
+LARGEST = 1e140
+"""Largest absolute target of a row, and deviation of inputs and targets: squares and their sums
+stay in the range of float64."""
+
 Box = tuple[tuple[int, int], ...]
 """(lo, hi) along every sample dimension."""
 

@@ -20,7 +20,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.label_forms import texts_of
 from rff_stream.sources.container_types import KindError
-from rff_stream.sources.protocol import SLAB_ROWS, Columns, Rows
+from rff_stream.sources.protocol import LARGEST, SLAB_ROWS, Columns, Rows
 
 Role = Literal["input", "target", "weight", "label", "named label", "condition"]
 
@@ -362,9 +362,9 @@ def slab_slices(shape: tuple[int, ...], limit: int = SLAB_ROWS) -> Iterator[tupl
 class Rules:
     """Which rows count, and which values are an error.
 
-    Rows that a condition leaves out and rows of weight 0 are not looked at; ±inf and
-    negative weights are errors; a NaN (in the label too) makes a missing row: an error or
-    dropped.
+    Rows that a condition leaves out and rows of weight 0 are not looked at; ±inf, negative weights
+    and targets whose squares overflow are errors; a NaN (in the label too) makes a missing row: an
+    error or dropped.
     """
 
     columns: Columns
@@ -399,25 +399,28 @@ class Rules:
         if slab.label is not None and no_label(slab.label).any():
             return False
         with np.errstate(all="ignore"):
-            total = slab.x.sum() + slab.y.sum()
-            if slab.w is None:
-                return bool(np.isfinite(total))
-            return bool(np.isfinite(total + slab.w.sum()) and slab.w.min(initial=1) > 0)
+            total, squares = slab.x.sum(), np.square(slab.y).sum()
+            if not (np.isfinite(total) and squares < LARGEST**2):
+                return False
+            w = slab.w
+            return w is None or bool(np.isfinite(w.sum()) and w.min(initial=1) > 0)
 
     def error(self, slabs: Iterator[Slab], box: str, place: Place) -> DataError:
         """What is wrong with the rows of a box: counted over all of its slabs."""
         counts: dict[tuple[str, str], int] = {}
-        first: dict[tuple[str, str], int] = {}
+        first: dict[tuple[str, str], tuple[int, Any]] = {}
         for slab in slabs:
-            for fault, rows in self.named_faults(slab):
+            for fault, rows, values in self.named_faults(slab):
                 counts[fault] = counts.get(fault, 0) + len(rows)
-                first.setdefault(fault, slab.start + int(rows[0]))
-        order = {"inf": 0, "negative": 1, "NaN": 2}
-        name, kind = fault = min(counts, key=lambda fault: order[fault[1]])
-        return DataError(message(name, kind, counts[fault], box, place(first[fault])))
+                first.setdefault(fault, (slab.start + int(rows[0]), values[rows[0]]))
+        order = list(RULES)
+        name, kind = fault = min(counts, key=lambda fault: order.index(fault[1]))
+        row, value = first[fault]
+        where = f"{value:.3g} at {place(row)}" if kind == "large" else f"at {place(row)}"
+        return DataError(message(name, kind, counts[fault], box, where))
 
-    def named_faults(self, slab: Slab) -> Iterator[tuple[tuple[str, str], Array]]:
-        """((column, kind), rows) of every fault in a slab."""
+    def named_faults(self, slab: Slab) -> Iterator[tuple[tuple[str, str], Array, Array]]:
+        """((column, kind), rows, values of the column) of every fault in a slab."""
         selected = np.ones(len(slab.x), bool) if slab.selected is None else slab.selected
         weights = np.empty((len(slab.x), 0)) if slab.w is None else slab.w[:, None]
         if slab.w is not None:
@@ -425,25 +428,32 @@ class Rules:
         table = np.concatenate([slab.x, slab.y, weights], axis=1)
         names = (*self.columns.inputs, *self.columns.targets, self.columns.weight)
         for name, column in zip(names, table.T, strict=False):
-            yield from name_rows(name, "inf", np.isinf(column) & selected)
-            yield from name_rows(name, "NaN", np.isnan(column) & selected)
+            yield from name_rows(name, "inf", column, np.isinf(column) & selected)
+            yield from name_rows(name, "NaN", column, np.isnan(column) & selected)
+        for name, column in zip(self.columns.targets, slab.y.T, strict=False):
+            beyond = (np.abs(column) > LARGEST) & np.isfinite(column)
+            yield from name_rows(name, "large", column, beyond & selected)
         if slab.w is not None:
-            yield from name_rows(self.columns.weight, "negative", (slab.w < 0) & selected)
+            negative = (slab.w < 0) & selected
+            yield from name_rows(self.columns.weight, "negative", slab.w, negative)
         if slab.label is not None:
-            yield from name_rows("the group label", "NaN", no_label(slab.label) & selected)
+            absent = no_label(slab.label) & selected
+            yield from name_rows("the group label", "NaN", slab.label, absent)
 
 
-def name_rows(name: str, kind: str, rows: Array) -> Iterator[tuple[tuple[str, str], Array]]:
-    """The rows of one fault, if there are any."""
+def name_rows(
+    name: str, kind: str, values: Array, rows: Array
+) -> Iterator[tuple[tuple[str, str], Array, Array]]:
+    """The rows of one fault in the values of a column, if there are any."""
     if rows.any():
-        yield (name, kind), np.flatnonzero(rows)
+        yield (name, kind), np.flatnonzero(rows), values
 
 
 def faults(slab: Slab, selected: Array) -> tuple[Array, Array]:
     """Which selected rows hold NaN, and which hold what is always an error."""
     with np.errstate(all="ignore"):
         nan = np.isnan(slab.x).any(axis=1) | np.isnan(slab.y).any(axis=1)
-        bad = np.isinf(slab.x).any(axis=1) | np.isinf(slab.y).any(axis=1)
+        bad = np.isinf(slab.x).any(axis=1) | (np.abs(slab.y) > LARGEST).any(axis=1)
         if slab.w is not None:
             nan |= np.isnan(slab.w)
             bad |= (slab.w < 0) | np.isinf(slab.w)
@@ -488,6 +498,8 @@ def keep_rows(slab: Slab, keep: Array) -> Rows:
 RULES = {
     "inf": "Infinite values (inf) have no place in a row. Correct them, or leave the rows "
     "out with `where`.",
+    "large": "Squares and sums of such numbers leave the range of float64, and a fit would be "
+    "wrong. Multiply the target by a constant, so that its scale is nearer to 1.",
     "negative": "A weight is positive, or 0 to leave its row out. Correct the weights.",
     "NaN": "A row with a missing value cannot be used. Leave such rows out with "
     'missing_rows="drop", or fill them before.',
@@ -496,5 +508,6 @@ RULES = {
 
 def message(name: str, kind: str, count: int, box: str, first: str) -> str:
     """Fact with its value; rule; remedy."""
-    found = {"inf": "inf", "negative": "negative weights", "NaN": "NaN"}[kind]
-    return f"{name!r} holds {count} {found} in {box}, the first at {first}. {RULES[kind]}"
+    words = {"negative": "negative weights", "large": f"values beyond ±{LARGEST:g}"}
+    found = words.get(kind, kind)
+    return f"{name!r} holds {count} {found} in {box}, the first {first}. {RULES[kind]}"

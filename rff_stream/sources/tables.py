@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,13 +179,17 @@ class Table:
                 )
             return [self.find(name) for name in names]
         found = [self.whole(name) for name in self.names if name not in used]
-        count = sum(len(each.columns or (each.name,)) for each in found)
+        widths = [len(each.columns or (each.name,)) for each in found]
+        count = sum(widths)
         if count != len(names):
             raise DataError(
                 f"X has {count} features, but the model is expecting {len(names)} features as "
                 f"input: a fit without names takes columns by their number. Give those columns."
             )
-        return found
+        own = iter(names)
+        return [
+            replace(f, columns=tuple(islice(own, w))) for f, w in zip(found, widths, strict=True)
+        ]
 
 
 def open_container(selection: Selection) -> Source:
