@@ -175,16 +175,26 @@ def test_zero_alpha_is_least_squares_where_the_rank_is_full():
 
 
 @pytest.mark.parametrize("case", ["duplicate", "constant column", "n < R"])
-def test_zero_alpha_on_a_singular_system_says_the_rank(case):
+def test_zero_alpha_on_a_singular_system_is_least_norm(case):
+    """It was refused with LinAlgError."""
     z = {
         "duplicate": np.c_[Z, Z[:, :2]],
         "constant column": np.c_[Z, np.ones((N, 2))],
         "n < R": Z[:20],
     }[case]
     rank = {"duplicate": R, "constant column": R, "n < R": 19}[case]
-    moments = reference.moments_of(z, Y[: len(z)])
-    with pytest.raises(np.linalg.LinAlgError, match=f"rank {rank}.*alpha ≥"):
-        ridge(moments, 0.0)
+    y, prior = Y[: len(z)], np.geomspace(0.5, 2, z.shape[1])
+    moments = reference.moments_of(z, y, prior=prior)
+    found = ridge(moments, 0.0)
+    shifted = (z - z.mean(axis=0)) * np.sqrt(prior)
+    least = np.sqrt(prior)[:, None] * (np.linalg.pinv(shifted, rcond=1e-8) @ (y - y.mean(axis=0)))
+    # squares of singular values that differ by c lose c²ε of what the pseudo-inverse has
+    np.testing.assert_allclose(found.coef, least, atol=1e-9 * abs(least).max())
+    np.testing.assert_allclose(found.df, rank + 1, rtol=1e-12)
+    np.testing.assert_array_equal(found.alpha, 0.0)
+    some = ridge(moments, np.array([0.0, 0.3, 0.0]))
+    np.testing.assert_allclose(some.coef[:, 0], found.coef[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(some.coef[:, 1], ridge(moments, 0.3).coef[:, 1], rtol=1e-8)
     with pytest.warns(NumericalWarning):
         assert np.abs(ridge(moments, 1e-300).predict(z) - Y[: len(z)]).max() < 100
 

@@ -164,3 +164,17 @@ def test_the_readme_says_nothing_of_a_release() -> None:
     assert "not published yet" in before.splitlines()[-1]
     urls = after.split("[", 1)[0]
     assert urls.count("rff-stream/rff_stream") == 3
+
+
+@pytest.mark.parametrize("sums", ["float64", "float32"])
+@pytest.mark.parametrize("n", [40, 300])
+def test_linalg_error_of_alpha_0(n: int, sums: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (n, 2))
+    y = np.sin(X[:, 0]) * X[:, 1]
+    model = rs.KernelRidge("laplacian", 1.0, 512, 0.0, sums=sums, random_state=0, progress=False)
+    # float32 sums leave out directions below 512·n·2⁻²⁴ of the trace, of n rows
+    bound = 1e-6 if sums == "float64" else 0.05
+    assert abs(model.fit(X, y).predict(X) - y).max() < bound
+    assert model.alpha_ == 0
+    assert model.df_ <= n + 1e-9

@@ -17,7 +17,6 @@ from rff_stream.systems.spectrum import (
     alpha_of_targets,
     decompose,
     raised_to_floor,
-    require_rank,
     rounding_floor,
 )
 
@@ -35,7 +34,7 @@ class Ridge:
 
     coef: Float64  # (R, T), β, in units of y
     intercept: Float64  # (T,), μ, in units of y; zeros where none was fitted
-    alpha: Float64  # (T,), the penalty used, in units of w; at least η
+    alpha: Float64  # (T,), the penalty used, in units of w; at least η, or 0
     df: Float64  # (T,), effective degrees of freedom, 1 + tr G(G + αI)⁻¹; no 1 without an intercept
     eta: float | None
     """η, the rounding error in the sums; None if a test showed η ≤ α without computing η."""
@@ -62,7 +61,8 @@ def ridge(
     moments : Moments
         Order 2, at least one row and one target.
     alpha : float or (T,) array
-        Penalty α ≥ 0, in units of w.
+        Penalty α ≥ 0, in units of w. 0 is least squares, and of all its solutions that of least
+        βᵀ diag(1/s) β, the limit α → 0: directions in which G is rounding are left out.
     fit_intercept : bool
         Whether to fit an unpenalised μ; the same moments are enough for both.
     floor : {"raise_alpha", "raise_silently", "refuse"}
@@ -79,8 +79,6 @@ def ridge(
         If alpha is negative, not finite or has a wrong shape; if moments have no rows or targets.
     ModelError
         If α < η and floor="refuse", or if the sums are not finite.
-    numpy.linalg.LinAlgError
-        If α = 0 and there are fewer independent columns than R.
 
     Notes
     -----
@@ -109,7 +107,8 @@ def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alph
     holds its unknowns.
     """
     asked = alpha_of_targets(alpha, system.n_targets)
-    if len(np.unique(asked)) > MANY_ALPHAS or system.n <= VERY_FEW_ROWS * system.n_features:
+    few = system.n <= VERY_FEW_ROWS * system.n_features
+    if few or len(np.unique(asked)) > MANY_ALPHAS or not asked.all():
         return ridge_at(decompose(system), asked, floor=floor)
     if not _clear_of_floor(system, float(asked.min())):
         return _ridge_near_floor(system, asked, floor)
@@ -120,18 +119,22 @@ def ridge_at(
     spectrum: Decomposition, alpha: Array | float, *, floor: Floor = "raise_alpha"
 ) -> Ridge:
     """The ridge regression at α from a decomposition; 2R²T flops. As :func:`ridge` otherwise."""
-    asked = alpha_of_targets(alpha, spectrum.system.n_targets)
-    require_rank(asked, spectrum.all_eigenvalues)
-    used = raised_to_floor(asked, spectrum.eta, floor)
-    coef = spectrum.coef(used)
-    return Ridge(coef, spectrum.system.intercept(coef), used, spectrum.df(used), spectrum.eta)
+    system, eta = spectrum.system, spectrum.eta
+    used = alpha_of_targets(alpha, system.n_targets)
+    some = used > 0
+    if some.any():
+        used[some] = raised_to_floor(used[some], eta, floor)
+    if some.all():
+        coef, df = spectrum.coef(used), spectrum.df(used)
+    else:
+        coef, df = spectrum.directions().least_norm(used)
+    return Ridge(coef, system.intercept(coef), used, df, eta)
 
 
 def _ridge_near_floor(system: System, asked: Float64, floor: Floor) -> Ridge:
     """Where the test failed: eigenvalues, then the factor at α raised to η."""
     eigenvalues = linalg.eigvalsh(system.matrix, check_finite=False)
     eta = rounding_floor(eigenvalues)
-    require_rank(asked, eigenvalues)
     return _ridge_by_factor(system, raised_to_floor(asked, eta, floor), eta)
 
 

@@ -59,8 +59,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         is 2048.
     alpha : float, (T,) array, "evidence", "cv" or "gcv", default="evidence"
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
-        "evidence" maximises the marginal likelihood. "cv" minimises the error on held-out runs
-        of rows: use it if neighbouring rows are correlated. "gcv" is for independent rows only.
+        0: least squares, of all solutions that of least norm; for cells a little more than 0.
+        "evidence" maximises the marginal likelihood. "cv" minimises the error on held-out runs of
+        rows: use it if neighbouring rows are correlated. "gcv" is for independent rows only.
     features : str, FeatureMap or mapping, default="auto"
         "auto": kernels, length-scales, a metric and sizes of cells compete before the read, by
         their errors at left-out rows of the pilot; ``choice_`` says what was compared. Up to 1,536

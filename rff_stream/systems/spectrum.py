@@ -128,6 +128,16 @@ class Spectrum(Decomposition):
     def coef(self, alpha: Array) -> Float64:
         return np.asarray(self.rotation @ (self.rhs / (self.eigenvalues[:, None] + alpha)))
 
+    def least_norm(self, alpha: Array) -> tuple[Float64, Float64]:
+        """β (R, T) and df (T,), where α = 0 is its limit: the solution of least norm.
+
+        There 1/(λ + α) is 1/λ above η, and 0 in directions that are rounding.
+        """
+        kept = (self.eigenvalues > self.eta)[:, None]
+        held = np.where((alpha > 0) | kept, self.eigenvalues[:, None] + alpha, np.inf)
+        df = (np.maximum(self.eigenvalues, 0)[:, None] / held).sum(axis=0)
+        return self.rotation @ (self.rhs / held), df + float(self.system.fit_intercept)
+
     def residual_scatter(self, alpha: Array) -> Float64:
         """Σ w (y − μ − zβ)² (T,) of the fit at α (T,), from γ = c/(λ + α).
 
@@ -310,17 +320,6 @@ def warn_at_floor(
             f"alpha={alpha[held[0]]:.3g} was chosen for {names} because no smaller one is allowed: "
             f"η={eta:.3g} is the rounding error in the sums, and the data need less. Noise is "
             'overestimated and the fit is too smooth. Use sums="float64".'
-        )
-
-
-def require_rank(alpha: Float64, eigenvalues: Float64) -> None:
-    """Refuse α = 0 where G has not full rank: β is then not determined."""
-    rank = int((eigenvalues > max(rounding_floor(eigenvalues), _resolution(eigenvalues))).sum())
-    if (alpha == 0).any() and rank < len(eigenvalues):
-        raise np.linalg.LinAlgError(
-            f"alpha=0 but the {len(eigenvalues)} feature columns have rank {rank}. "
-            "Without a penalty the rank must be full. "
-            f"Use alpha ≥ {rounding_floor(eigenvalues):.2g}, or fewer components."
         )
 
 
