@@ -366,7 +366,7 @@ def test_a_plan_tells_steps_and_time_before_a_row_is_read(xyw: Rows) -> None:
     many = family.foresee(request, replace(asked, penalty=1e-4), 10**5).cost
     assert isinstance(few, GridCost) and isinstance(many, GridCost)
     assert 0 < few.steps < many.steps / 3 and many.n_searched == 0
-    several = PlanRequest(SeveralCosts((WholeCost(64), request.cost)))
+    several = PlanRequest(SeveralCosts((WholeCost(64), request.cost), ("whole", "grid")))
     found = replace(asked, kernel="matern", length_scale="ard", penalty="evidence")
     both = family_of(rs.Candidates()).foresee(several, found, 10).cost
     assert isinstance(both, SeveralCosts) and both.members[1].n_searched == 1

@@ -78,17 +78,8 @@ GRAPH_BUILDING = {
 }
 SHORT_METHOD = 4
 
-
-# What still knows a family by name.
-KNOWN = {
-    "choice/family.py",
-    "choice/map.py",
-    "model/serialisation.py",
-    "model/facts.py",
-    "cli/arguments.py",
-    "plot/selection.py",
-    "__init__.py",
-}
+# Who may import from the folder of a family: the public face, and the picture of a grid's kernels.
+FACE = {"__init__.py", "plot/selection.py"}
 
 
 def label(path: Path) -> str:
@@ -181,11 +172,7 @@ def test_a_file_imports_only_from_rows_above_it(path):
     for name in imported_names(path):
         package, _, inside = name.partition(".")
         other = room_of_name(inside)
-        if (
-            package == "rff_stream"
-            and other in ROW
-            and not (label(path) in KNOWN and other in FOLDERS)
-        ):
+        if package == "rff_stream" and other in ROW:
             assert other == own or ROW[other] < ROW[own], f"{own} imports {name}"
 
 
@@ -193,7 +180,7 @@ def test_a_file_imports_only_from_rows_above_it(path):
 def test_no_file_outside_the_folder_of_a_family_imports_it(path):
     own = room_of(path)
     others = {room_of_name(name.partition(".")[2]) for name in imported_names(path)} & FOLDERS
-    assert others <= {own} or label(path) in KNOWN
+    assert others <= {own} or label(path) in FACE
 
 
 def test_only_its_command_imports_the_demonstration():

@@ -181,6 +181,9 @@ class CellFamily:
     kinds: ClassVar[tuple[type, ...]] = (Cells, LocalFeatures)
     default_request: ClassVar[Any] = ChosenCells()
 
+    def serves(self, n_inputs: int) -> bool:
+        return True
+
     def finds_kernels(self, features: Any) -> bool:
         return not isinstance(features, LocalFeatures)
 

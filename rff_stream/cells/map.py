@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -19,6 +19,7 @@ from rff_stream.features.base import (
     NamedMap,
     Nesting,
     RandomState,
+    UndrawnMap,
     check_dtype,
     check_rows,
     frozen,
@@ -64,7 +65,7 @@ MOST_VALUE = 1e150
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(UndrawnMap):
     """How to divide data into cells: ``features=Cells(…)`` of an estimator; "local" is ``Cells()``.
 
     Parameters
@@ -109,6 +110,24 @@ class Cells:
                 raise ValueError(f"{name}={given} but it must be at least 1.")
         if self.n_cells is not None:
             check_n_cells(self.n_cells)
+
+    def plain(self, of: Callable[[Any], Any]) -> Any:
+        """Its fields as JSON; the encoding with all that its maps are made of."""
+        sizes = {name: getattr(self, name) for name in ("n_components", "n_trees", "n_cells")}
+        if isinstance(self.encode, Mapping):
+            pairs = [[of(key), _plain_map(each)] for key, each in self.encode.items()]
+            return sizes | {"encode": {"columns": pairs}}
+        return sizes if self.encode is None else sizes | {"encode": _plain_map(self.encode)}
+
+    @classmethod
+    def from_plain(cls, plain: Any, value: Callable[[Any], Any]) -> Any:
+        encode = plain.get("encode")
+        if encode is not None and "columns" in encode:
+            pairs = ((value(key), _map_from(each)) for key, each in encode["columns"])
+            encode = {tuple(key) if isinstance(key, list) else key: each for key, each in pairs}
+        elif encode is not None:
+            encode = _map_from(encode)
+        return cls(**{**plain, "encode": encode})
 
     def for_inputs(self, inputs: Sequence[str]) -> Self:
         """The same with an encoding of single columns as one of all inputs."""
@@ -286,6 +305,12 @@ class LocalFeatures(NamedMap):
     def n_cells(self) -> int:
         """B, the cells of one tree."""
         return self.partition.n_cells
+
+    @property
+    def scale(self) -> Float64:
+        """The length-scale that the columns were drawn with, one or one for each input."""
+        own = getattr(self.kernel, "length_scale", None)
+        return np.asarray(1.0 if own is None else own, np.float64)
 
     @property
     def n_components(self) -> int:
@@ -486,6 +511,16 @@ class LocalFeatures(NamedMap):
                     "the column by a constant."
                 )
         return X
+
+
+def _plain_map(features: Any) -> dict[str, Any]:
+    plain, arrays = features.spec()
+    return {"plain": plain, "arrays": {name: a.tolist() for name, a in arrays.items()}}
+
+
+def _map_from(plain: Any) -> Any:
+    arrays = {name: np.array(values) for name, values in plain["arrays"].items()}
+    return map_from_spec(plain["plain"], arrays)
 
 
 def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:

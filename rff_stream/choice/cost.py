@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rff_stream.costs import Cost, Sizes
 
@@ -12,6 +13,8 @@ class SeveralCosts(Cost):
     """Several maps in one read: what they take adds up."""
 
     members: tuple[Cost, ...]
+    maps: tuple[Any, ...] = ()
+    """The map, or the request for one, that each is of."""
 
     @property
     def n_features(self) -> int:  # type: ignore[override]

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
 import warnings
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.cells.map import LocalFeatures
 from rff_stream.choice.cost import SeveralCosts
 from rff_stream.choice.map import CandidateFeatures, Candidates
 from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
@@ -34,7 +32,7 @@ from rff_stream.choice.stacking import Choice, choose_models, noise_factor
 from rff_stream.choice.statistic import CandidateStatistic
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
-from rff_stream.families.maps import length_scale_of, scale_of_map
+from rff_stream.families.maps import scale_of_map
 from rff_stream.families.protocol import (
     WHOLE,
     ClassFamily,
@@ -47,9 +45,6 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.families.register import family_of
 from rff_stream.features.base import nested_arrays
-from rff_stream.grid.cost import GridCost
-from rff_stream.grid.family import foresee_solve
-from rff_stream.grid.map import MOST_INPUTS, GridFeatures
 from rff_stream.kernels import as_kernel
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
@@ -149,7 +144,7 @@ class ChoiceAnswer:
     def attributes(self, flat: bool) -> dict[str, Any]:
         """The choice, and what is known of the candidate of most weight."""
         best = self.choice.best
-        scale = np.asarray(_scale_of(self.features[best]))
+        scale = scale_of_map(self.features[best])
         found = {"length_scale_": float(scale) if scale.ndim == 0 else scale}
         found |= self.processes[best].attributes(flat)
         return {name: found[name] for name in SHOWN if name in found} | {"choice_": self.choice}
@@ -179,9 +174,9 @@ class ChoiceAnswer:
         return self.choice.weights[list(self.processes)]
 
     def _reaches(self) -> tuple[Any, ...]:
-        """The grids among those kept: they do not reach every row."""
+        """Of those kept, the maps that do not reach every row; None for the others."""
         maps = (self.features[i] for i in self.processes)
-        return tuple(each if isinstance(each, GridFeatures) else None for each in maps)
+        return tuple(None if each.reaches_all else each for each in maps)
 
     def _one_process(self, what: str) -> Process:
         """The only candidate kept; refuses several."""
@@ -206,6 +201,9 @@ class ChoiceFamily:
     kinds: ClassVar[tuple[type, ...]] = (Candidates, CandidateFeatures)
     default_request: ClassVar[Any] = None
 
+    def serves(self, n_inputs: int) -> bool:
+        return True
+
     def finds_kernels(self, features: Any) -> bool:
         return False
 
@@ -227,21 +225,18 @@ class ChoiceFamily:
         family_of(WHOLE).check_new_kernel()
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        several = [
-            family_of(each).request(each, n_components, source)
-            for each in _members(features, n_components, source)
-        ]
-        return PlanRequest(SeveralCosts(tuple(each.cost for each in several)))
+        maps = _members(features, n_components, source)
+        several = (family_of(each).request(each, n_components, source) for each in maps)
+        return PlanRequest(SeveralCosts(tuple(each.cost for each in several), maps))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
-        """The solve of a grid among them; the searches of the others are not counted."""
+        """The solves of the members; their searches are not counted."""
         assert isinstance(request.cost, SeveralCosts)
-        own = replace(asked, features=None)
-        costs = (
-            foresee_solve(each, own, n_rows) if isinstance(each, GridCost) else each
-            for each in request.cost.members
-        )
-        return replace(request, cost=replace(request.cost, members=tuple(costs)))
+        members = []
+        for each, cost in zip(request.cost.maps, request.cost.members, strict=True):
+            own = replace(asked, features=each)
+            members.append(family_of(each).foresee(PlanRequest(cost), own, n_rows).cost)
+        return replace(request, cost=replace(request.cost, members=tuple(members)))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """Every candidate draws its map; "median" is a search for those of the whole space, too."""
@@ -358,8 +353,7 @@ def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...
     several = ["whole"]
     if n_rows_of(source) > n_components:
         several.append("local")
-        near = len(source.columns.inputs) <= MOST_INPUTS
-        if near and importlib.util.find_spec("finufft") is not None:
+        if family_of("grid").serves(len(source.columns.inputs)):
             several.append("grid")
     limit = worker_memory()
     return tuple(
@@ -380,9 +374,7 @@ def _length_scale_of(asked: MapParameters) -> Any:
 
 def _own_rows(features: CandidateFeatures, row: AugmentedRow) -> list[AugmentedRow]:
     """The row of each map."""
-    return rows_of_candidates(
-        row, [0 if isinstance(each, GridFeatures) else each.n_components for each in features.maps]
-    )
+    return rows_of_candidates(row, [each.row_columns for each in features.maps])
 
 
 def _own_totals(totals: Totals, i: int) -> Totals:
@@ -400,17 +392,11 @@ def _own_totals(totals: Totals, i: int) -> Totals:
 def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]) -> ChoiceAnswer:
     """The answer with those of positive weight, and one that reaches every row."""
     kept = [i for i in processes if (choice.weights[i] > 0).any()]
-    far = [i for i in processes if not isinstance(maps[i], GridFeatures)]
+    far = [i for i in processes if maps[i].reaches_all]
     if far and not set(kept) & set(far):
         kept.append(min(far, key=lambda i: float(choice.errors[i].sum())))
     own = {i: processes[i] for i in sorted(kept)}
     return ChoiceAnswer(choice, maps, own, np.ones(choice.weights.shape[1]))
-
-
-def _scale_of(features: Any) -> Any:
-    """Length-scales that a map was drawn for."""
-    local = isinstance(features, LocalFeatures)
-    return length_scale_of(features.kernel) if local else scale_of_map(features)
 
 
 def _read_to_the_end() -> ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -10,14 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.cells.map import Cells
-from rff_stream.features.base import MAPS, MapRequest, NamedMap, Nesting
+from rff_stream.features.base import MAPS, MapRequest, NamedMap, Nesting, UndrawnMap
 from rff_stream.features.composed import parts_of, specs_of
-from rff_stream.grid.map import Grid
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(UndrawnMap):
     """Maps to choose from after one read: ``features=Candidates(…)``; "auto" is ``Candidates()``.
 
     Parameters
@@ -45,11 +43,22 @@ class Candidates:
         object.__setattr__(self, "maps", tuple(self.maps))
         known = MAPS.by_choice
         for each in self.maps or (None,):
-            if not (isinstance(each, Cells | Grid) or (isinstance(each, str) and each in known)):
+            if not (_is_one_map(each) or (isinstance(each, str) and each in known)):
                 raise ValueError(
                     f"maps={self.maps!r} but candidates are Cells(…), Grid(…) or names: "
                     f"{', '.join(map(repr, sorted(known)))}. Give one or more of them."
                 )
+
+    def plain(self, of: Callable[[Any], Any]) -> Any:
+        return of(self.maps)
+
+    @classmethod
+    def from_plain(cls, plain: Any, value: Callable[[Any], Any]) -> Any:
+        return cls(value(plain))
+
+
+def _is_one_map(asked: Any) -> bool:
+    return isinstance(asked, UndrawnMap) and not isinstance(asked, Candidates)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -57,7 +57,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def cells(text: str) -> Any:
     """ "256,4" or "256,4,1024" -> columns of a cell, trees, and cells of each."""
-    from rff_stream.cells.map import Cells
+    from rff_stream import Cells
 
     parts = text.split(",")
     if not (2 <= len(parts) <= 3 and all(part.strip().isdigit() for part in parts)):
@@ -482,7 +482,7 @@ def check_gaussian_process(learner: Learner, by_evidence: bool) -> None:
 
 def features_of(learner: Learner) -> Any:
     """The map, or the maps that compete; cells of the sizes given where they are among them."""
-    from rff_stream.choice.map import Candidates
+    from rff_stream import Candidates
 
     name, cells = learner.features, learner.cells
     if cells is not None and name in ("whole", "grid"):

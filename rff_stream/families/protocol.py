@@ -236,6 +236,9 @@ class Family(Protocol):
     default_request: ClassVar[Any]
     """What ``features="auto"`` asks for, of the one family that it means; None of the others."""
 
+    def serves(self, n_inputs: int) -> bool:
+        """Whether it can answer for so many inputs with the packages that are installed."""
+
     def finds_kernels(self, features: Any) -> bool:
         """Whether kernels, length-scales and a metric compete where they are not said."""
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -109,13 +109,47 @@ MAPS: Registry[Any] = Registry(
 """Every map by the name in its spec, also those of other packages once they are imported."""
 
 
+UNDRAWN: Registry[Any] = Registry("request for a map", complete=lambda: family_modules("map"))
+"""Every request for a map by the name that a stored model calls it."""
+
+
+class UndrawnMap:
+    """A map that is asked for by a value, ``features=Cells(…)``, and drawn from pilot rows."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        UNDRAWN.add(cls)
+
+    @classmethod
+    def short_name(cls) -> str:
+        """What a stored model calls it."""
+        return snake_case(cls.__name__)
+
+    def plain(self, of: Callable[[Any], Any]) -> Any:
+        """Its fields as JSON, by what makes JSON of a value."""
+        return {
+            each.name: of(getattr(self, each.name)) for each in dataclasses.fields(cast(Any, self))
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Any, value: Callable[[Any], Any]) -> Any:
+        """The request whose :meth:`plain` this is."""
+        return cls(**{name: value(each) for name, each in plain.items()})
+
+
 class NamedMap:
     """What every map says of itself: its name, its place among all maps, its fingerprint."""
 
     choices: ClassVar[tuple[str, ...]] = ()
     """Short names that ``features=`` of estimators accepts."""
+    reaches_all: ClassVar[bool] = True
+    """Whether every row has columns; else ``covers`` tells which rows have."""
 
     if TYPE_CHECKING:
+
+        @property
+        def n_components(self) -> int: ...
 
         def spec(self) -> tuple[dict[str, Any], Mapping[str, Array]]: ...
 
@@ -131,6 +165,11 @@ class NamedMap:
     def drawn_for(cls, choice: str, request: MapRequest) -> Any:
         """The map that an estimator asks for by one of ``choices``."""
         raise ValueError(f"features={choice!r} names no map that {cls.__name__} draws.")
+
+    @property
+    def row_columns(self) -> int:
+        """Columns of the row that moments are sums of; 0 where sums are not of columns."""
+        return self.n_components
 
     @cached_property
     def fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +46,15 @@ from rff_stream.grid.answers import (
     steady_variance,
 )
 from rff_stream.grid.cost import GridCost
-from rff_stream.grid.map import PADDING, TAIL, Grid, GridFeatures, check_n_inputs, share_modes
+from rff_stream.grid.map import (
+    MOST_INPUTS,
+    PADDING,
+    TAIL,
+    Grid,
+    GridFeatures,
+    check_n_inputs,
+    share_modes,
+)
 from rff_stream.grid.moments import GridMoments, grid_row, import_finufft
 from rff_stream.grid.near_rows import fit_near_rows
 from rff_stream.grid.selection import (
@@ -230,6 +239,9 @@ class GridFamily:
     name: ClassVar[str | None] = "grid"
     kinds: ClassVar[tuple[type, ...]] = (Grid, GridFeatures)
     default_request: ClassVar[Any] = None
+
+    def serves(self, n_inputs: int) -> bool:
+        return n_inputs <= MOST_INPUTS and importlib.util.find_spec("finufft") is not None
 
     def finds_kernels(self, features: Any) -> bool:
         return False

@@ -20,7 +20,7 @@ from scipy.fft import next_fast_len
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import OutsideGridError
-from rff_stream.features.base import MapRequest, NamedMap
+from rff_stream.features.base import MapRequest, NamedMap, UndrawnMap
 from rff_stream.kernels import Kernel, length_scale_vector
 
 MOST_INPUTS = 3
@@ -46,7 +46,7 @@ Trend = Literal["constant", "linear"]
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(UndrawnMap):
     """How to make a frequency grid: ``features=Grid(…)`` of an estimator; "grid" is ``Grid()``.
 
     Parameters
@@ -219,6 +219,7 @@ class GridFeatures(NamedMap):
     (63, (7, 5))
     """
 
+    reaches_all: ClassVar[bool] = False
     centre: Float64
     period: Float64
     reach: Float64
@@ -284,6 +285,10 @@ class GridFeatures(NamedMap):
     def dtype(self) -> str:
         """float64: sums of lower precision do not resolve small noise."""
         return "float64"
+
+    @property
+    def row_columns(self) -> int:
+        return 0
 
     @property
     def n_components(self) -> int:

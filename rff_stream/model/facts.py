@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream.cells.map import LocalFeatures
-from rff_stream.choice.map import CandidateFeatures
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.kernels import as_kernel
 from rff_stream.length_scales.map_search import SearchRecord
@@ -58,7 +56,7 @@ def enough_features(model: Any) -> str:
     if np.isnan(most):
         return ""
     features = model.features_
-    if isinstance(features, CandidateFeatures):
+    if hasattr(features, "maps"):
         features = features.maps[model.choice_.best]
     r = features.n_components
     cells = getattr(features, "n_cells", 0)
@@ -104,8 +102,7 @@ def _classes(model: Any) -> Fact:
 
 def _kernel(model: Any) -> Fact:
     name = kernel_name("gaussian" if model.kernel == "auto" else model.kernel)
-    if isinstance(model.features_, LocalFeatures):
-        name = model.features_.kernel.text
+    name = getattr(getattr(model.features_, "kernel", None), "text", name)  # of a map of its own
     return Fact("kernel", f"{name}, R = {model.features_.n_components}", {"kernel": name})
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.cells.map import Cells
-from rff_stream.choice.map import Candidates
 from rff_stream.families import DrawnMap
 from rff_stream.features import FeatureMap, map_from_spec
-from rff_stream.grid.map import Grid
+from rff_stream.features.base import UNDRAWN, UndrawnMap
 from rff_stream.kernels import ExactKernel, as_kernel, kernel_from_spec
 from rff_stream.kernels.kernel_argument import is_scikit_learn
 from rff_stream.losses.regression import RegressionLoss, regression_loss
@@ -89,14 +88,8 @@ def plain_value(value: Any) -> Any:
         return {"holdout": found if value.as_before else [*found, ONE_FORM]}
     if isinstance(value, RegressionLoss):
         return {"loss": value.spec()}
-    if isinstance(value, Cells):
-        names = [each.name for each in fields(value) if each.name != "encode"]
-        return {"cells": {name: getattr(value, name) for name in names} | plain_encoding(value)}
-    if isinstance(value, Candidates):
-        return {"candidates": plain_value(value.maps)}
-    if isinstance(value, Grid):
-        names = [each.name for each in fields(value)]
-        return {"grid": {name: plain_value(getattr(value, name)) for name in names}}
+    if isinstance(value, UndrawnMap):
+        return {value.short_name(): value.plain(plain_value)}
     if hasattr(value, "fingerprint"):
         return {"map": value.fingerprint}
     if isinstance(value, np.ndarray):
@@ -118,44 +111,17 @@ def plain_value(value: Any) -> Any:
     return value
 
 
-def plain_encoding(cells: Cells) -> dict[str, Any]:
-    """The encoding of rows before cells, as JSON; empty without one."""
-    given = cells.encode
-    if given is None:
-        return {}
-    if isinstance(given, Mapping):
-        pairs = [[plain_value(key), _plain_map(each)] for key, each in given.items()]
-        return {"encode": {"columns": pairs}}
-    return {"encode": _plain_map(given)}
-
-
-def encoding_from(plain: Any) -> Any:
-    """An encoding from JSON; other values as they are."""
-    if not isinstance(plain, dict):
-        return plain
-    if "columns" in plain:
-        pairs = ((value_of(key, None), encoding_from(each)) for key, each in plain["columns"])
-        return {tuple(key) if isinstance(key, list) else key: each for key, each in pairs}
-    arrays = {name: np.array(values) for name, values in plain["arrays"].items()}
-    return map_from_spec(plain["plain"], arrays)
-
-
-def _plain_map(features: FeatureMap) -> dict[str, Any]:
-    plain, arrays = features.spec()
-    return {"plain": plain, "arrays": {name: a.tolist() for name, a in arrays.items()}}
-
-
 def value_of(plain: Any, features: Any) -> Any:
     """A parameter from JSON."""
     if not isinstance(plain, dict):
         return plain
     ((kind, content),) = plain.items()
+    if kind in UNDRAWN.by_name:
+        asked = UNDRAWN.by_name[kind]
+        return asked.from_plain(content, functools.partial(value_of, features=features))
     builders: dict[str, Callable[[], Any]] = {
         "kernel": lambda: kernel_from_spec(content),
         "loss": lambda: regression_loss(content),
-        "cells": lambda: Cells(**{k: encoding_from(v) for k, v in content.items()}),
-        "candidates": lambda: Candidates(value_of(content, features)),
-        "grid": lambda: Grid(**{k: value_of(v, features) for k, v in content.items()}),
         "map": lambda: features,
         "holdout": lambda: HoldOut(*content[:4], as_before=content[4:] != [ONE_FORM]),
         "array": lambda: np.array(content),

@@ -163,6 +163,9 @@ class WholeFamily:
     kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
     default_request: ClassVar[Any] = None
 
+    def serves(self, n_inputs: int) -> bool:
+        return True
+
     def finds_kernels(self, features: Any) -> bool:
         return False
 
