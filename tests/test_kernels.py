@@ -23,6 +23,7 @@ from rff_stream.kernels import (
     Gaussian,
     Kernel,
     Laplacian,
+    Linear,
     Matern,
     Polynomial,
     RationalQuadratic,
@@ -207,6 +208,7 @@ GRADIENTS = [
     Polynomial(ARD, 0.5, degree=3),
     Polynomial(degree=1) * Gaussian(),
     ArcCosine(0.7),
+    Linear(0.7),
     Chi2(ARD, 2.0),
     Gaussian(0.5) + 2 * Polynomial(2.0),
     Gaussian() + Constant(3.0),
@@ -265,7 +267,7 @@ def test_the_spec_of_a_matern():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, "kernel None but this version has .*gaussian, laplacian, matern"),
+        ({}, "kernel None but this version has .*gaussian, laplacian, linear, matern"),
         ({"kernel": "cosine"}, "kernel 'cosine'"),
         ({"kernel": "gaussian", "length_scale": 1.0}, "has fields .* but needs .*'variance'"),
         (Gaussian().spec() | {"nu": 1.5}, "has fields .*'nu'"),
@@ -279,7 +281,7 @@ def test_a_spec_that_is_not_one_is_refused(spec, message):
 def test_names():
     found = [kernel_named(name) for name in ("gaussian", "rbf", "laplacian", "cauchy", "matern")]
     assert found == [Gaussian(), Gaussian(), Laplacian(), Cauchy(), Matern(nu=1.5)]
-    message = "'polly' .* 'cauchy', .*'gaussian', 'laplacian', 'matern', .*'rbf'. Use one of these"
+    message = "'polly' .* 'cauchy', .*'gaussian', .*'linear', 'matern', .*'rbf'. Use one of these"
     with pytest.raises(ValueError, match=message):
         kernel_named("polly")
 

@@ -20,6 +20,7 @@ from rff_stream.kernels import (
     Constant,
     Gaussian,
     Laplacian,
+    Linear,
     Matern,
     Polynomial,
     Product,
@@ -151,6 +152,7 @@ def test_a_function_of_another_shape_is_named(rows):
         (Gaussian() + Cauchy()).with_length_scale((1.0, 2.0)),
         Polynomial(degree=3),
         ArcCosine(order=2),
+        Linear(),
         Chi2(0.1),
     ],
 )
@@ -203,7 +205,7 @@ def test_names_and_text_come_from_the_class():
     )
     stationary = ["cauchy", "gaussian", "laplacian", "matern", "rational_quadratic", "rbf"]
     assert kernel_names(stationary=True) == stationary
-    assert set(kernel_names()) == {*stationary, "arc_cosine", "chi2", "polynomial"}
+    assert set(kernel_names()) == {*stationary, "arc_cosine", "chi2", "linear", "polynomial"}
 
 
 def test_a_derived_kernel_does_not_take_the_aliases_of_its_base():

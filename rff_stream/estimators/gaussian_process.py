@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtri
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
@@ -24,11 +26,19 @@ from rff_stream.estimators.regression import (
     warn_of_residuals,
 )
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.parameters import FeatureChoice, LengthScale, seed_of
+from rff_stream.families.parameters import (
+    AUTO,
+    FeatureChoice,
+    LengthScale,
+    length_scale_asked,
+    named_kernels,
+    seed_of,
+)
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
+from rff_stream.model.input_rows import in_memory
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
@@ -66,6 +76,9 @@ memory, progress, random_state
     importance_ : dict of input to float
         The share of each input in the squared slope of the fitted function over its row sample,
         computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
+    kernel_ : Kernel
+        The kernel with its length-scales. The prior covariance of f is ``signal_variance_`` times
+        ``kernel_(X, X)``.
     noise_variance_, signal_variance_ : float or (T,) array
         σₙ² and σ_f², in units of y².
     misfit_variance_ : float or (T,) array
@@ -125,6 +138,7 @@ n_missing_, plan_
     score = regression.score
     residuals = regression.residuals
     importance_ = functools.cached_property(importance)
+    kernel_ = functools.cached_property(regression.kernel_of_fit)
     with_kernel = regression.with_kernel
 
     def predict(
@@ -138,7 +152,8 @@ n_missing_, plan_
     ) -> Any:
         """Posterior mean, and the standard deviation or covariance of new observations if asked.
 
-        All are lazy for lazy X.
+        All are lazy for lazy X. Before a fit it is the prior of rows in memory: mean 0, the
+        kernel's variance (1 unless it has one), and its length-scale, 1 where none was given.
 
         Parameters
         ----------
@@ -164,6 +179,8 @@ n_missing_, plan_
         ------
         RuntimeError
             If both are asked for, as in scikit-learn.
+        ValueError
+            Before a fit, of rows that are not in memory.
         PlanError
             If the covariance of so many rows does not fit in memory.
         """
@@ -172,6 +189,9 @@ n_missing_, plan_
                 "return_std and return_cov were both asked for. At most one of them can be: the "
                 "standard deviation is the root of the covariance's diagonal."
             )
+        if self._fitted is None:
+            found = prior_of_rows(self, X, noise)
+            return found.mean_and(return_std, return_cov)
         process: Process = self._held().answer
         both = process.mean_and_std(noise) if return_std else None
         if both is not None:
@@ -237,6 +257,8 @@ n_missing_, plan_
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Functions drawn from the posterior at the rows of X: values of f, without noise.
 
+        Before a fit they are drawn from the prior, as in :meth:`predict`.
+
         The misfit (``misfit_variance_``) is an independent value at each row. For new
         observations add to each value normal noise of the variance
         ``noise_variance_ - misfit_variance_``.
@@ -246,6 +268,8 @@ n_missing_, plan_
         (n, n_samples) array, or (n, T, n_samples)
             The same functions, whichever rows you evaluate them at.
         """
+        if self._fitted is None:
+            return prior_of_rows(self, X, noise=False).draws(n_samples, seed_of(random_state))
         process: Process = self._held().answer
         function = process.draws(n_samples, seed_of(random_state))
         names = tuple(f"draw{i}" for i in range(function.width))
@@ -253,8 +277,66 @@ n_missing_, plan_
         found = found.reshape(len(found), len(self.columns_.targets), -1)
         return found[:, 0] if np.ndim(self.alpha_) == 0 else found
 
+    def log_marginal_likelihood(self) -> Any:
+        """log p(y), natural logarithm: a number, or (T,) for several targets.
+
+        At the fitted kernel; scikit-learn's argument ``theta`` has no meaning for a kernel that
+        was found. To compare kernels, fit one model with each.
+        """
+        check_is_fitted(self)
+        return self.log_marginal_likelihood_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False  # the prior
+        return tags
+
     def _recipe(self) -> ProcessRecipe:
         return ProcessRecipe(self, penalty=self.noise, sums=self.sums, chooses=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """f at some rows, before a fit."""
+
+    covariance: Float64  # (n, n)
+
+    def mean_and(self, std: bool, covariance: bool) -> Any:
+        """0, and the standard deviation or covariance if asked."""
+        mean = np.zeros(len(self.covariance))
+        if std:
+            return mean, np.sqrt(self.covariance.diagonal())
+        return (mean, self.covariance) if covariance else mean
+
+    def draws(self, n_samples: int, seed: int) -> Float64:
+        """Functions (n, n_samples)."""
+        rng = np.random.default_rng(seed)
+        zeros = np.zeros(len(self.covariance))
+        found = rng.multivariate_normal(zeros, self.covariance, n_samples, method="eigh")
+        return np.ascontiguousarray(found.T)
+
+
+def prior_of_rows(model: GaussianProcessRegressor, X: Any, noise: bool) -> Prior:
+    """The prior at rows in memory, of the parameters; noise if it was given as a number."""
+    if not in_memory(X):
+        raise ValueError(
+            f"X is a {type(X).__name__} and the model is not fitted. The prior is computed for "
+            "rows in memory. Give an array or a table, or fit the model."
+        )
+    rows = check_array(X, dtype=np.float64)
+    kernel = prior_kernel(model.kernel, length_scale_asked(model))
+    found = kernel(rows, rows)
+    if noise and not isinstance(model.noise, str):
+        found = found + kernel.variance * alpha_of_targets(model.noise, 1)[0] * np.eye(len(rows))
+    return Prior(found)
+
+
+def prior_kernel(kernel: Any, length_scale: Any) -> Any:
+    """The kernel before a fit: at ℓ = 1 where it would be found, and the first of several."""
+    first = named_kernels("gaussian" if isinstance(kernel, str) and kernel == AUTO else kernel)[0]
+    if first.length_scale is not None or isinstance(length_scale, str):
+        return first
+    return first.with_length_scale(length_scale)
 
 
 def names_of_std(model: GaussianProcessRegressor) -> tuple[str, ...]:

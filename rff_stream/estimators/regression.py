@@ -21,6 +21,7 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import WHOLE, RidgeAnswer
+from rff_stream.kernels import kernel_from_spec
 from rff_stream.length_scales.map_search import SearchRecord
 from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside
 from rff_stream.model.fit import fit as fit_rows
@@ -194,6 +195,16 @@ def shares_of_inputs(x: Array, residual: Array) -> Array:
         between = (sums**2 / counts).sum() / max(residual @ residual, 1e-300)
         found[j] = between - (len(counts) - 1) / (m - 1)
     return found
+
+
+def kernel_of_fit(model: Any) -> Any:
+    """The kernel that the map of a fit was drawn for, with its length-scales."""
+    kernel: Any = getattr(model.features_, "kernel", None)
+    if kernel is None:
+        raise AttributeError(
+            f"{model.features_!r} is drawn for no kernel of its inputs: no kernel_."
+        )
+    return kernel_from_spec(kernel) if isinstance(kernel, Mapping) else kernel
 
 
 def values_of_targets(

@@ -33,6 +33,7 @@ from rff_stream.kernels.from_functions import PairFunction, UserKernel
 from rff_stream.kernels.gaussian import Gaussian
 from rff_stream.kernels.kernel_argument import as_kernel, kernel_named, kernel_names
 from rff_stream.kernels.laplacian import Laplacian
+from rff_stream.kernels.linear import Linear
 from rff_stream.kernels.matern import Matern
 from rff_stream.kernels.polynomial import Polynomial
 from rff_stream.kernels.rational_quadratic import RationalQuadratic
@@ -51,6 +52,7 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "LengthScale",
+    "Linear",
     "Matern",
     "PairFunction",
     "Polynomial",

@@ -12,6 +12,7 @@ from rff_stream.kernels.constant import Constant
 from rff_stream.kernels.from_functions import PairFunction
 from rff_stream.kernels.gaussian import Gaussian
 from rff_stream.kernels.laplacian import Laplacian
+from rff_stream.kernels.linear import Linear
 from rff_stream.kernels.matern import Matern
 from rff_stream.kernels.polynomial import Polynomial
 from rff_stream.kernels.rational_quadratic import RationalQuadratic
@@ -22,14 +23,12 @@ OF_SCIKIT_LEARN = {
     "precomputed": "means a matrix of n × n values, and no such matrix is made here: rows are read "
     "once, and predictions need them as rows. Give the rows, and as kernel a name, a value or a "
     "function of two rows.",
-    "linear": "is xᵀx' in scikit-learn, without an offset. With an intercept the same model is "
-    "kernel=Polynomial(1.0, degree=1), features='polynomial'.",
     "poly": "is (γxᵀx' + 1)³ with γ = 1/d in scikit-learn. Here it is kernel=Polynomial(degree=3, "
     "length_scale=d**0.5), features='polynomial' or 'nystroem', on inputs about their mean.",
     "sigmoid": "is not positive definite, so it is no covariance. Use 'arc_cosine', the kernel of "
     "a wide network, with features='nystroem'.",
     "cosine": "is xᵀx' of rows of length 1. Divide the rows by their length, and give "
-    "kernel=Polynomial(1.0, degree=1), features='polynomial'.",
+    "kernel='linear'.",
 }
 """Names of scikit-learn's kernels that mean something else here, or nothing, and what to give."""
 
@@ -130,24 +129,22 @@ def _matern(kernel: Any) -> Any:
     return Gaussian(scale) if kernel.nu == math.inf else Matern(scale, nu=kernel.nu)
 
 
-def _dot_product(kernel: Any) -> Polynomial:
+def _dot_product(kernel: Any) -> Linear | Polynomial:
     if kernel.sigma_0 == 0:
-        raise _refusal(
-            kernel,
-            "a product without an offset, and Polynomial has one > 0",
-            "Give a small sigma_0, or Polynomial(degree=1, offset=…)",
-        )
+        return Linear()
     return Polynomial(1.0, degree=1, offset=float(kernel.sigma_0) ** 2)
 
 
 def _pairwise(kernel: Any) -> Any:
+    if kernel.metric == "linear":
+        return Linear()
     same = {"rbf": Gaussian(), "laplacian": Laplacian(), "chi2": Chi2()}
     if kernel.metric in same:
         return same[kernel.metric].with_gamma(kernel.gamma)
     raise _refusal(
         kernel,
-        f"of the metric {kernel.metric!r}, and those with an equal here are 'rbf', 'laplacian' "
-        "and 'chi2'",
+        f"of the metric {kernel.metric!r}, and those with an equal here are 'rbf', 'laplacian', "
+        "'chi2' and 'linear'",
         "Use one of these, or Polynomial or ArcCosine with features='nystroem'",
     )
 
