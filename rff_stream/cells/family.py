@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -81,6 +81,17 @@ ALPHAS = np.logspace(-6, 3, 28)
 """Penalties that cross-validation compares, times the mean eigenvalue of a cell's matrix."""
 
 
+REFUSES = {
+    "until": "features='local' is read to the end: sums of leaves held out tell the error of each "
+    "tree, not that of their mean, and take as much memory each as all the data. Fit a part of the "
+    "rows without until, or use a map of the whole space.",
+    "with_kernel": "The landmarks and sums of this model are for one kernel only. Fit with "
+    "features='grid', whose kernel is chosen after the read, or fit again.",
+    "refine": "refine={value} but the coefficients of cells are solved once: a cell has few rows, "
+    'so its sums lose few digits. Use refine=0, and sums="float64" if every digit matters.',
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CellAnswer:
     """The mean of a process in the cells of random trees."""
@@ -96,7 +107,7 @@ class CellAnswer:
         return self.posterior.slopes
 
     def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> StreamState:
-        raise _not_streamed()
+        raise ValueError(REFUSES["until"])
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """α and df are those of the trees, averaged."""
@@ -179,7 +190,9 @@ class CellFamily:
 
     name: ClassVar[str | None] = "local"
     kinds: ClassVar[tuple[type, ...]] = (Cells, LocalFeatures)
+    refuses: ClassVar[Mapping[str, str]] = REFUSES
     default_request: ClassVar[Any] = ChosenCells()
+    classes: ClassVar[ClassFamily | None] = CellClasses()
 
     def serves(self, n_inputs: int) -> bool:
         return True
@@ -190,12 +203,6 @@ class CellFamily:
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         given = asked.features
         check_cells(given, asked.kernel, asked.length_scale, n_inputs, asked.metric)
-
-    def check_streams(self) -> None:
-        raise _not_streamed()
-
-    def check_new_kernel(self) -> None:
-        raise _drawn_for_a_kernel()
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         return PlanRequest(cell_cost(features, source))
@@ -249,26 +256,13 @@ class CellFamily:
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CellMoments:
         return CellMoments.zero(row, features.n_trees, features.n_cells)
 
-    def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> CellAnswer:
-        if refine:
-            raise ValueError(
-                f"refine={refine} but the coefficients of cells are solved once: a cell has few "
-                'rows, so its sums lose few digits. Use refine=0, and sums="float64" if every '
-                "digit matters."
-            )
-        return _solve(CellAnswer, totals, alpha, fit_intercept)
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
+    ) -> CellAnswer:
+        return _solve(CellProcess if variances else CellAnswer, totals, alpha, fit_intercept)
 
-    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> CellProcess:
-        return _solve(CellProcess, totals, alpha, fit_intercept)
-
-    def ridge_in(self, stored: StoredAnswer) -> CellAnswer:
-        return _restore(CellAnswer, stored)
-
-    def process_in(self, stored: StoredAnswer) -> CellProcess:
-        return _restore(CellProcess, stored)
-
-    def classes(self) -> ClassFamily:
-        return CellClasses()
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> CellAnswer:
+        return _restore(CellProcess if variances else CellAnswer, stored)
 
 
 def cell_cost(features: Any, source: Source) -> CellCost:
@@ -284,21 +278,6 @@ def cell_cost(features: Any, source: Source) -> CellCost:
     asked = Cells() if isinstance(features, str) else features
     r, n_trees, n_cells = asked.sizes(n_rows, len(source.columns.inputs))
     return CellCost(r, n_trees, n_cells)
-
-
-def _drawn_for_a_kernel() -> ValueError:
-    return ValueError(
-        "The landmarks and sums of this model are for one kernel only. Fit with "
-        "features='grid', whose kernel is chosen after the read, or fit again."
-    )
-
-
-def _not_streamed() -> ValueError:
-    return ValueError(
-        "features='local' is read to the end: sums of leaves held out tell the error of each "
-        "tree, not that of their mean, and take as much memory each as all the data. Fit a part "
-        "of the rows without until, or use a map of the whole space."
-    )
 
 
 Answer = TypeVar("Answer", bound=CellAnswer)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -34,7 +34,6 @@ from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.maps import scale_of_map
 from rff_stream.families.protocol import (
-    WHOLE,
     ClassFamily,
     DrawnMap,
     MapParameters,
@@ -67,6 +66,17 @@ SHOWN = (
     "signal_variance_",
 )
 """Attributes of the candidate with the largest weight that a model shows as its own."""
+
+
+REFUSES = {
+    "until": "features=Candidates(…) is read to the end: the choice is made from the row sample of "
+    "all rows. Use fit without until, or features='whole'.",
+    "with_kernel": "The columns and sums of this model are for one kernel only. Fit with "
+    "features='grid', whose kernel is chosen after the read, or fit again.",
+    "refine": "refine={value} but candidates are compared without it. Use refine=0, or one map.",
+    "classes": "features=Candidates(…) but candidates are for KernelRidge and "
+    "GaussianProcessRegressor. Choose one map here.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +149,7 @@ class ChoiceAnswer:
         return np.asarray(np.sqrt(variance))
 
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
-        raise _read_to_the_end()
+        raise ValueError(REFUSES["until"])
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """The choice, and what is known of the candidate of most weight."""
@@ -199,7 +209,9 @@ class ChoiceFamily:
 
     name: ClassVar[str | None] = None
     kinds: ClassVar[tuple[type, ...]] = (Candidates, CandidateFeatures)
+    refuses: ClassVar[Mapping[str, str]] = REFUSES
     default_request: ClassVar[Any] = None
+    classes: ClassVar[ClassFamily | None] = None
 
     def serves(self, n_inputs: int) -> bool:
         return True
@@ -217,12 +229,6 @@ class ChoiceFamily:
         given: Any = asked.features
         for each in getattr(given, "maps", None) or ("whole", "local"):
             family_of(each).check(replace(asked, features=each), n_inputs)
-
-    def check_streams(self) -> None:
-        raise _read_to_the_end()
-
-    def check_new_kernel(self) -> None:
-        family_of(WHOLE).check_new_kernel()
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         maps = _members(features, n_components, source)
@@ -275,16 +281,10 @@ class ChoiceFamily:
             row, tuple(family_of(each).zero(each, own, order) for each, own in several)
         )
 
-    def ridge(
-        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
     ) -> ChoiceAnswer:
-        if refine:
-            raise ValueError(
-                f"refine={refine} but candidates are compared without it. Use refine=0, or one map."
-            )
-        return self.process(totals, alpha, fit_intercept=fit_intercept)
-
-    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> ChoiceAnswer:
+        """Each is a process: their left-out errors and noise are what is compared."""
         maps, total = totals.features.maps, totals.total
         sample = total.sample.rows
         several = len(maps) > 1
@@ -297,8 +297,12 @@ class ChoiceFamily:
                 continue
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
-                found = family_of(each).process(
-                    _own_totals(totals, i), alpha, fit_intercept=fit_intercept
+                found = family_of(each).solve(
+                    _own_totals(totals, i),
+                    alpha,
+                    fit_intercept=fit_intercept,
+                    refine=0,
+                    variances=True,
                 )
                 none = np.empty((0, total.row.n_targets))
                 residuals.append(found.leave_one_out(sample) if several else none)
@@ -318,17 +322,14 @@ class ChoiceFamily:
         errors = answer.leave_one_out(sample)
         return replace(answer, noise_factor=noise_factor(errors, variance, own_noise))
 
-    def ridge_in(self, stored: StoredAnswer) -> ChoiceAnswer:
-        return self.process_in(stored)
-
-    def process_in(self, stored: StoredAnswer) -> ChoiceAnswer:
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> ChoiceAnswer:
         arrays, plain = stored.arrays, stored.plain["choice"]
         maps, processes = stored.features.maps, {}
         for i, own in plain["kept"]:
             named = nested_arrays(arrays, f"p{i}_")
             total = None if stored.total is None else stored.total.members[i]
-            processes[i] = family_of(maps[i]).process_in(
-                StoredAnswer(maps[i], named, own, stored.targets, total)
+            processes[i] = family_of(maps[i]).restore(
+                StoredAnswer(maps[i], named, own, stored.targets, total), variances=True
             )
         choice = Choice(
             tuple(plain["names"]),
@@ -338,12 +339,6 @@ class ChoiceFamily:
             int(arrays["choice_rows"][0]),
         )
         return ChoiceAnswer(choice, maps, processes, arrays["noise_factor"])
-
-    def classes(self) -> ClassFamily:
-        raise ValueError(
-            "features=Candidates(…) but candidates are for KernelRidge and "
-            "GaussianProcessRegressor. Choose one map here."
-        )
 
 
 def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...]:
@@ -397,13 +392,6 @@ def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]
         kept.append(min(far, key=lambda i: float(choice.errors[i].sum())))
     own = {i: processes[i] for i in sorted(kept)}
     return ChoiceAnswer(choice, maps, own, np.ones(choice.weights.shape[1]))
-
-
-def _read_to_the_end() -> ValueError:
-    return ValueError(
-        "features='auto' is read to the end: the choice is made from the row sample of all rows. "
-        "Use fit without until, or features='whole'."
-    )
 
 
 FAMILY = ChoiceFamily()

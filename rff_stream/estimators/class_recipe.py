@@ -16,7 +16,7 @@ from rff_stream.errors import ModelError, warn
 from rff_stream.estimators.regression import searched
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import DrawnMap, SumRequest, check_map, family_of
+from rff_stream.families import DrawnMap, SumRequest, check_map, class_family_of, family_of
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
@@ -160,8 +160,7 @@ class ClassRecipe(Recipe):
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)
-        family = family_of(asked.features)
-        family.classes().check(self.asked.loss, self.asked.alpha)  # refuses one without them
+        class_family_of(asked.features).check(self.asked.loss, self.asked.alpha)
         check_map(asked, columns.inputs)
 
     def check_grows(self) -> None:
@@ -216,7 +215,7 @@ class ClassRecipe(Recipe):
             features, scales = before.features, before.scales
         else:
             asked = self.map_parameters(columns, seed)
-            family = family_of(asked.features).classes()
+            family = class_family_of(asked.features)
             features, scales = family.draw(pilot, columns.inputs, asked, request.plan)
         bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
@@ -336,7 +335,7 @@ class ClassRecipe(Recipe):
     def least_squares(self, fitted: Fitted, class_weight: dict[Any, float]) -> ClassAnswer:
         """Least squares on one-hot classes, its scores calibrated on the row sample."""
         whole = classes_of(fitted)
-        log_odds = fitted.family.classes().least_squares(
+        log_odds = class_family_of(fitted.features).least_squares(
             fitted.totals(), class_weight, self.asked.alpha
         )
         return ClassAnswer(log_odds, whole.labels, class_weight)
@@ -366,7 +365,7 @@ class ClassRecipe(Recipe):
             progress=asked.progress,
             laplace=asked.laplace or None,
         )
-        found = fitted.family.classes().least_loss(request)
+        found = class_family_of(fitted.features).least_loss(request)
         return ClassAnswer(
             found.log_odds,
             classes.labels,
@@ -411,7 +410,7 @@ class ClassRecipe(Recipe):
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> ClassAnswer:
-        log_odds = fitted.family.classes().restore(fitted.features, arrays)
+        log_odds = class_family_of(fitted.features).restore(fitted.features, arrays)
         classes, weight = tuple(classes_in(plain).tolist()), dict(plain["class_weight"])
         return ClassAnswer(log_odds, classes, weight, plain["n_passes"], plain["converged"])
 
@@ -502,7 +501,7 @@ def class_statistic(
     sums = SumRequest(
         drawn.features, drawn.row, plan, asked.sample_rows, places, () if balanced else known
     )
-    statistic = family_of(drawn.features).classes().statistic(sums)
+    statistic = class_family_of(drawn.features).statistic(sums)
     statistic = ByClass(statistic) if balanced else statistic
     statistic = ByFold(statistic, folds, places, RUNS) if folds else statistic
     return ClassWeighted(statistic, weights) if weights else statistic

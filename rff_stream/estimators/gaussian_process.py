@@ -410,8 +410,12 @@ class ProcessRecipe(RegressionRecipe):
         asked = self.asked
         if isinstance(asked.noise, str) and fitted.total is not None:
             warn_of_copies(fitted.total.sample.rows, fitted.n_rows)
-        found = fitted.family.process(
-            self.totals(fitted), asked.noise, fit_intercept=asked.fit_intercept
+        found: Process = fitted.family.solve(
+            self.totals(fitted),
+            asked.noise,
+            fit_intercept=asked.fit_intercept,
+            refine=0,
+            variances=True,
         )
         warn_of_residuals(fitted, found, chosen=isinstance(asked.noise, str))
         return found
@@ -419,4 +423,6 @@ class ProcessRecipe(RegressionRecipe):
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> Process:
-        return fitted.family.process_in(self.stored(fitted, arrays, plain))
+        stored = self.stored(fitted, arrays, plain)
+        found: Process = fitted.family.restore(stored, variances=True)
+        return found

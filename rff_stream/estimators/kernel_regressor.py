@@ -335,7 +335,7 @@ class LossRecipe(RegressionRecipe):
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> LossAnswer:
-        linear: Any = fitted.family.ridge_in(self.stored(fitted, arrays, plain))
+        linear: Any = fitted.family.restore(self.stored(fitted, arrays, plain), variances=False)
         support = arrays.get("support")
         share = float(arrays["support_share"][0]) if support is not None else np.nan
         loss = regression_loss(plain["loss"])

@@ -14,6 +14,7 @@ from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
+from rff_stream.families import require
 from rff_stream.families.linear_answer import LinearAnswer, refine_answer
 from rff_stream.families.parameters import FeatureChoice, LengthScale
 from rff_stream.families.protocol import RidgeAnswer
@@ -22,6 +23,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
 from rff_stream.model.recipe import PassResult
 from rff_stream.moments.accumulate import SumsDtype
+from rff_stream.sources import Columns
 from rff_stream.statistics.scores import NormalEquationStatistic, NormalEquationSums
 from rff_stream.systems.spectrum import alpha_of_targets
 
@@ -196,12 +198,21 @@ class RidgeRecipe(RegressionRecipe):
             raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
         return int(asked.cv)
 
+    def check_columns(self, columns: Columns) -> None:
+        RegressionRecipe.check_columns(self, columns)
+        if self.asked.refine:
+            require(self.map_parameters(columns).features, "refine", self.asked.refine)
+
     def answer(self, fitted: Fitted) -> RidgeAnswer:
         asked = self.asked
         if isinstance(asked.alpha, str) and asked.alpha != "cv" and fitted.total is not None:
             warn_of_copies(fitted.total.sample.rows, fitted.n_rows)
-        found = fitted.family.ridge(
-            self.totals(fitted), asked.alpha, fit_intercept=asked.fit_intercept, refine=asked.refine
+        found: RidgeAnswer = fitted.family.solve(
+            self.totals(fitted),
+            asked.alpha,
+            fit_intercept=asked.fit_intercept,
+            refine=asked.refine,
+            variances=False,
         )
         warn_of_residuals(fitted, found, chosen=isinstance(asked.alpha, str))
         return found

@@ -18,7 +18,7 @@ from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of
+from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of, require
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import WHOLE, RidgeAnswer
 from rff_stream.kernels import kernel_from_spec
@@ -106,7 +106,9 @@ class RegressionRecipe(Recipe):
     def restore(
         self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
     ) -> RidgeAnswer:
-        return fitted.family.ridge_in(self.stored(fitted, arrays, plain))
+        stored = self.stored(fitted, arrays, plain)
+        found: RidgeAnswer = fitted.family.restore(stored, variances=False)
+        return found
 
 
 def searched(fitted: Fitted) -> dict[str, SearchRecord]:
@@ -376,7 +378,7 @@ def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
         If the model was saved without moments.
     """
     fitted: Fitted = self._held()
-    fitted.family.check_new_kernel()
+    require(fitted.features, "with_kernel")
     other: Model = clone(self)
     given = {"length_scale": "median", "gamma": None} | parameters
     other.set_params(kernel=kernel, **given)

@@ -18,7 +18,13 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
-from rff_stream.families.register import check_map, check_whole_space, family_of
+from rff_stream.families.register import (
+    check_map,
+    check_whole_space,
+    class_family_of,
+    family_of,
+    require,
+)
 
 __all__ = [
     "DrawnMap",
@@ -30,5 +36,7 @@ __all__ = [
     "Totals",
     "check_map",
     "check_whole_space",
+    "class_family_of",
     "family_of",
+    "require",
 ]

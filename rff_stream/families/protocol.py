@@ -21,6 +21,10 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.protocol import Statistic
 
+ABILITIES = ("until", "with_kernel", "refine", "classes")
+"""What a family may refuse: fits of a part of the rows, whose error is computed from sums alone;
+another kernel after the read; steps on the exact system; classifiers."""
+
 WHOLE = "whole"
 """Name of the family of one map of the whole space."""
 
@@ -233,6 +237,9 @@ class Family(Protocol):
     """The string that ``features=`` accepts for it; None if there is none."""
     kinds: ClassVar[tuple[type, ...]]
     """Maps, and requests for one, that are of this family."""
+    refuses: ClassVar[Mapping[str, str]]
+    """What it cannot do, of ``ABILITIES``, with the message that says so; ``{value}`` in it is that
+    of the parameter that asks for it."""
     default_request: ClassVar[Any]
     """What ``features="auto"`` asks for, of the one family that it means; None of the others."""
 
@@ -244,12 +251,6 @@ class Family(Protocol):
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
-
-    def check_streams(self) -> None:
-        """Refuse a fit of a part of the rows if its error cannot be computed from sums alone."""
-
-    def check_new_kernel(self) -> None:
-        """Refuse another kernel after the read where the map was drawn for one."""
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         """The sizes that a plan is made from, before the map is drawn or after."""
@@ -269,17 +270,17 @@ class Family(Protocol):
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
         """The sums of no rows."""
 
-    def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> RidgeAnswer:
-        """Ridge regression at the α given, or at that of "evidence", "cv" or "gcv"."""
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
+    ) -> Any:
+        """The :class:`RidgeAnswer`, or the :class:`Process` with variances, of these sums.
 
-    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> Process:
-        """A Gaussian process at the α = σₙ²/σ_f² given, or at that of highest evidence."""
+        ``alpha`` is a number for each target, α = σₙ²/σ_f² of a process, or the name of the rule
+        that finds it: "evidence", "cv" or "gcv".
+        """
 
-    def ridge_in(self, stored: StoredAnswer) -> RidgeAnswer:
-        """Rebuild the result of :meth:`ridge` from stored arrays."""
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> Any:
+        """Rebuild the result of :meth:`solve` from stored arrays."""
 
-    def process_in(self, stored: StoredAnswer) -> Process:
-        """Rebuild the result of :meth:`process` from stored arrays."""
-
-    def classes(self) -> ClassFamily:
-        """The same for classifiers; refuses a family that has none."""
+    classes: ClassVar[ClassFamily | None]
+    """The same for classifiers; None of a family that refuses "classes"."""

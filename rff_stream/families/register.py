@@ -15,7 +15,7 @@ from rff_stream.families.parameters import (
     known_kernel,
     named_kernels,
 )
-from rff_stream.families.protocol import WHOLE, Family, MapParameters
+from rff_stream.families.protocol import WHOLE, ClassFamily, Family, MapParameters
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.map_search import MOST_OF_METRIC
 from rff_stream.registry import family_modules
@@ -68,6 +68,24 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
         length_scale=scale,
         n_components=DEFAULT_COMPONENTS if r is None else int(r),
     )
+
+
+def require(features: Any, ability: str, value: Any = None) -> None:
+    """Refuse what the family of a map cannot do, for the value of the parameter that asks for it.
+
+    Raises ValueError: with the reason and the remedy that the family gives.
+    """
+    refuses = family_of(features).refuses
+    if ability in refuses:
+        raise ValueError(refuses[ability].format(value=value))
+
+
+def class_family_of(features: Any) -> ClassFamily:
+    """What the family of a map decides for classifiers; refuses a family that has none."""
+    require(features, "classes")
+    found = family_of(features).classes
+    assert found is not None  # or it is refused above
+    return found
 
 
 def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:

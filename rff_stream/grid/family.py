@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -228,6 +228,14 @@ class GridProcess(GridAnswer):
         }
 
 
+REFUSES = {
+    "refine": "refine={value} but the equations of a grid of frequencies are solved by iterations "
+    "to the end. Use refine=0.",
+    "classes": "features='grid' but grids are for KernelRidge and GaussianProcessRegressor. "
+    "Choose a map of the whole space here.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GridFamily:
     """:class:`~rff_stream.GridFeatures` with their :class:`~rff_stream.grid.moments.GridMoments`.
@@ -238,7 +246,9 @@ class GridFamily:
 
     name: ClassVar[str | None] = "grid"
     kinds: ClassVar[tuple[type, ...]] = (Grid, GridFeatures)
+    refuses: ClassVar[Mapping[str, str]] = REFUSES
     default_request: ClassVar[Any] = None
+    classes: ClassVar[ClassFamily | None] = None
 
     def serves(self, n_inputs: int) -> bool:
         return n_inputs <= MOST_INPUTS and importlib.util.find_spec("finufft") is not None
@@ -259,14 +269,13 @@ class GridFamily:
                 "sums='float32' but sums on a grid of frequencies are float64: less does not "
                 "resolve small noise. Use sums='auto'."
             )
+        if is_named(asked.penalty, "gcv"):
+            raise ValueError(
+                "alpha='gcv' but the penalty on a grid of frequencies is a number, 'evidence' or "
+                "'cv'. Choose one of them."
+            )
         for kernel in named_kernels(asked.kernel):
             kernel.spectral_density(np.ones((1, n_inputs)))
-
-    def check_streams(self) -> None:
-        """Its error on held-out leaves follows from their sums."""
-
-    def check_new_kernel(self) -> None:
-        """Its sums are the same for every kernel."""
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         if isinstance(features, GridFeatures):
@@ -318,28 +327,13 @@ class GridFamily:
     def zero(self, features: Any, row: AugmentedRow, order: int) -> GridMoments:
         return GridMoments.zero(features, row)
 
-    def ridge(self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int) -> GridAnswer:
-        if refine or is_named(alpha, "gcv"):
-            raise ValueError(
-                f"alpha={alpha!r} and refine={refine} but the penalty on a grid of frequencies is "
-                "a number, 'evidence' or 'cv', without refine. Choose one of them."
-            )
-        return _solve(GridAnswer, totals, alpha, fit_intercept)
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
+    ) -> GridAnswer:
+        return _solve(GridProcess if variances else GridAnswer, totals, alpha, fit_intercept)
 
-    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> GridProcess:
-        return _solve(GridProcess, totals, alpha, fit_intercept)
-
-    def ridge_in(self, stored: StoredAnswer) -> GridAnswer:
-        return _restore(GridAnswer, stored)
-
-    def process_in(self, stored: StoredAnswer) -> GridProcess:
-        return _restore(GridProcess, stored)
-
-    def classes(self) -> ClassFamily:
-        raise ValueError(
-            "features='grid' but grids are for KernelRidge and GaussianProcessRegressor. "
-            "Choose a map of the whole space here."
-        )
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> GridAnswer:
+        return _restore(GridProcess if variances else GridAnswer, stored)
 
 
 def foresee_solve(cost: GridCost, asked: MapParameters, n_rows: int) -> GridCost:

@@ -11,7 +11,7 @@ from rff_stream.errors import PlanError
 from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, Tally
 from rff_stream.execution.progress import Progress
-from rff_stream.families import SumRequest, family_of
+from rff_stream.families import SumRequest, require
 from rff_stream.model.fit import open_rows, solve
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassRequest, Recipe, unread
@@ -37,7 +37,7 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
     leaves in a step, or the factor by which they grow.
     """
     opened = open_rows(recipe, data)
-    family_of(recipe.map_parameters(opened.columns).features).check_streams()
+    require(recipe.map_parameters(opened.columns).features, "until")
     if not (every > 0 and every != 1):
         raise ValueError(
             f"every={every!r} but it must be the share of a step in (0, 1), or a factor above 1."

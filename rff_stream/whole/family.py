@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -151,6 +151,23 @@ class ProcessAnswer:
             own["misfit_variance"] = posterior.misfit
         return self.linear.arrays() | own
 
+    @classmethod
+    def from_arrays(cls, linear: LinearAnswer, arrays: Mapping[str, Array]) -> ProcessAnswer:
+        """The process whose :meth:`arrays` these are, with its mean."""
+        inverse = float(arrays["inverse_weight"][0])
+        posterior = Posterior(
+            coef=arrays["coef"],
+            intercept=arrays["intercept"],
+            alpha=arrays["alpha"],
+            noise_variance=arrays["noise_variance"],
+            rotation=arrays["rotation"],
+            eigenvalues=arrays["eigenvalues"],
+            feature_mean=arrays["feature_mean"],
+            weight=1 / inverse if inverse else np.inf,
+            misfit=arrays.get("misfit_variance"),
+        )
+        return cls(linear, posterior, *(arrays[name] for name in VARIANCES))
+
     def plain_values(self) -> dict[str, Any]:
         return {}
 
@@ -161,7 +178,12 @@ class WholeFamily:
 
     name: ClassVar[str | None] = WHOLE
     kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
+    refuses: ClassVar[Mapping[str, str]] = {
+        "with_kernel": "The columns and sums of this model are for one kernel only. Fit with "
+        "features='grid', whose kernel is chosen after the read, or fit again."
+    }
     default_request: ClassVar[Any] = None
+    classes: ClassVar[ClassFamily | None] = WholeClasses()
 
     def serves(self, n_inputs: int) -> bool:
         return True
@@ -172,15 +194,6 @@ class WholeFamily:
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         d = columns_of_metric(asked.metric, n_inputs)
         check_choices(asked.kernel, asked.length_scale, asked.features, d)
-
-    def check_streams(self) -> None:
-        """All its errors on held-out leaves follow from sums."""
-
-    def check_new_kernel(self) -> None:
-        raise ValueError(
-            "The columns and sums of this model are for one kernel only. Fit "
-            "with features='grid', whose kernel is chosen after the read, or fit again."
-        )
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         size = n_columns(features, n_components)
@@ -224,56 +237,46 @@ class WholeFamily:
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:
         return Moments.zero(row, order)
 
-    def ridge(
-        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int
-    ) -> LinearAnswer:
-        moments, selection = totals.total, None
-        if isinstance(alpha, str) and alpha == "evidence":
-            found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
-            solved = found.ridge()
-        else:
-            chosen, selection = _penalty(totals, alpha, fit_intercept, refine)
-            floor: Floor = "raise_silently" if refine else "raise_alpha"
-            solved = ridge_of_rows(moments, chosen, fit_intercept=fit_intercept, floor=floor)
-        return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
+    ) -> LinearAnswer | ProcessAnswer:
+        if variances:
+            return _process(totals, alpha, fit_intercept)
+        return _ridge(totals, alpha, fit_intercept, refine)
 
-    def process(self, totals: Totals, alpha: Any, *, fit_intercept: bool) -> ProcessAnswer:
-        moments = totals.total
-        if isinstance(alpha, str):
-            found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
-        else:
-            found = evidence_at(moments, alpha, fit_intercept=fit_intercept)
-        posterior = _with_misfit(found.posterior(), totals.features, moments)
-        linear = LinearAnswer(
-            totals.features, posterior.coef, posterior.intercept, found.alpha, found.df,
-            moments.row.target_origin,
-        )  # fmt: skip
-        return ProcessAnswer(
-            linear, posterior, found.noise_variance, found.signal_variance, found.log_evidence
-        )
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> LinearAnswer | ProcessAnswer:
+        linear = LinearAnswer.from_arrays(stored.features, stored.arrays)
+        return ProcessAnswer.from_arrays(linear, stored.arrays) if variances else linear
 
-    def ridge_in(self, stored: StoredAnswer) -> LinearAnswer:
-        return LinearAnswer.from_arrays(stored.features, stored.arrays)
 
-    def process_in(self, stored: StoredAnswer) -> ProcessAnswer:
-        arrays = stored.arrays
-        inverse = float(arrays["inverse_weight"][0])
-        posterior = Posterior(
-            coef=arrays["coef"],
-            intercept=arrays["intercept"],
-            alpha=arrays["alpha"],
-            noise_variance=arrays["noise_variance"],
-            rotation=arrays["rotation"],
-            eigenvalues=arrays["eigenvalues"],
-            feature_mean=arrays["feature_mean"],
-            weight=1 / inverse if inverse else np.inf,
-            misfit=arrays.get("misfit_variance"),
-        )
-        linear = self.ridge_in(stored)
-        return ProcessAnswer(linear, posterior, *(arrays[name] for name in VARIANCES))
+def _ridge(totals: Totals, alpha: Any, fit_intercept: bool, refine: int) -> LinearAnswer:
+    """Ridge regression; steps on the exact system follow, so it may begin near α = 0."""
+    moments, selection = totals.total, None
+    if isinstance(alpha, str) and alpha == "evidence":
+        found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
+        solved = found.ridge()
+    else:
+        chosen, selection = _penalty(totals, alpha, fit_intercept, refine)
+        floor: Floor = "raise_silently" if refine else "raise_alpha"
+        solved = ridge_of_rows(moments, chosen, fit_intercept=fit_intercept, floor=floor)
+    return LinearAnswer.of(totals.features, solved, moments.row.target_origin, selection)
 
-    def classes(self) -> ClassFamily:
-        return WholeClasses()
+
+def _process(totals: Totals, alpha: Any, fit_intercept: bool) -> ProcessAnswer:
+    """The process at an α, or at that of highest evidence."""
+    moments = totals.total
+    if isinstance(alpha, str):
+        found = safe_evidence(totals.features, moments, fit_intercept=fit_intercept)
+    else:
+        found = evidence_at(moments, alpha, fit_intercept=fit_intercept)
+    posterior = _with_misfit(found.posterior(), totals.features, moments)
+    linear = LinearAnswer(
+        totals.features, posterior.coef, posterior.intercept, found.alpha, found.df,
+        moments.row.target_origin,
+    )  # fmt: skip
+    return ProcessAnswer(
+        linear, posterior, found.noise_variance, found.signal_variance, found.log_evidence
+    )
 
 
 def _with_trend(
