@@ -30,7 +30,7 @@ from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.model import gradients
 from rff_stream.model.facts import enough_features, model_card, units_of_scales
-from rff_stream.model.input_rows import open_by_fit
+from rff_stream.model.input_rows import open_later
 from rff_stream.moments import Moments
 from rff_stream.notebook_display import Card, numbers, table
 from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
@@ -105,8 +105,8 @@ def assess(
         seconds = time.monotonic() - started
     y = (list(targets) if target is None else target) if targets else None
     rows = Selection(data, y, weights, None, dim, tuple(where), None, storage_options)
-    purpose: Any = "score" if targets else "predict"
-    source = open_by_fit(model, model._held(), rows, purpose).source
+    kind: Any = "numbers" if targets else "none"
+    source = open_later(model, model.columns_, rows, kind, scored=True).source
     pilot = Reading(source, progress=False).pilot()
     step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
     x = np.asarray(pilot.x[::step], np.float64)

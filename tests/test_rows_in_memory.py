@@ -210,6 +210,8 @@ def test_times_where_the_fit_had_numbers_are_refused(verb, make):
     by_place = ridge().fit(data[["u", "v"]].to_numpy(), data.a)
     with pytest.raises(DataError, match=r"'x0' holds times"):
         by_place.predict(data[["u", "v"]].assign(u=times))
+    with pytest.raises(DataError, match=r"'x0' holds times"):
+        by_place.predict(np.array([times, times]).T)
     assert model.n_rows_ == N
 
 

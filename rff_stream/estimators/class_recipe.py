@@ -22,9 +22,10 @@ from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.input_rows import Opened, open_labels, open_later
+from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.model.serialisation import draft_in, draft_of
+from rff_stream.model.values_in_memory import Target
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
@@ -79,6 +80,8 @@ class ClassPass(PassResult):
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRecipe(Recipe):
     """Moments of classes by fold, and least squares or the descent of a loss."""
+
+    target: ClassVar[Target] = "labels"
 
     adds_files: ClassVar[bool] = False  # classes are found in the pass of all rows
 
@@ -173,16 +176,13 @@ class ClassRecipe(Recipe):
                 "loss='squared' without 'balanced'."
             )
 
-    def open(self, data: Selection) -> Opened:
-        return open_labels(self.asked, data)
-
     def open_more(self, fitted: Fitted, data: Selection) -> Opened:
         if data.by is not None:
             raise ValueError(
                 "by= names the batch of each row, but the rows of a classifier have a class and no "
                 "batch. Give one batch at a time: batch=…."
             )
-        return open_later(self.asked, fitted, data, labels=True)
+        return super(ClassRecipe, self).open_more(fitted, data)
 
     def plan(
         self,

@@ -329,7 +329,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
         labels = tuple(self.classes_.tolist())
         statistic = ClassScoreStatistic(ProbabilityPredictor(log_odds_of(self)), labels)
-        return score_rows(self, data, statistic, labels=True)
+        return score_rows(self, data, statistic, "labels")
 
     def _recipe(self, classes: Any = None) -> ClassRecipe:
         announced = None if classes is None else tuple(np.unique(classes).tolist())

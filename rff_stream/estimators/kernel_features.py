@@ -26,7 +26,9 @@ from rff_stream.families.parameters import (
     seed_of,
 )
 from rff_stream.features import FeatureMap
-from rff_stream.model.input_rows import checked_rows, in_memory, open_inputs, source_of
+from rff_stream.model.input_rows import open_rows
+from rff_stream.model.predict import opened_inputs
+from rff_stream.model.values_in_memory import in_memory
 from rff_stream.sources import Selection
 from rff_stream.sources.container_types import is_sparse
 
@@ -147,7 +149,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 "'evidence'; pass on its length_scale_."
             )
         data = Selection(X, inputs=inputs, dim=dim, storage_options=storage_options)
-        opened = open_inputs(self, data)
+        opened = open_rows(self, data, "none")
         columns, names = opened.columns, opened.feature_names
         chosen = chosen_map(self.features, columns.inputs, self.kernel)
         scale, d = length_scale_asked(self), len(columns.inputs)
@@ -183,13 +185,11 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         columns = ScaledColumns(self.features_)
-        if in_memory(X):
-            X = checked_rows(self, X)
-            if not is_sparse(X):
-                with single_threaded_blas():
-                    return columns(X)
-        data = Selection(X, storage_options=storage_options)
-        source = source_of(self, data, columns=self.columns_)
+        opened = opened_inputs(self, X, storage_options)
+        source = opened.source
+        if in_memory(X) and not is_sparse(X):
+            with single_threaded_blas():
+                return columns(opened.inputs)
         if is_sparse(X):
             return map_rows(source, columns).compute().astype(self.dtype)
         names = tuple(self.get_feature_names_out())

@@ -27,7 +27,6 @@ from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.input_rows import Opened, open_values
 from rff_stream.model.predict import parts_of_rows, score_rows
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.stream import fit_until
@@ -61,9 +60,6 @@ class RegressionRecipe(Recipe):
 
     A subclass answers, and says by ``n_folds`` which parameters that allows.
     """
-
-    def open(self, data: Selection) -> Opened:
-        return open_values(self.asked, data)
 
     def check_columns(self, columns: Columns) -> None:
         asked = self.map_parameters(columns)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fit import fit as fit_rows
-from rff_stream.model.input_rows import Opened, open_inputs
 from rff_stream.model.recipe import PassRequest, Recipe
+from rff_stream.model.values_in_memory import Target
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns, Selection
 
@@ -31,6 +31,8 @@ Model = TypeVar("Model", bound=Estimator)
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsRecipe(Recipe):
     """Rows without targets; a map of the whole space drawn for the pilot's scales."""
+
+    target: ClassVar[Target] = "none"
 
     @property
     def n_components(self) -> int:
@@ -50,9 +52,6 @@ class RowsRecipe(Recipe):
         check_n_components(self.n_components, "whole")
         check_sample_rows(self.asked.sample_rows)
         check_whole_space(self.asked.features, type(self.asked).__name__)
-
-    def open(self, data: Selection) -> Opened:
-        return open_inputs(self.asked, data)
 
     def draw(self, request: PassRequest) -> DrawnMap:
         seed, columns = seed_of(self.asked.random_state), request.opened.columns

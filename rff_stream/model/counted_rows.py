@@ -15,8 +15,9 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
 from rff_stream.label_forms import text_of
 from rff_stream.model.fitted import UNREAD, Ledger
-from rff_stream.model.input_rows import Opened, in_memory
+from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
+from rff_stream.model.values_in_memory import in_memory
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.sources.growth import record_of, whole_content

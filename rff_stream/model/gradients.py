@@ -75,7 +75,7 @@ def of_sample(model: Any) -> GradientProducts:
 
 def of_rows(model: Any, data: Selection) -> Any:
     """M of all rows, by one streamed pass; by group where groups are asked for."""
-    return score_rows(model, data, gradient_statistic(model), purpose="predict")
+    return score_rows(model, data, gradient_statistic(model), "none")
 
 
 def importance(model: Any) -> dict[str, float]:

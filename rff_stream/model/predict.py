@@ -15,20 +15,14 @@ from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import own_threads, single_threaded_blas
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
-from rff_stream.model.input_rows import (
-    Purpose,
-    checked_rows,
-    framed_like,
-    in_memory,
-    in_storage,
-    open_by_fit,
-)
+from rff_stream.model.input_rows import Opened, open_later
+from rff_stream.model.values_in_memory import Target, in_memory
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import RowFunction
 from rff_stream.side_by_side import threads_of_one
-from rff_stream.sources import Columns, Selection, Source, open_source
-from rff_stream.sources.container_types import is_sparse
+from rff_stream.sources import Columns, Selection, kind_of, open_source
+from rff_stream.sources.container_types import is_sparse, needed_package
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
 
@@ -82,8 +76,9 @@ def parts_of_rows(
     names, units = tuple(names), tuple(units) or ("",) * len(names)
     width = function.width // parts
     columns = [slice(at, at + width) for at in range(0, function.width, width)]
+    opened = opened_inputs(model, X, storage_options)
     if in_memory(X):
-        rows = checked_rows(model, X)
+        rows = opened.inputs
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
         if not is_sparse(rows):
             if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
@@ -95,10 +90,10 @@ def parts_of_rows(
             framed_like(model, X, found[:, own.start] if flat else found[:, own], names[own])
             for own in columns
         )
-    source = to_predict(model, X, storage_options)
+    source = opened.source
     told = watched(model._held(), function) if type(model).tells_outside else function
     values = map_rows(source, told)
-    if not (source.is_lazy or in_storage(X) or is_dask_collection(X)):
+    if not (source.is_lazy or kind_of(X) == "stored" or is_dask_collection(X)):
         values = values.compute()
     return tuple(
         source.wrap(values[..., own.start] if flat else values[..., own], names[own], units[own])
@@ -109,28 +104,23 @@ def parts_of_rows(
 def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
     """The inputs (n, d) of all rows of a container, in memory; in the order of its dimensions."""
     width = len(model.columns_.inputs)
+    opened = opened_inputs(model, X, storage_options)
     if in_memory(X):
-        return of_array(checked_rows(model, X), Inputs(width), model.columns_)
-    source = to_predict(model, X, storage_options)
-    return np.asarray(map_rows(source, Inputs(width)).compute()).reshape(-1, width)
+        return of_array(opened.inputs, Inputs(width), model.columns_)
+    return np.asarray(map_rows(opened.source, Inputs(width)).compute()).reshape(-1, width)
 
 
-def to_predict(model: Any, X: Any, storage_options: Any = None) -> Source:
-    """The inputs of rows that are not in memory, or have named dimensions."""
-    data = Selection(X, storage_options=storage_options)
-    return open_by_fit(model, model._held(), data, "predict").source
+def opened_inputs(model: Any, X: Any, storage_options: Any = None) -> Opened:
+    """The inputs of rows by the columns of a fit, from any container."""
+    selection = Selection(X, storage_options=storage_options)
+    return open_later(model, model.columns_, selection, "none")
 
 
 def score_rows(
-    model: Any,
-    data: Selection,
-    statistic: Statistic,
-    *,
-    labels: bool = False,
-    purpose: Purpose = "score",
+    model: Any, data: Selection, statistic: Statistic, target: Target = "numbers"
 ) -> Any:
     """Sum of a statistic over rows; for each group where groups are asked for."""
-    source = open_by_fit(model, model._held(), data, purpose, labels=labels).source
+    source = open_later(model, model.columns_, data, target, scored=True).source
     reading = Reading(source, progress=model.progress)
     layout = reading.plan(PlanRequest(WholeCost(1), order=1), memory=model.memory).layout
     if data.by is not None:
@@ -149,3 +139,21 @@ def of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
     source = open_source(rows, columns=columns, missing_rows="drop")
     lazy = map_rows(source, function)
     return np.asarray(lazy.compute())
+
+
+def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> Any:
+    """Values of rows as ``set_output`` of the estimator asks: NumPy by default.
+
+    With "pandas" a Series or DataFrame on the index of X, with "polars" one of polars.
+    """
+    container = getattr(estimator, "_sklearn_output_config", {}).get("transform", "default")
+    if container == "pandas":
+        from rff_stream.sources.tables import frame_wrap
+
+        return frame_wrap(getattr(X, "index", None), values, names, ())
+    if container == "polars":
+        polars = needed_package("polars", "tables", "set_output asks for polars")
+        if values.ndim == 1:
+            return polars.Series(names[0], values)
+        return polars.DataFrame(values, schema=list(names))
+    return values

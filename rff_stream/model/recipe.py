@@ -18,8 +18,9 @@ from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.input_rows import Opened, open_later
+from rff_stream.model.input_rows import Opened, chosen_alike, open_later, open_rows
 from rff_stream.model.serialisation import draft_in, draft_of
+from rff_stream.model.values_in_memory import Target
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.tree_sum import add_into
@@ -89,6 +90,9 @@ class Recipe(ABC):
     chooses: bool = False
     """Whether "auto" leaves the map to the data; else it is one map of the whole space."""
 
+    target: ClassVar[Target] = "numbers"
+    """What y is in the rows of a fit and later ones."""
+
     adds_files: ClassVar[bool] = True
     """Whether the map is known before the pass, so that each file of a fit has sums of its own."""
 
@@ -102,13 +106,13 @@ class Recipe(ABC):
         check_n_components(self.asked.n_components, self.asked.features)
         check_sample_rows(self.asked.sample_rows)
 
-    @abstractmethod
     def open(self, data: Selection) -> Opened:
         """The rows of a fit."""
+        return open_rows(self.asked, data, self.target)
 
     def open_more(self, fitted: Fitted, data: Selection) -> Opened:
         """Rows that come later, by the columns and conditions of the fit."""
-        return open_later(self.asked, fitted, data)
+        return open_later(self.asked, fitted.columns, chosen_alike(fitted, data), self.target)
 
     @abstractmethod
     def check_columns(self, columns: Columns) -> None:

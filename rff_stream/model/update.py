@@ -34,9 +34,10 @@ from rff_stream.model.file_batches import (
 )
 from rff_stream.model.fit import fit, solve
 from rff_stream.model.fitted import Added, Fitted, Ledger
-from rff_stream.model.input_rows import Opened, in_memory
+from rff_stream.model.input_rows import Opened
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
+from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.data_files import DataFile
