@@ -38,8 +38,8 @@ from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
-from rff_stream.model.input_rows import in_memory
 from rff_stream.model.predict import inputs_of_rows
+from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
 from rff_stream.predictors import BandEdge, RowFunction
