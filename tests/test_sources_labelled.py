@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
-from rff_stream.sources import Columns, HoldOut, open_source
+from rff_stream.sources import Columns, HoldOut, open_source, paths
 from test_sources import boxes, check_any_partition, cuts, read, whole
 
 DIMS = ("time", "lat", "lon")
@@ -423,3 +424,34 @@ def test_a_coordinate_without_dimensions_is_an_input(lazy: bool) -> None:
     )
     source = open_source(data.chunk() if lazy else data, "t", inputs=["lat", "level"])
     assert read(source).x.tolist() == [[i, 500.0] for i in range(4)]
+
+
+def test_the_garbage_collector_closes_no_netcdf_file(tmp_path, monkeypatch):
+    """It may run in any thread while another one reads, and NetCDF is not safe for threads."""
+    from xarray.backends.file_manager import CachingFileManager
+
+    pytest.importorskip("netCDF4")
+    closed: list[str] = []
+    close = CachingFileManager.close
+
+    def noted(self, needs_lock=True):
+        closed.append("by hand" if needs_lock else "by the collector")
+        close(self, needs_lock)
+
+    monkeypatch.setattr(CachingFileManager, "close", noted)
+    monkeypatch.setattr(paths, "FILES_OPEN", 3)
+    paths.close_netcdf()
+    closed.clear()
+    path = tmp_path / "rows.nc"
+    xr.Dataset({"u": ("row", np.arange(9.0))}).to_netcdf(path)
+    closed.clear()
+    sources = [open_source(str(path)) for _ in range(5)]
+    assert closed == ["by hand"] * 2
+    first = sources[0]  # its file was closed: it is opened again
+    (rows,) = first.reader.read(((0, 9),), *first.arguments(((0, 9),)))
+    assert np.array_equal(rows.x[:, 0], np.arange(9.0))
+    del sources[1:]
+    gc.collect()
+    assert closed == ["by hand"] * 2
+    paths.close_netcdf()
+    assert closed == ["by hand"] * 5

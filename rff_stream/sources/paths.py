@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,7 +144,7 @@ def netcdf(path: str) -> Any:
             f"{path} does not exist. Look at the path; it counts from {Path.cwd()}.{several}"
         )
     try:
-        return xarray.open_dataset(
+        found = xarray.open_dataset(
             path, decode_coords="all", decode_timedelta=xarray.coders.CFTimedeltaCoder()
         )
     except (OSError, ValueError, ImportError) as cause:
@@ -150,6 +152,25 @@ def netcdf(path: str) -> Any:
             f"{redact_url(path)} cannot be opened as netCDF: {cause_words(cause)}. It must be "
             f"whole, and a package that reads it installed: pip install 'rff_stream[netcdf]'."
         ) from cause
+    OPENED.append(found)
+    close_netcdf(FILES_OPEN)
+    return found
+
+
+FILES_OPEN = 64
+"""Most NetCDF files that stay open: half of those that xarray keeps open."""
+
+OPENED: deque[Any] = deque()
+"""NetCDF files as Datasets, the oldest first. The garbage collector would close a file that nothing
+refers to, in any thread and at any time; the NetCDF library is not safe for threads and has crashed
+so (pydata/xarray issues 9779 and 10783). A file in this list is closed here."""
+
+
+@atexit.register
+def close_netcdf(left: int = 0) -> None:
+    """Close NetCDF files until so many are left; a source that still reads one opens it again."""
+    while len(OPENED) > left:
+        OPENED.popleft().close()
 
 
 def references(path: str, storage_options: Mapping[str, Any] | None) -> Any:
