@@ -186,8 +186,8 @@ n_missing_, plan_
         """
         if return_std and return_cov:
             raise RuntimeError(
-                "return_std and return_cov were both asked for. At most one of them can be: the "
-                "standard deviation is the root of the covariance's diagonal."
+                "At most one of return_std or return_cov can be requested: the standard deviation "
+                "is the root of the covariance's diagonal. Leave one of them out."
             )
         if self._fitted is None:
             found = prior_of_rows(self, X, noise)

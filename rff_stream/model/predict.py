@@ -75,7 +75,7 @@ def parts_of_rows(
     """The columns of such values in so many equal parts, each in a container of its own."""
     names, units = tuple(names), tuple(units) or ("",) * len(names)
     width = function.width // parts
-    columns = [slice(at, at + width) for at in range(0, function.width, width)]
+    columns = [slice(part * width, (part + 1) * width) for part in range(parts)]
     opened = opened_inputs(model, X, storage_options)
     if in_memory(X):
         rows = opened.inputs
