@@ -503,6 +503,7 @@ def test_deviations_hardly_show_that_factors_are_kept_in_float32(rng, monkeypatc
     found.append(local_posterior(cell_evidence(features, moments)))
     kinds = [each.solved.trees[1].inverse_factor.dtype for each in found]
     assert kinds == [np.float32, np.float64]
+    monkeypatch.setattr("rff_stream.cells.spectrum.LEAST_VARIANCE", np.inf)
     rounded, exact = (each.std(new) for each in found)
     assert 0 < abs(rounded / exact - 1).max() < 6e-5
     rounded, exact = (each.mean(new) for each in found)  # trees are weighed by deviations
@@ -511,6 +512,23 @@ def test_deviations_hardly_show_that_factors_are_kept_in_float32(rng, monkeypatc
     del old["coef"]  # as it was stored before
     read = LocalPosterior.from_arrays(features, old, ("y",))
     np.testing.assert_allclose(read.mean(new), found[1].mean(new), rtol=1e-10, atol=1e-10)
+
+
+def test_products_in_float32_hardly_move_predictions(rng, monkeypatch):
+    X, y, w = rows(rng, n=4000)
+    features = local_map(rng, X, n_cells=32, n_components=60, dtype="float32")
+    evidence = cell_evidence(features, accumulate_cells(features, X, y, w))
+    told = local_posterior(evidence)
+    places, alpha, new = range(32), told.alpha[0], rng.normal(size=(700, 3))
+    kinds = {told.solved.trees[0].precision(place, alpha) for place in places}
+    assert np.dtype(np.float32) in kinds
+    mean, std = told.mean_and_std(new).T
+    monkeypatch.setattr("rff_stream.cells.spectrum.LEAST_VARIANCE", np.inf)
+    assert told.solved.trees[0].precision(0, alpha) == np.float64
+    exact, deviation = told.mean_and_std(new).T
+    moved = abs(std**2 - deviation**2).max()
+    assert 0 < moved < 5e-6 * evidence.signal_variance.max()
+    assert abs(mean - exact).max() < 1e-5 * abs(exact).max()
 
 
 def test_steps_from_a_few_cells_find_the_evidence_of_all(rng):

@@ -22,10 +22,12 @@ from rff_stream.features.nystroem import self_kernel
 from rff_stream.features.random_trees import order_by_cell
 from rff_stream.side_by_side import side_by_side
 
-EPSILON = float(np.finfo(np.float64).eps)
+FLOAT64 = np.dtype(np.float64)
+EPSILON = float(np.finfo(FLOAT64).eps)
 
-RUN_CELLS = 8
-"""Cells whose rows a thread predicts at a time."""
+RUN_CELLS, BATCH = 8, 512
+"""Cells whose rows a thread predicts in one task, and rows at a time: their columns stay in the L2
+cache."""
 
 ROUNDING = 1e-6
 """Relative difference that rounding can make between variances of f of equal rows."""
@@ -274,15 +276,18 @@ class LocalPosterior:
 
         def add(some: Array) -> None:
             for cell in some.tolist():
-                rows = order[ends[cell] : ends[cell + 1]]
-                values = np.empty((len(rows), features.n_components))
-                features.kernel_values(tree, cell, places[rows], values)
-                found = self._of_cell(tree, cell, values, missing[rows])
-                if w is not None:
-                    found = self._without_landmarks(tree, cell, x[rows], w[rows], *found)
-                told = found[0]
-                mean[rows], missing[rows] = told.mean, told.missing
-                spread[rows], rest[rows] = told.spread, told.rest
+                k, last = own.index[cell], int(ends[cell + 1])
+                dtype = FLOAT64 if w is not None else own.precision(k, self.alpha[tree])
+                for lo in range(int(ends[cell]), last, BATCH):
+                    rows = order[lo : min(lo + BATCH, last)]
+                    values = np.empty((len(rows), features.n_components), dtype)
+                    features.kernel_values(tree, cell, places[rows], values)
+                    found = self._of_cell(tree, cell, values, missing[rows])
+                    if w is not None:
+                        found = self._without_landmarks(tree, cell, x[rows], w[rows], *found)
+                    told = found[0]
+                    mean[rows], missing[rows] = told.mean, told.missing
+                    spread[rows], rest[rows] = told.spread, told.rest
 
         side_by_side(add, np.array_split(held, max(len(held) // RUN_CELLS, 1)))
         signal = self.noise_variance[tree] / self.alpha[tree]
@@ -299,9 +304,13 @@ class LocalPosterior:
         k = own.index[cell]
         coordinates = own.coordinates(features, (tree, cell), values)
         missing = own_kernel - _squares(coordinates)
-        coordinates -= own.centre[k]
+        centre, solution = (
+            each.astype(coordinates.dtype, copy=False)
+            for each in (own.centre[k], own.solution(k, alpha))
+        )
+        coordinates -= centre
         white = own.whitened(k, coordinates)
-        mean = own.target_mean[k] + coordinates @ own.solution(k, alpha)
+        mean = own.target_mean[k] + coordinates @ solution
         spread = own.spread(k, white, alpha)
         spread += float(self.solved.fit_intercept) / own.weight[k]
         return _RowParts(mean, missing, spread, np.ones(mean.shape)), coordinates, white

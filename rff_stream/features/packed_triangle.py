@@ -144,7 +144,9 @@ def add_outer(column: Array, line: Array, rows: Array) -> None:
     )
 
 
+@lru_cache(maxsize=4096)
 def _integer(value: int) -> Any:
+    """What BLAS reads as a number: kept, as making one takes as long as a row of a product."""
     return ctypes.byref(ctypes.c_int(value))
 
 
