@@ -64,6 +64,8 @@ def test_an_interval_of_what_is_observed_or_of_the_function_from_the_shell(data,
         for name, edge in zip(("t_lower", "t_upper"), edges, strict=True):
             xr.testing.assert_allclose(found[name], edge.compute())
             assert found[name].attrs["units"] == "K"
+        assert found["t"].attrs["ancillary_variables"] == "t_std t_lower t_upper"
+        assert found["t_lower"].attrs["long_name"] == "lower end of the interval of t"
     for more, words in (
         (["--interval", "1.5"], "between 0 and 1"),
         (["--no-noise"], "Give --std or --interval"),

@@ -454,7 +454,22 @@ def test_labelled_in_labelled_out(rng: np.random.Generator, tmp_path: Path, lazy
     found.to_dataset().to_zarr(tmp_path / "out.zarr")
     again = xr.open_zarr(tmp_path / "out.zarr").flux
     assert np.array_equal(again.values, found.values, equal_nan=True)
-    assert again.attrs["units"] == "W m-2"
+    assert again.attrs == {"units": "W m-2", "long_name": "prediction of flux"}
+
+
+def test_predictions_of_a_grid_have_attributes_of_cf(rng: np.random.Generator) -> None:
+    data = cube(rng).assign(twice=lambda given: 2 * given.flux)
+    model = rs.GaussianProcessRegressor(
+        n_components=32, noise=1.0, missing_rows="drop", random_state=0, progress=False
+    )
+    mean, std = model.fit(data, "flux").predict(data, return_std=True)
+    assert mean.attrs["ancillary_variables"] == std.name == "flux_std"
+    assert std.attrs["long_name"] == "standard deviation of flux"
+    assert std.attrs["cell_methods"] == "realization: standard_deviation"
+    both, errors = model.fit(data, ["flux", "twice"]).predict(data, return_std=True)
+    assert both.twice.attrs["ancillary_variables"] == "twice_std"
+    assert errors.twice_std.attrs["long_name"] == "standard deviation of twice"
+    assert "long_name" not in data.flux.attrs
 
 
 def column(data: xr.Dataset, name: str) -> Array:

@@ -110,6 +110,8 @@ def together(mean: Any, *others: Any) -> Any:
     if hasattr(mean, "data_vars") or hasattr(mean, "to_dataset"):
         parts = [each if hasattr(each, "data_vars") else each.to_dataset() for each in others]
         whole = mean if hasattr(mean, "data_vars") else mean.to_dataset()
+        for name, *beside in zip(whole.data_vars, *(part.data_vars for part in parts), strict=True):
+            whole[name].attrs["ancillary_variables"] = " ".join(beside)
         return functools.reduce(lambda found, part: found.merge(part), parts, whole)
     import dask.array as da
 

@@ -43,6 +43,7 @@ from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import available_memory
 from rff_stream.predictors import BandEdge, RowFunction
+from rff_stream.sources.labelled import with_meaning
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.text_formatting import format_bytes
 
@@ -203,7 +204,8 @@ n_missing_, plan_
         if not return_std:
             return mean
         names = names_of_std(self)
-        return mean, values_of_targets(self, X, process.std(noise), names, storage_options)
+        std = values_of_targets(self, X, process.std(noise), names, storage_options)
+        return with_meaning(mean, self.columns_.targets, "", ["_std"]), std
 
     def predict_interval(
         self,

@@ -35,6 +35,7 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import RowFunction
 from rff_stream.sources import Columns, Selection
+from rff_stream.sources.labelled import with_meaning
 from rff_stream.statistics.scores import Residuals, ResidualStatistic
 
 Model = TypeVar("Model", bound=Estimator)
@@ -229,7 +230,7 @@ def parts_of_targets(
     columns = model.columns_
     width = len(columns.targets)
     units = columns.units[len(columns.inputs) :] or ("",) * width
-    return parts_of_rows(
+    found = parts_of_rows(
         model,
         X,
         function,
@@ -238,6 +239,11 @@ def parts_of_targets(
         parts=parts,
         flat=function.width == parts and np.ndim(model.alpha_) == 0,
         storage_options=storage_options,
+    )
+    endings = [name.removeprefix(columns.targets[0]) for name in names[:: len(names) // parts]]
+    return tuple(
+        with_meaning(each, columns.targets, ending, [] if ending else endings[1:])
+        for each, ending in zip(found, endings, strict=True)
     )
 
 

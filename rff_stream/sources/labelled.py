@@ -370,6 +370,35 @@ def labelled_wrap(data: xarray.Dataset, dims: Sequence[str]) -> Wrap:
     return partial(label_values, coords.drop_vars(other), tuple(dims))
 
 
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "": {"long_name": "prediction of {}"},
+    "_std": {
+        "long_name": "standard deviation of {}",
+        "cell_methods": "realization: standard_deviation",
+    },
+    "_lower": {"long_name": "lower end of the interval of {}"},
+    "_upper": {"long_name": "upper end of the interval of {}"},
+}
+"""Attributes of the CF conventions by what follows the name of a target."""
+
+
+def with_meaning(values: Any, targets: Sequence[str], ending: str, beside: Sequence[str]) -> Any:
+    """Predictions whose attributes say what they are of each target, and what stands beside them.
+
+    Of arrays and tables as they are: they have no attributes.
+    """
+    if ending not in MEANINGS or not (
+        hasattr(values, "data_vars") or hasattr(values, "to_dataset")
+    ):
+        return values
+    for target in targets:
+        array = values[target + ending] if hasattr(values, "data_vars") else values
+        array.attrs |= {name: text.format(target) for name, text in MEANINGS[ending].items()}
+        if beside:
+            array.attrs["ancillary_variables"] = " ".join(target + each for each in beside)
+    return values
+
+
 def label_values(
     coords: xarray.Dataset,
     dims: tuple[str, ...],
