@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -27,7 +27,7 @@ from rff_stream.cli.output import hide_options, hide_url, redact_text
 from rff_stream.errors import ClusterError
 
 if TYPE_CHECKING:
-    from rff_stream.sources import HoldOut
+    from rff_stream.sources import HoldOut, Selection
 
 
 CONDITION = re.compile(r"((?:\[[^\]]*\]|[^\[<>=!])+)(<=|>=|==|!=|<|>)([^<>=!].*)")
@@ -180,8 +180,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class DataSelection:
-    """Which rows and columns of the data."""
+class RowOptions:
+    """What the command line says of the rows and columns of the data."""
 
     inputs: tuple[str, ...] | None
     target: tuple[str, ...] | None
@@ -194,28 +194,30 @@ class DataSelection:
     missing_chunks: Literal["auto", "error", "fill"] | None
     storage_options: dict[str, Any] | None
 
-    def rows(self, seed: int, part: Literal["train", "test"] = "train") -> dict[str, Any]:
-        """What fits and scores are told of the rows they read."""
-        where, options = self.conditions(seed, part), self.storage_options
-        return {"dim": self.dim, "where": where, "storage_options": options}
+    def selection(
+        self, data: Any, seed: int, part: Literal["train", "test"] = "train"
+    ) -> Selection:
+        """These rows of the data, of which one part may be held out."""
+        from rff_stream.sources import Selection
+
+        held = self.held_out(seed, part)
+        y = self.target[0] if self.target is not None and len(self.target) == 1 else self.target
+        return Selection(
+            data,
+            y,
+            self.weights,
+            self.inputs,
+            self.dim,
+            (*self.where, *([] if held is None else [held])),
+            storage_options=self.storage_options,
+            **self.missing,
+        )
 
     @property
     def missing(self) -> dict[str, Any]:
         """What missing values mean."""
         rows, chunks = self.missing_rows or "error", self.missing_chunks or "auto"
         return {"missing_rows": rows, "missing_chunks": chunks}
-
-    @property
-    def one_target(self) -> Any:
-        """One name, or a list of several; None where none was given."""
-        if self.target is None or len(self.target) > 1:
-            return None if self.target is None else list(self.target)
-        return self.target[0]
-
-    def conditions(self, seed: int, part: Literal["train", "test"]) -> list[Any]:
-        """Conditions on rows: those of --where, and one part of the hold-out."""
-        held = self.held_out(seed, part)
-        return [*self.where, *([] if held is None else [held])]
 
     def held_out(self, seed: int, part: Literal["train", "test"]) -> HoldOut | None:
         """One part of the hold-out; None where none was asked for."""
@@ -338,10 +340,10 @@ seed = click.option(
     help="Seed of the hold-out, the frequencies and the pilot.",
 )  # fmt: skip
 
-selection = group(DataSelection, "selection", inputs, needed_target, *ROWS)
+fitted_rows = group(RowOptions, "chosen", inputs, needed_target, *ROWS)
 """Rows and columns to fit."""
 
-test_rows = group(DataSelection, "selection", other_target, *ROWS)
+test_rows = group(RowOptions, "chosen", other_target, *ROWS)
 """Rows to score."""
 
 learner = group(
@@ -429,22 +431,14 @@ def open_data(data: str) -> Any:
     return netcdf(data) if len(files) < 2 else open_together(files, None)
 
 
-def source_of(data: str, selection: DataSelection, seed: int, *, labels: bool = False) -> Any:
+def source_of(data: str, chosen: RowOptions, seed: int, *, labels: bool = False) -> Any:
     """The source that a fit reads, of labels or of numbers; touches metadata only."""
-    from rff_stream.sources import open_source
+    from rff_stream.sources import open_selection
 
-    return open_source(
-        open_data(data),
-        selection.one_target,
-        selection.weights,
-        inputs=selection.inputs,
-        y_labels=labels,
-        **selection.rows(seed),
-        **selection.missing,
-    )
+    return open_selection(replace(chosen.selection(open_data(data), seed), y_labels=labels))
 
 
-def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed: int) -> Any:
+def estimator(learner: Learner, chosen: RowOptions, machine: Machine, seed: int) -> Any:
     """The estimator that these options describe, not fitted."""
     import rff_stream as rs
 
@@ -457,7 +451,7 @@ def estimator(learner: Learner, selection: DataSelection, machine: Machine, seed
         "memory": machine.memory,
         "random_state": seed,
         "features": features_of(learner),
-        **selection.missing,
+        **chosen.missing,
     }
     by_evidence = isinstance(learner.alpha, str) and learner.alpha == "evidence"
     if learner.estimator == "gp":
@@ -512,7 +506,7 @@ def kernel_of(learner: Learner) -> Any:
 def load_model(
     path: str,
     machine: Machine,
-    selection: DataSelection | None = None,
+    chosen: RowOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """A saved model, with what this run says about memory and missing values."""
@@ -520,9 +514,9 @@ def load_model(
 
     model = rs.load(path, storage_options=storage_options)
     asked: dict[str, Any] = {"memory": machine.memory}
-    if selection is not None:
-        asked["missing_rows"] = selection.missing_rows
-        asked["missing_chunks"] = selection.missing_chunks
+    if chosen is not None:
+        asked["missing_rows"] = chosen.missing_rows
+        asked["missing_chunks"] = chosen.missing_chunks
     return model.set_params(**{name: each for name, each in asked.items() if each is not None})
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rff_stream.cli import arguments
-from rff_stream.cli.arguments import DataSelection, Machine, computing
+from rff_stream.cli.arguments import Machine, RowOptions, computing
 from rff_stream.cli.output import Facts, Line, number, numbers, show
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ inputs = click.option(
     "--inputs", type=arguments.names, metavar="A,B,C",
     help="Variables, coordinates or virtual names (time.dayofyear). Default: all variables.",
 )  # fmt: skip
-rows = arguments.group(DataSelection, "selection", inputs, *arguments.ROWS)
+rows = arguments.group(RowOptions, "chosen", inputs, *arguments.ROWS)
 ALARM = 5
 """Exit code of an alarm."""
 
@@ -65,7 +65,7 @@ def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
 @arguments.overwrite
 @arguments.as_json
 def density(
-    data: str, selection: DataSelection, bandwidth: Any, kernel: str, n_components: int,
+    data: str, chosen: RowOptions, bandwidth: Any, kernel: str, n_components: int,
     places: str | None, model: str | None, output: str | None, machine: Machine, seed: int,
     overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -78,7 +78,7 @@ def density(
     from rff_stream.cli import products
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components}
-    choices |= {"memory": machine.memory, "random_state": seed, **selection.missing}
+    choices |= {"memory": machine.memory, "random_state": seed, **chosen.missing}
     made = rs.KernelDensity(bandwidth, **choices)
 
     def answers(fitted: Any, places: Any, options: Any) -> Any:
@@ -86,7 +86,7 @@ def density(
         return found if hasattr(found, "data_vars") else products.stack_columns(found)
 
     facts, lines = fitted_and_written(
-        made, data, selection, machine, seed, (model, output, overwrite), places, answers
+        made, data, chosen, machine, seed, (model, output, overwrite), places, answers
     )
     scale, share = made.bandwidth_, below_error(made)
     facts |= {"bandwidth": scale, "n_components": made.features_.n_components}
@@ -125,7 +125,7 @@ def below_error(made: Any) -> float:
 @arguments.overwrite
 @arguments.as_json
 def novelty(
-    data: str, selection: DataSelection, contamination: float, length_scale: Any, kernel: str,
+    data: str, chosen: RowOptions, contamination: float, length_scale: Any, kernel: str,
     n_components: int, whitened: bool, exact: bool, places: str | None, model: str | None,
     output: str | None, machine: Machine, seed: int, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -138,7 +138,7 @@ def novelty(
     from rff_stream.cli import products
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components, "whitened": whitened}
-    choices |= {"memory": machine.memory, "random_state": seed, **selection.missing}
+    choices |= {"memory": machine.memory, "random_state": seed, **chosen.missing}
     threshold: Any = "exact" if exact else "sample"
     made = rs.NoveltyDetector(
         contamination, length_scale=length_scale, threshold=threshold, **choices
@@ -152,7 +152,7 @@ def novelty(
         return products.stack_columns((score, label))
 
     facts, lines = fitted_and_written(
-        made, data, selection, machine, seed, (model, output, overwrite), places, answers
+        made, data, chosen, machine, seed, (model, output, overwrite), places, answers
     )
     facts |= {"threshold": made.offset_, "length_scale": made.length_scale_}
     lines.insert(2, ("threshold", f"{number(made.offset_)}: {contamination:.3g} of the rows below"))
@@ -186,7 +186,7 @@ def novelty(
 @arguments.seed
 @arguments.as_json
 def drift(
-    places: tuple[str, ...], selection: DataSelection, by: str | None, buckets: int | None,
+    places: tuple[str, ...], chosen: RowOptions, by: str | None, buckets: int | None,
     reference: tuple[str, ...] | None, alarm: float | None, window: int | None, n_components: int,
     machine: Machine, seed: int, as_json: bool,
 ) -> int:  # fmt: skip
@@ -209,14 +209,14 @@ def drift(
     if is_model(data):
         if len(new) > 1:
             raise click.UsageError(f"{len(new)} paths were given after MODEL. Give one NEW.")
-        return model_drift(data, new, alarm, window, machine, selection, as_json)
+        return model_drift(data, new, alarm, window, machine, chosen, as_json)
     if new or window is not None:
         raise click.UsageError(
             f"{data} is no model, so it is not compared with {new[0] if new else '--window'}. "
             "Write DATA alone, or MODEL NEW."
         )
     with computing(machine):
-        groups = collect_moments(data, selection, by, buckets or 12, n_components, machine, seed)
+        groups = collect_moments(data, chosen, by, buckets or 12, n_components, machine, seed)
     normal = None
     if reference is not None:
         known = {str(label): moments for label, moments in groups.items()}
@@ -253,12 +253,12 @@ def is_model(place: str) -> bool:
 
 def model_drift(
     model: str, new: Sequence[str], alarm: float | None, window: int | None, machine: Machine,
-    selection: DataSelection, as_json: bool,
+    chosen: RowOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """A batch of a model beside those before it; the exit code."""
     from rff_stream.model.batches import WINDOW
 
-    loaded = arguments.load_model(model, machine, selection, selection.storage_options)
+    loaded = arguments.load_model(model, machine, chosen, chosen.storage_options)
     with computing(machine):
         look = loaded.drift(*new, alarm=alarm or 0.01, window=window or WINDOW)
     facts: Facts = {"command": "drift", "model": model, "batch": look.batch, "n_rows": look.n_rows}
@@ -272,7 +272,7 @@ def model_drift(
 
 
 def collect_moments(
-    data: str, selection: DataSelection, by: str | None, buckets: int, n_components: int,
+    data: str, chosen: RowOptions, by: str | None, buckets: int, n_components: int,
     machine: Machine, seed: int,
 ) -> dict[Any, Moments]:  # fmt: skip
     """Mean feature vectors of the buckets, with a map of the data's median length-scale."""
@@ -283,12 +283,10 @@ def collect_moments(
     from rff_stream.features import FourierFeatures
     from rff_stream.kernels import Gaussian
     from rff_stream.planning import PlanRequest
-    from rff_stream.sources import open_source
+    from rff_stream.sources import open_selection
 
-    source = open_source(
-        arguments.open_data(data), None, selection.weights, by=by, inputs=selection.inputs,
-        **selection.rows(seed), **selection.missing,
-    )  # fmt: skip
+    rows = chosen.selection(arguments.open_data(data), seed)
+    source = open_selection(replace(rows, by=by))
     reading, columns = Reading(source), source.columns
     request = PlanRequest(WholeCost(n_components), order=1, n_groups=buckets)
     plan = reading.plan(request, memory=machine.memory)
@@ -326,7 +324,7 @@ def of_drift(found: Mapping[Any, TwoSample]) -> tuple[Facts, list[Line]]:
 
 
 def fitted_and_written(
-    made: Any, data: str, selection: DataSelection, machine: Machine, seed: int,
+    made: Any, data: str, chosen: RowOptions, machine: Machine, seed: int,
     written: tuple[str | None, str | None, bool], places: str | None, answers: Any,
 ) -> tuple[Facts, list[Line]]:  # fmt: skip
     """Fit, save and answer; what to say about it."""
@@ -341,7 +339,7 @@ def fitted_and_written(
             overwrite,
             *read,
             *([] if model is None else [model]),
-            storage_options=selection.storage_options,
+            storage_options=chosen.storage_options,
         )
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -349,18 +347,15 @@ def fitted_and_written(
         if output is not None:
             path = stack.enter_context(products.destination(output, overwrite))
         stack.enter_context(computing(machine))
-        made.fit(
-            arguments.open_data(data), None, selection.weights, inputs=selection.inputs,
-            **selection.rows(seed),
-        )  # fmt: skip
+        made.fit(**chosen.selection(arguments.open_data(data), seed).arguments)
         seconds = time.monotonic() - started
         if model is not None:
-            made.save(model, overwrite=overwrite, storage_options=selection.storage_options)
+            made.save(model, overwrite=overwrite, storage_options=chosen.storage_options)
         if path is not None and output is not None:
             made.set_params(missing_rows="drop")  # a row without an input has no value
-            found = answers(made, arguments.open_data(places or data), selection.storage_options)
+            found = answers(made, arguments.open_data(places or data), chosen.storage_options)
             products.write_predictions(
-                found, path, output, overwrite=overwrite, storage_options=selection.storage_options
+                found, path, output, overwrite=overwrite, storage_options=chosen.storage_options
             )
     seen = made.n_rows_ + made.n_missing_
     facts = {"n_rows": made.n_rows_, "n_rows_seen": seen, "inputs": made.columns_.inputs}

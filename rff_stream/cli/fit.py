@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from rff_stream.cli import arguments, output
-from rff_stream.cli.arguments import DataSelection, Learner, Machine, computing
+from rff_stream.cli.arguments import Learner, Machine, RowOptions, computing
 from rff_stream.cli.output import Facts, Line, show
 from rff_stream.cli.predict import scores
 from rff_stream.errors import ModelError
@@ -24,7 +24,7 @@ SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left 
 
 @click.command(epilog="Example: rff-stream plan data.zarr --target y --memory 4GiB")
 @arguments.data_argument
-@arguments.selection
+@arguments.fitted_rows
 @arguments.learner
 @arguments.machine
 @arguments.seed
@@ -32,7 +32,7 @@ SCORED = ("", "by a second streamed pass, on exactly the rows that the fit left 
 @arguments.as_json
 def plan(
     data: str,
-    selection: DataSelection,
+    chosen: RowOptions,
     learner: Learner,
     machine: Machine,
     seed: int,
@@ -45,13 +45,13 @@ def plan(
     the plan needs more than --memory, the exit code is 3.
     """
     with computing(machine):
-        facts, lines = planned(data, selection, learner, machine, seed, workers)
+        facts, lines = planned(data, chosen, learner, machine, seed, workers)
     show({"command": "plan", "data": data, **facts}, lines, as_json)
 
 
 @click.command(epilog="Example: rff-stream fit data.zarr --target y --model model.zarr")
 @arguments.data_argument
-@arguments.selection
+@arguments.fitted_rows
 @arguments.learner
 @arguments.machine
 @arguments.seed
@@ -74,7 +74,7 @@ def plan(
 @arguments.as_json
 def fit(
     data: str,
-    selection: DataSelection,
+    chosen: RowOptions,
     learner: Learner,
     machine: Machine,
     seed: int,
@@ -113,29 +113,29 @@ def fit(
         )
     with computing(machine):
         if dry_run:
-            facts, lines = planned(data, selection, learner, machine, seed, None)
+            facts, lines = planned(data, chosen, learner, machine, seed, None)
         else:
             named: dict[str, Any] = {} if batch is None else {"batch": batch}
             named = named if by is None else {"by": by, "batch": True}
-            run = functools.partial(fitted_model, data, selection, learner, machine, seed, named)
+            run = functools.partial(fitted_model, data, chosen, learner, machine, seed, named)
             fitted, seconds = fitted_at(model, overwrite, run)
             facts, lines = output.of_fit(fitted, seconds)
             if model is not None:
-                options = selection.storage_options
+                options = chosen.storage_options
                 fitted.save(model, moments=moments, overwrite=overwrite, storage_options=options)
                 finish(model)
                 facts, lines = facts | {"model": model}, [*lines, ("saved", model)]
             else:
                 lines = [*lines, ("saved", "nowhere: no --model was given")]
-            if selection.holdout is not None:
-                facts["held_out"], found = scores(fitted, data, selection, seed)
+            if chosen.holdout is not None:
+                facts["held_out"], found = scores(fitted, data, chosen, seed)
                 lines = [*lines, *[("held out", f"{name}: {text}") for name, text in found], SCORED]
     show({"command": "fit", "data": data, **facts}, lines, as_json)
 
 
 def fitted_model(
     data: str,
-    selection: DataSelection,
+    chosen: RowOptions,
     learner: Learner,
     machine: Machine,
     seed: int,
@@ -143,7 +143,7 @@ def fitted_model(
     checkpoint: str | None = None,
 ) -> tuple[Any, float]:
     """A fitted model, and the seconds from call to return of fit."""
-    model = arguments.estimator(learner, selection, machine, seed)
+    model = arguments.estimator(learner, chosen, machine, seed)
     started = time.monotonic()
     absent = [name for name in named if name not in inspect.signature(model.fit).parameters]
     if absent:
@@ -151,15 +151,7 @@ def fitted_model(
             f"--{absent[0]} names rows that later ones are added to, which a "
             f"{type(model).__name__} of this fit does not take. Leave it out."
         )
-    model.fit(
-        data,
-        selection.one_target,
-        selection.weights,
-        inputs=selection.inputs,
-        checkpoint=checkpoint,
-        **named,
-        **selection.rows(seed),
-    )
+    model.fit(checkpoint=checkpoint, **named, **chosen.selection(data, seed).arguments)
     return model, time.monotonic() - started
 
 
@@ -213,7 +205,7 @@ def was_finished(model: str, overwrite: bool) -> bool:
 
 
 def planned(
-    data: str, selection: DataSelection, learner: Learner, machine: Machine, seed: int,
+    data: str, chosen: RowOptions, learner: Learner, machine: Machine, seed: int,
     workers: int | None,
 ) -> tuple[Facts, list[Line]]:  # fmt: skip
     """The plan of a fit: here, or for so many processes."""
@@ -221,7 +213,7 @@ def planned(
 
     from rff_stream.estimators.base import plan_of
 
-    model = arguments.estimator(learner, selection, machine, seed)
-    source = arguments.source_of(data, selection, seed, labels=learner.classify is not None)
+    model = arguments.estimator(learner, chosen, machine, seed)
+    source = arguments.source_of(data, chosen, seed, labels=learner.classify is not None)
     processes = None if workers is None else (workers, machine.threads or CPU_COUNT)
     return output.of_plan(plan_of(model, source, processes))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 import numpy as np
 
 from rff_stream.cli import arguments, tables
-from rff_stream.cli.arguments import DataSelection, Machine, computing
+from rff_stream.cli.arguments import Machine, RowOptions, computing
 from rff_stream.cli.output import Facts, Line, of_class_scores, of_prediction, of_scores, show
 from rff_stream.errors import ModelError
 
@@ -186,7 +186,7 @@ def predicted_table(
 def score(
     places: tuple[str, ...],
     model: str | None,
-    selection: DataSelection,
+    chosen: RowOptions,
     machine: Machine,
     seed: int,
     as_json: bool,
@@ -199,9 +199,9 @@ def score(
     that the fit held out.
     """
     model, data = model_and_data(places, model)
-    loaded = arguments.load_model(model, machine, selection, selection.storage_options)
+    loaded = arguments.load_model(model, machine, chosen, chosen.storage_options)
     with computing(machine):
-        facts, lines = scores(loaded, data, selection, seed)
+        facts, lines = scores(loaded, data, chosen, seed)
     facts = {"command": "score", "data": data, "model": model, **facts}
     show(facts, lines, as_json)
 
@@ -319,7 +319,7 @@ def columns_of(model: Any, asked: Uncertainty, probabilities: bool) -> tuple[str
     return (*targets, *(f"{name}_{end}" for end in asked.endings for name in targets))
 
 
-def scores(model: Any, data: str, selection: DataSelection, seed: int) -> tuple[Facts, list[Line]]:
+def scores(model: Any, data: str, chosen: RowOptions, seed: int) -> tuple[Facts, list[Line]]:
     """Scores on the rows selected; on the test part where rows were held out."""
     if not model.columns_.targets:
         raise ModelError(
@@ -327,12 +327,9 @@ def scores(model: Any, data: str, selection: DataSelection, seed: int) -> tuple[
             "is nothing to compare its answers with. Use predict to write them, or report --data."
         )
     labels = hasattr(model, "classes_")
-    found = (model.scores if labels else model.residuals)(
-        arguments.open_data(data),
-        selection.one_target,
-        selection.weights,
-        **selection.rows(seed, "test"),
-    )
+    rows = chosen.selection(arguments.open_data(data), seed, "test")
+    rows = replace(rows, inputs=None)  # they are those of the fit
+    found = (model.scores if labels else model.residuals)(**rows.arguments)
     if labels:
         return of_class_scores(found)
     columns = model.columns_

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rff_stream.cli import arguments, output
-from rff_stream.cli.arguments import DataSelection, Machine, computing
+from rff_stream.cli.arguments import Machine, RowOptions, computing
 from rff_stream.cli.output import Facts, Line, redact_text, show
 from rff_stream.cli.predict import model_and_places, model_option
 from rff_stream.text_formatting import format_bytes
@@ -373,7 +373,7 @@ def report(
     model: str,
     data: str | None,
     output: str,
-    selection: DataSelection,
+    chosen: RowOptions,
     machine: Machine,
     seed: int,
     overwrite: bool,
@@ -391,10 +391,10 @@ def report(
     from rff_stream.store.atomic import replacing
 
     page = check_page(output, overwrite, model, *([] if data is None else [data]))
-    loaded = arguments.load_model(model, machine, selection, selection.storage_options)
+    loaded = arguments.load_model(model, machine, chosen, chosen.storage_options)
     started = time.monotonic()
     with computing(machine):
-        test = None if data is None else assess_rows(loaded, data, selection, seed)
+        test = None if data is None else assess_rows(loaded, data, chosen, seed)
         with replacing(page, overwrite, PAGE) as beside:
             write_report(beside, loaded, test=test, place=model)
     seconds, size = time.monotonic() - started, Path(output).stat().st_size
@@ -403,17 +403,20 @@ def report(
     show(facts, [("report", f"{output}, {format_bytes(size)}, in {seconds:.1f} s")], as_json)
 
 
-def assess_rows(model: Any, data: str, selection: DataSelection, seed: int) -> Assessment:
+def assess_rows(model: Any, data: str, chosen: RowOptions, seed: int) -> Assessment:
     """The model on the rows selected; on the test part where rows were held out."""
     from rff_stream.report import assess
 
+    rows = chosen.selection(arguments.open_data(data), seed, "test")
     return assess(
         model,
-        arguments.open_data(data),
+        rows.X,
         place=redact_text(data),
-        target=selection.one_target,
-        weights=selection.weights,
-        **selection.rows(seed, "test"),
+        target=rows.y,
+        weights=rows.sample_weight,
+        dim=rows.dim,
+        where=rows.where,
+        storage_options=rows.storage_options,
     )
 
 

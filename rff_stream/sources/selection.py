@@ -208,6 +208,12 @@ class Selection:
         """What later rows are chosen by, too: dimensions, conditions and the columns of labels."""
         return type(self)(dim=self.dim, where=tuple(self.where), by=self.by)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What was asked for, as ``fit`` and the scores of an estimator take it."""
+        own = ("X", "y", "sample_weight", "inputs", "dim", "where", "by", "storage_options")
+        return {name: getattr(self, name) for name in own if getattr(self, name) is not None}
+
     def check(self) -> None:
         """Refuse names that cannot be, and words that are not known, before anything is opened."""
         for role, names in (("inputs", self.input_names), ("dim", self.dims)):
