@@ -21,7 +21,7 @@ from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import RowFunction
 from rff_stream.side_by_side import threads_of_one
-from rff_stream.sources import Columns, Selection, kind_of, open_source
+from rff_stream.sources import Selection, kind_of
 from rff_stream.sources.container_types import is_sparse, needed_package
 from rff_stream.statistics.groups import ByGroup
 from rff_stream.statistics.protocol import Statistic
@@ -85,7 +85,7 @@ def parts_of_rows(
                 warn_where_left_out_vary(rows, scale, model.columns_.inputs)
             if type(model).tells_outside:
                 warn_where_outside(model._held(), outside_in(model._held(), rows))
-        found = of_array(rows, function, model.columns_)
+        found = values_in_memory(opened, rows, function)
         return tuple(
             framed_like(model, X, found[:, own.start] if flat else found[:, own], names[own])
             for own in columns
@@ -106,7 +106,7 @@ def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
     width = len(model.columns_.inputs)
     opened = opened_inputs(model, X, storage_options)
     if in_memory(X):
-        return of_array(opened.inputs, Inputs(width), model.columns_)
+        return values_in_memory(opened, opened.inputs, Inputs(width))
     return np.asarray(map_rows(opened.source, Inputs(width)).compute()).reshape(-1, width)
 
 
@@ -131,14 +131,12 @@ def score_rows(
     return found
 
 
-def of_array(rows: Array, function: RowFunction, columns: Columns) -> Float64:
-    """Values (n, width) for an array in memory: at once, or in threads if it is long."""
+def values_in_memory(opened: Opened, rows: Any, function: RowFunction) -> Float64:
+    """Values (n, width) for the inputs of rows in memory; in threads if they are many or sparse."""
     if not is_sparse(rows) and len(rows) <= DIRECT_ROWS:
         with single_threaded_blas(), threads_of_one(own_threads()):
             return function(rows)
-    source = open_source(rows, columns=columns, missing_rows="drop")
-    lazy = map_rows(source, function)
-    return np.asarray(lazy.compute())
+    return np.asarray(map_rows(opened.source, function).compute())
 
 
 def framed_like(estimator: Any, X: Any, values: Any, names: tuple[str, ...]) -> Any:
