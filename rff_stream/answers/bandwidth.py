@@ -53,7 +53,7 @@ def _share_of_pairs(moments: Moments) -> float:
     """1/n: share of all pairs of rows, by weight, that are one row or copies of one."""
     rows, d = moments.sample.rows, len(moments.row.inputs)
     w = rows[:, -1]
-    held = HeldOut.of(rows[:, :d], w, w, moments.n)
+    held = HeldOut.of(rows[:, :d], w, w, moments.n, moments.sample.keys)
     if held.number is None:
         return moments.squared_weight / moments.weight**2
     return float(held.weight @ w / w.sum()) / moments.weight

@@ -88,7 +88,8 @@ def sample_classes(
     absent = np.flatnonzero((found == 0) & (classes.weights > 0))
     share = classes.weights / np.where(found > 0, found, 1.0)
     Z = features(rows[:, :d]).astype(np.float64)
-    held = HeldOut.of(rows[:, :d], w, np.minimum(w, factor[codes]), moments.n)
+    units = np.minimum(w, factor[codes])
+    held = HeldOut.of(rows[:, :d], w, units, moments.n, moments.sample.keys)
     return Sampled(
         np.concatenate([Z, classes.class_means(absent)]),
         np.concatenate([codes, absent]),

@@ -76,10 +76,13 @@ class HeldOut:
     share: Float64  # (m,), the weight of each row, by which copies are averaged
 
     @classmethod
-    def of(cls, x: Array, weights: Float64, units: Float64, n_rows: int) -> Self:
+    def of(
+        cls, x: Array, weights: Float64, units: Float64, n_rows: int, keys: Array | None = None
+    ) -> Self:
         """For sampled rows x (m, d) with their weights (m,), of so many rows.
 
-        ``units`` (m,) is held out where inputs are levels, such as one unit of each weight.
+        ``units`` (m,) is held out where inputs are levels, such as one unit of each weight;
+        ``keys`` as in :func:`drawn_together`.
 
         Notes
         -----
@@ -90,11 +93,12 @@ class HeldOut:
         number = group_copies(x)
         if number is None:
             return cls(units, None, weights)
-        counts = np.bincount(number, minlength=len(x))[number]
-        if (counts == 1).all():
+        if (np.bincount(number) <= 1).all():
             return cls(weights, None, weights)
+        first, times = drawn_together(len(x), keys)
+        counts = np.bincount(number[first], minlength=len(x))[number[first]]
         seen = min(1.0, len(x) / max(n_rows, 1))
-        others = float((counts - 1).mean()) / seen
+        others = float(np.average(counts - 1, weights=times)) / seen
         unseen = (1 - seen) * others / (seen * others + 1)  # of each that is seen
         together = np.bincount(number, weights, len(x))[number]
         return cls(np.asarray(together * (1 + unseen)), number, weights)
@@ -126,42 +130,57 @@ def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
         )
 
 
-def distinct_rows(sample: Float64, n_rows: int) -> Float64:
+def drawn_together(m: int, keys: Array | None) -> tuple[Array, Array]:
+    """Places (m',) of the first rows of each key, and how many of the m rows have it.
+
+    Copies of a row that stand at its place in other batches have its key (``RowSample.keys``): a
+    sample holds all of them or none. Copies at other places are drawn independently.
+    """
+    if keys is None:
+        return np.arange(m), np.ones(m)
+    _, first, times = np.unique(keys, return_index=True, return_counts=True)
+    return first, times
+
+
+def distinct_rows(sample: Float64, n_rows: int, keys: Array | None = None) -> Float64:
     """Rows [x, y, w] (m, ·) of a sample without copies, each with the weight of all of them.
 
     Those of other rows of the data, so many in all, are estimated as in :class:`HeldOut`.
     """
     w = sample[:, -1]
-    held = HeldOut.of(sample[:, :-1], w, w, n_rows)
+    held = HeldOut.of(sample[:, :-1], w, w, n_rows, keys)
     if held.number is None:
         return sample
     first = held.number == np.arange(len(sample))
     return np.asarray(np.column_stack([sample[first, :-1], held.weight[first]]))
 
 
-def mean_copies(x: Float64, n_rows: int) -> float:
+def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
     """How often a row stands in all data on average: rows divided by different rows.
 
     By Good & Turing: of rows that the sample (a share p of all) holds once, each has 2f₂/f₁ ·
     (1 − p)/p copies that were not sampled, where f₁ rows were met once and f₂ twice. A row that it
     holds c > 1 times has (c − 1)/p others. So a few rows that stand very often count once each.
+    Copies of one key are counted as they are (:func:`drawn_together`).
     """
     number = group_copies(x)
     if number is None:
         return 1.0
+    first, times = drawn_together(len(x), keys)
+    number = number[first]
     counts = np.bincount(number, minlength=len(x))[number]
     seen = min(1.0, len(x) / max(n_rows, 1))
     once, twice = int((counts == 1).sum()), int((counts == 2).sum()) // 2
     unseen = 2 * twice / max(once, 1) * (1 - seen) / seen
-    each = np.where(counts == 1, 1 + unseen, 1 + (counts - 1) / seen)
-    return float(1 / np.mean(1 / each))
+    each = times * np.where(counts == 1, 1 + unseen, 1 + (counts - 1) / seen)
+    return float(1 / np.average(1 / each, weights=times))
 
 
-def warn_of_copies(sample: Float64, n_rows: int) -> None:
+def warn_of_copies(sample: Float64, n_rows: int, keys: Array | None = None) -> None:
     """Warn where rows [x, y, w] of a sample stand several times, with the same target."""
     if not len(sample):
         return
-    times = mean_copies(sample[:, :-1], n_rows)
+    times = mean_copies(sample[:, :-1], n_rows, keys)
     if times > TWICE:
         warn(
             f"Each row occurs {times:.2g} times on average, with the same inputs and targets. Each "

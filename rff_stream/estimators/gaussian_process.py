@@ -380,7 +380,8 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
     fitted = model._held()
     sample = fitted.need_sample("and a conformal interval needs one")
     process: Process = fitted.answer
-    rows = distinct_rows(sample, fitted.n_rows)  # copies are left out together
+    keys = fitted.total.sample.keys
+    rows = distinct_rows(sample, fitted.n_rows, keys)  # copies are left out together
     return conformal_quantile(process.leave_one_out(rows), coverage, chosen=1)  # α
 
 
@@ -411,7 +412,8 @@ class ProcessRecipe(RegressionRecipe):
     def answer(self, fitted: Fitted) -> Process:
         asked = self.asked
         if isinstance(asked.noise, str) and fitted.total is not None:
-            warn_of_copies(fitted.total.sample.rows, fitted.n_rows)
+            sample = fitted.total.sample
+            warn_of_copies(sample.rows, fitted.n_rows, sample.keys)
         found: Process = fitted.family.solve(
             self.totals(fitted),
             asked.noise,

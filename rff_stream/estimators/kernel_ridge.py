@@ -206,7 +206,8 @@ class RidgeRecipe(RegressionRecipe):
     def answer(self, fitted: Fitted) -> RidgeAnswer:
         asked = self.asked
         if isinstance(asked.alpha, str) and asked.alpha != "cv" and fitted.total is not None:
-            warn_of_copies(fitted.total.sample.rows, fitted.n_rows)
+            sample = fitted.total.sample
+            warn_of_copies(sample.rows, fitted.n_rows, sample.keys)
         found: RidgeAnswer = fitted.family.solve(
             self.totals(fitted),
             asked.alpha,
