@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
 import rff_stream as rs
 from rff_stream.answers.duplicate_rows import distinct_rows, group_copies
@@ -61,6 +62,36 @@ def test_intervals_hold_where_rows_are_copies_and_it_is_said() -> None:
         low, high = model.predict_interval(x_new, 0.9)
         inside.append(np.mean((low <= y_new) & (y_new <= high)))
     assert 0.87 < np.mean(inside) < 0.97  # standard error .01
+
+
+def test_copies_at_the_same_places_of_two_batches_are_counted_as_they_are(
+    rng: np.random.Generator,
+) -> None:
+    """They were said to be 21: a sample holds both or none, and it was taken for luck."""
+    x, y = rows(rng, 20_000)
+    model = rs.GaussianProcessRegressor(n_components=32, length_scale=1.0, **QUIET)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NumericalWarning)
+        model.fit(x, y, batch="a").update(x, y, batch="b")
+    assert any("Each row occurs 2 times" in str(each.message) for each in caught)
+    sample = model._held().total.sample
+    assert (np.diff(sample.keys[::2]) > 0).all()
+    found = distinct_rows(sample.rows, model.n_rows_, sample.keys)
+    assert len(found) == len(sample.keys) // 2
+    np.testing.assert_allclose(found[:, -1], 2)
+
+
+def test_a_score_is_that_of_scikit_learn_wherever_the_targets_lie(rng: np.random.Generator) -> None:
+    """It was 0 where the mean target of the fit was far from those of the score."""
+    x, y = rows(rng, 300)
+    model = rs.KernelRidge(n_components=32, length_scale=1.0, alpha=1.0, **QUIET)
+    model.fit(x, y + 1e12)
+    for values in (y, y + 1e9, y + 1e12):
+        weights = rng.uniform(size=300)
+        found = model.score(x, values, weights)
+        asked = r2_score(values, model.predict(x), sample_weight=weights)
+        assert found == pytest.approx(asked, rel=1e-9, abs=1e-4)
+    assert model.score(x, np.full(300, 0.1)) == 0.0
 
 
 @pytest.mark.parametrize("model", [rs.KernelRidge, rs.GaussianProcessRegressor])

@@ -457,7 +457,8 @@ def residuals(
     data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
     seen = SeenInputs.of(fitted)
     count = None if seen is None else functools.partial(count_outside, seen=seen)
-    found = score_rows(self, data, ResidualStatistic(answer.mean(), answer.target_origin, count))
+    statistic = ResidualStatistic(answer.mean(), len(answer.target_origin), count)
+    found = score_rows(self, data, statistic)
     if count is not None:
         parts = found.values() if isinstance(found, dict) else [found]
         told = [part.outside for part in parts if part.outside is not None]

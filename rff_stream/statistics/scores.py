@@ -18,7 +18,10 @@ from rff_stream.statistics.protocol import Sink
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
-    """Σw, Σw(y − y₀), Σw(y − y₀)², Σw(y − ŷ)² of T targets: they add."""
+    """Σw, ȳ, Σw(y − ȳ)², Σw(y − ŷ)² of T targets: they add.
+
+    About its own mean a scatter does not cancel, wherever the targets of the fit lay.
+    """
 
     sums: Float64  # (4, T)
     n: int  # rows
@@ -27,12 +30,11 @@ class Residuals:
     def __add__(self, other: Self) -> Self:
         there = self.outside is not None and other.outside is not None
         outside = self.outside + other.outside if there else self.outside or other.outside
-        return type(self)(self.sums + other.sums, self.n + other.n, outside)
+        return type(self)(joined(self.sums, other.sums), self.n + other.n, outside)
 
     def r2(self) -> Float64:
         """1 − Σw(y − ŷ)²/Σw(y − ȳ)² (T,); as scikit-learn for a constant target."""
-        weight, first, second, missed = self.sums
-        scatter = second - first**2 / weight
+        _, _, scatter, missed = self.sums
         with np.errstate(divide="ignore", invalid="ignore"):
             r2 = 1 - missed / scatter
         constant = np.where(missed > 0, 0.0, 1.0)
@@ -43,12 +45,22 @@ class Residuals:
         return np.asarray(np.sqrt(self.sums[3] / self.sums[0]))
 
 
+def joined(a: Float64, b: Float64) -> Float64:
+    """Sums (4, T) of both: Chan, Golub & LeVeque 1983."""
+    weight = a[0] + b[0]
+    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
+    apart = b[1] - a[1]
+    return np.stack(
+        [weight, a[1] + share * apart, a[2] + b[2] + a[0] * share * apart**2, a[3] + b[3]]
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidualStatistic:
     """What a leaf adds up for a score."""
 
     predict: Callable[[Array], Float64]  # (m, d) -> (m, T), picklable
-    origin: Float64  # (T,), y₀: sums about it do not cancel
+    n_targets: int
     outside: Callable[[Array], Any] | None = None
     """x (m, d) -> a value that can be added: other counts of the inputs."""
 
@@ -59,7 +71,7 @@ class ResidualStatistic:
 class _ResidualSink:
     def __init__(self, statistic: ResidualStatistic) -> None:
         self._statistic = statistic
-        self._sums = np.zeros((4, len(statistic.origin)))
+        self._sums = np.zeros((4, statistic.n_targets))
         self._n = 0
         self._outside: Any = None
 
@@ -68,10 +80,14 @@ class _ResidualSink:
         if count is not None:
             more = count(rows.x)
             self._outside = more if self._outside is None else self._outside + more
-        w = np.ones(len(rows.x)) if rows.w is None else rows.w
-        y = rows.y - self._statistic.origin
         missed = rows.y - self._statistic.predict(rows.x)
-        self._sums += np.stack([np.full(y.shape[1], w.sum()), w @ y, w @ y**2, w @ missed**2])
+        if not len(rows.x):
+            return
+        w = np.ones(len(rows.x)) if rows.w is None else rows.w
+        first = rows.y[0]  # exactly the mean of a constant target
+        mean = first + w @ (rows.y - first) / w.sum()
+        own = [np.full(len(mean), w.sum()), mean, w @ (rows.y - mean) ** 2, w @ missed**2]
+        self._sums = joined(self._sums, np.stack(own))
         self._n += len(rows.x)
 
     def result(self) -> Residuals:
