@@ -55,6 +55,11 @@ DISAGREE = 3.0
 exponential distribution, 2 for a log-normal one, 3 if 1 % of the rows are 28 standard deviations
 away."""
 
+FAR_VALUE = 2.0**26
+"""Distance from the median, in robust scales, from which a value is bounded: ε^(−1/2), beyond which
+in float64 its square hides those of all other rows. Of rows of a Pareto distribution without a
+mean (index 1/2) the farthest of 5,000 is as far."""
+
 CENTRES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290), (0.01, 0.99, 4.653))
 """Two quantiles, and the number of σ between them for a normal distribution: the first pair of
 different values counts."""
@@ -168,6 +173,33 @@ class Pilot:
                 f"the quartiles give: {', '.join(pairs)}. The quartiles are used. Look at the "
                 "extreme values, transform the input, or give a number in its units."
             )
+
+    def with_bounded_inputs(self) -> Self:
+        """The same with far values moved to ``FAR_VALUE`` robust scales, and a warning of them.
+
+        For searches and trees, which take means over rows: one value of 1e30 hides all others.
+        """
+        low, high = self.bounds(FAR_VALUE)
+        far = (self.x < low) | (self.x > high)
+        if not far.any():
+            return self
+        named = []
+        for j in np.flatnonzero(far.any(axis=0)):
+            value = self.x[far[:, j], j][0]
+            named.append(f"{self._name(int(j))} ({value:.4g} in {int(far[:, j].sum())})")
+        warn(
+            f"Of {len(self.x):,} pilot rows, some hold a value that is more than {FAR_VALUE:.2g} "
+            f"robust standard deviations from the median: {', '.join(named)}. The map is made as "
+            "if these were nearer; predictions for such rows are the mean. If the value stands for "
+            "a missing one, make it NaN and use missing_rows='drop'; else correct or leave out "
+            "these rows, for example with where."
+        )
+        return replace(self, x=np.clip(self.x, low, high))
+
+    def bounds(self, factor: float) -> tuple[Float64, Float64]:
+        """The medians of the inputs − and + so many robust scales (d,)."""
+        middle, reach = np.median(self.x, axis=0), factor * self.robust_scale
+        return middle - reach, middle + reach
 
     def warn_of_wide_gaps(
         self, remedy: str = "Give length_scale as numbers, or 'evidence'."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 
 import numpy as np
@@ -470,6 +471,47 @@ def test_the_bare_call_on_equal_rows_gives_the_shares_of_classes():
     with pytest.warns(rs.NumericalWarning, match="Every input is constant in the 60 pilot rows"):
         model = rs.KernelClassifier(random_state=0, progress=False).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X[:1]), [[1 / 3, 2 / 3]], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("n", "features", "words"),
+    [
+        (1, "auto", r"has 1 row\(s\). Variances need at least 2. Give more rows"),
+        (3, rs.Cells(8, 2, 2), "has 3 rows in 2 cells.*Use fewer cells, or give more rows"),
+    ],
+)
+def test_too_few_rows_are_said(rng, n, features, words):
+    """One row was told to use fewer cells, and three in two cells that a sequence is empty."""
+    x, y = rng.normal(size=(n, 2)), rng.normal(size=n)
+    with pytest.raises(ValueError, match=words):
+        rs.KernelRidge(features=features, random_state=0, progress=False).fit(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:y. in held-out blocks")  # they are few
+@pytest.mark.parametrize("far", [1e6, 1e30])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"features": rs.Cells(64, 2, 4), "length_scale": "ard", "dtype": "float64"},
+        {"metric": "full", "n_components": 256},
+    ],
+)
+def test_a_far_value_in_one_row_spoils_no_map(rng, choices, far):
+    """R² was .11 with one input of 1e30 in 300 rows, and .99 without it: means hid the others."""
+    x, new = rng.normal(size=(300, 3)), rng.normal(size=(200, 3))
+    x[7, 1] = far
+
+    def target(rows):
+        return np.sin(1.5 * rows[:, 0]) + np.minimum(rows[:, 1] ** 2, 9)
+
+    fitted = rs.KernelRidge(random_state=0, progress=False, **choices)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", rs.NumericalWarning)
+        fitted.fit(x, target(x) + 0.1 * rng.normal(size=300))
+    told = any(r"x1 (1e+30 in 1)" in str(each.message) for each in caught)
+    assert told == (far > 1e8)
+    assert fitted.score(new, target(new)) > 0.95
 
 
 def test_the_search_does_not_see_where_the_targets_lie(rng):

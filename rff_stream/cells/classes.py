@@ -118,6 +118,7 @@ class CellClasses:
         cost, scales = plan.cost, dict[str, Array]()
         if not isinstance(features, LocalFeatures):
             assert isinstance(cost, CellCost)  # that of this family
+            pilot = pilot.with_bounded_inputs()
             encoding = behind(encoding_of(features), matrix_of(asked.metric), pilot.x)
             kernel = known_kernel(asked.kernel, asked.length_scale)
             if kernel is None:

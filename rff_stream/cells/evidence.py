@@ -123,6 +123,16 @@ class _TreeEvidence:
         return cls(factored, alphas, noise, value, slope)
 
 
+def few_rows(n: int, n_cells: int) -> ValueError:
+    """The refusal of fewer rows than variances of so many cells need."""
+    if n_cells == 1:
+        return ValueError(f"The fit has {n} row(s). Variances need at least 2. Give more rows.")
+    return ValueError(
+        f"The fit has {n} rows in {n_cells} cells. Variances need more rows than cells, and "
+        "length-scales two rows in one cell. Use fewer cells, or give more rows."
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _TreeFacts:
     """What the evidence of a tree needs beside its decompositions or factors."""
@@ -136,10 +146,7 @@ class _TreeFacts:
         k = len(cells.weight)
         freedom = n - k * int(fit_intercept)
         if freedom < 1:
-            raise ValueError(
-                f"These moments hold {n} rows in {k} cells. Variances need more rows than "
-                "cells. Use fewer cells, or collect more rows."
-            )
+            raise few_rows(n, k)
         border = float(np.log(cells.weight).sum()) if fit_intercept else 0.0
         constant = float(freedom * np.log(2 * np.pi) + border - log_weight)
         return cls(cells.scatter.sum(axis=0), freedom, constant)

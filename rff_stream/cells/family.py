@@ -28,6 +28,7 @@ from rff_stream.cells.evidence import (
     cell_evidence,
     cell_gcv,
     cross_validate_cells,
+    few_rows,
     local_evidence,
 )
 from rff_stream.cells.gap_factor import gap_factor
@@ -226,6 +227,7 @@ class CellFamily:
         sizes = cell_cost(features, reading.source)
         wanted = sizes.pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
+        pilot = pilot.with_bounded_inputs()
         scales: dict[str, Array] = {}
         if not isinstance(features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
@@ -374,6 +376,8 @@ def _search(
     if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
         warn_of_spacing(found.left_out_error, len(rows.x))
     cells = search.cells_of(found.matrix)[:GAP_CELLS]
+    if not cells:
+        raise few_rows(n_rows, sizes.n_cells)
     order = rng.permutation(max(len(each.x) for each in cells))
     unit = found.unit_kernel.with_length_scale(1.0)
     factor = gap_factor(unit, cells, sizes.n_features, order)

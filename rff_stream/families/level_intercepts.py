@@ -89,10 +89,7 @@ def draw_whole(
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
-    asked, metric = with_metric(asked, plain)
-    if metric is not None:
-        along = tuple(f"direction {place}" for place in range(metric.n_components))
-        plain = replace(plain, x=metric(plain.x), inputs=along, one_unit=True)
+    asked, plain, metric = with_metric(asked, plain)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
     few = np.empty((len(pilot.x), 0))

@@ -27,13 +27,18 @@ def matrix_of(metric: Any) -> Float64 | None:
     return None if metric is None or isinstance(metric, str) else np.asarray(metric, np.float64)
 
 
-def with_metric(asked: MapParameters, pilot: Pilot) -> tuple[MapParameters, Projection | None]:
-    """The metric in front of one map of the whole space, and parameters for rows behind it.
+def with_metric(
+    asked: MapParameters, pilot: Pilot
+) -> tuple[MapParameters, Pilot, Projection | None]:
+    """The metric in front of one map of the whole space; parameters and the pilot behind it.
 
     One that is learnt is that of windows of pilot rows. What these see is often finer than what
     the columns of one map can represent, so one factor of it is found by the evidence of the map.
     """
     matrix = matrix_of(asked.metric)
+    if matrix is None and not learns_metric(asked):
+        return asked, pilot, None
+    pilot = pilot.with_bounded_inputs()
     if learns_metric(asked):
         with single_threaded_blas():
             found = _learn_metric(pilot, asked)
@@ -41,7 +46,9 @@ def with_metric(asked: MapParameters, pilot: Pilot) -> tuple[MapParameters, Proj
         varies = (pilot.y != pilot.y[:1]).any()
         scale = asked.length_scale if searches(asked.length_scale) else "evidence"
         asked = replace(asked, kernel=kernel, length_scale=scale if varies else "median")
-    return asked, behind(None, matrix, pilot.x)
+    metric = behind(None, matrix, pilot.x)
+    along = tuple(f"direction {place}" for place in range(metric.n_components))
+    return asked, replace(pilot, x=metric(pilot.x), inputs=along, one_unit=True), metric
 
 
 def _learn_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:

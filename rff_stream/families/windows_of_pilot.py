@@ -19,9 +19,16 @@ from rff_stream.features.normal_scores import NormalScores, heavy_inputs
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapSearch
-from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.length_scales.window_evidence import RANGE, RowWindow
 from rff_stream.length_scales.windows import compact_windows
-from rff_stream.pilot import MOST_OF_LEAF, PILOT_ROWS, WindowRows, WindowStatistic, neighbour_scale
+from rff_stream.pilot import (
+    MOST_OF_LEAF,
+    PILOT_ROWS,
+    Pilot,
+    WindowRows,
+    WindowStatistic,
+    neighbour_scale,
+)
 
 WINDOWS, BLOCK_ROWS = 10, 1024
 """Number of windows from which length-scales are found; neighbouring rows kept for each."""
@@ -115,10 +122,16 @@ def map_search(
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run.
 
-    Normal scores of heavy-tailed inputs, and cells of other sizes, compete where it is said.
+    Normal scores of heavy-tailed inputs, and cells of other sizes, compete where it is said. Where
+    scores do not compete, values that no length-scale in reach can tell apart are bounded.
     """
     free = finds_scales(asked)
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
+    if not len(heavy):
+        low, high = Pilot(rows.x, rows.y, rows.w).bounds(RANGE)
+        rows, *blocks = (
+            RowWindow(np.clip(each.x, low, high), each.y, each.w) for each in (rows, *blocks)
+        )
     learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
     return MapSearch(
         rows,
