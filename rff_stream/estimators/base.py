@@ -35,7 +35,7 @@ from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Selection, Source
 from rff_stream.sources.data_files import steady_files
-from rff_stream.store import MomentStore, StoredModel, load_model
+from rff_stream.store import ModelPlace, MomentStore, StoredModel, keep_sums, load_model
 from rff_stream.store.batch_reading import ChosenGroups, Weights, Where
 
 LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
@@ -520,10 +520,12 @@ def keep_answer_in_store(
 ) -> None:
     """Solve the model at a path for the batches that it holds now, and keep the answer there."""
     while True:
-        before = MomentStore.open(path, storage_options=storage_options).batches()
+        store = MomentStore.open(path, storage_options=storage_options)
+        keep_sums(ModelPlace.of(store.log, path, storage_options), store)
+        before = store.batches()
         model = load(path, storage_options=storage_options)
         if memory is not None:
             model.set_params(memory=memory)
-        if MomentStore.open(path, storage_options=storage_options).batches() == before:
-            keep_answer(model._recipe(), model._held(), before)
+        if store.batches() == before:
+            keep_answer(model._recipe(), model._held(), store, before)
             return

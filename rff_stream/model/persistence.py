@@ -24,7 +24,7 @@ from rff_stream.model.serialisation import (
     value_of,
 )
 from rff_stream.sources import Selection
-from rff_stream.store import Batch, StoredModel, save_answer, save_model
+from rff_stream.store import Batch, MomentStore, StoredModel, save_answer, save_model
 from rff_stream.store.batch_writing import FIT, NewBatch
 
 OF_READING = {"memory", "missing_chunks", "missing_rows", "progress"}
@@ -73,17 +73,19 @@ def save(
     )
 
 
-def keep_answer(recipe: Recipe, fitted: Fitted, batches: Collection[Batch]) -> None:
+def keep_answer(
+    recipe: Recipe, fitted: Fitted, store: MomentStore, batches: Collection[Batch]
+) -> None:
     """Write what a stored model answers from exactly these batches, so that loading does not.
 
     Nothing is written where parameters were set since: what is kept there is everyone's.
     """
     assert fitted.saved_at is not None
-    saved = fitted.saved_at.open().header["parameters"]
+    saved = store.header["parameters"]
     mine = recipe.asked.get_params(deep=False)
     if all(plain_value(mine[name]) == saved.get(name) for name in mine.keys() - OF_READING):
         header = {"fitted": _plain_of(recipe, fitted)}
-        save_answer(fitted.saved_at, batches, header, recipe.arrays(fitted))
+        save_answer(fitted.saved_at, store.log, batches, header, recipe.arrays(fitted))
 
 
 def parameters_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:

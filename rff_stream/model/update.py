@@ -43,7 +43,7 @@ from rff_stream.sources import Selection, Source
 from rff_stream.sources.data_files import DataFile
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
-from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered
+from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered, keep_sums
 from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
@@ -112,7 +112,7 @@ def answered(recipe: Recipe, fitted: Fitted, store: MomentStore) -> Fitted:
     """The answer from what a store holds now, which is kept there."""
     fitted, batches = as_stored(recipe, fitted, store)
     if not is_answered(store.log):
-        keep_answer(recipe, fitted, batches)
+        keep_answer(recipe, fitted, store, batches)
     return fitted
 
 
@@ -246,6 +246,8 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
         fitted = replace(fitted, saved_at=saved_at, ledger=ledger)
         if answer == fitted.answer_name:
             return fitted, batches
+        if saved_at is not None:
+            keep_sums(saved_at, store)
         groups = store.groups()
         if store.batches() == batches:
             break

@@ -7,6 +7,7 @@
     row/<array>                  numbers of the augmented row: prior, origins, target scale
     answers/<sha256>/<array>     a solution, under a hash of all that it was solved from;
                                  for an updated model: a store inside, of the same form
+    sums/<sha256>/               the sum of a block of batches, under a hash of them: a store inside
     data/<uuid>/                 one batch: moments, parts, runs, rows, weights, sample_…;
                                  of a checkpoint also the packed value of another statistic
     log/<20 digits>/zarr.json    an entry, which is a commit: what it adds or removes, and
@@ -21,7 +22,14 @@ from rff_stream.store.batch_reading import answer_name, is_answered
 from rff_stream.store.batch_writing import Outdated
 from rff_stream.store.checkpoint_store import Checkpoint, OtherPass, discard, token_in
 from rff_stream.store.commit_log import Batch, Entry, Replaced
-from rff_stream.store.model import ModelPlace, StoredModel, load_model, save_answer, save_model
+from rff_stream.store.model import (
+    ModelPlace,
+    StoredModel,
+    keep_sums,
+    load_model,
+    save_answer,
+    save_model,
+)
 from rff_stream.store.moment_store import MomentStore
 
 __all__ = [
@@ -37,6 +45,7 @@ __all__ = [
     "answer_name",
     "discard",
     "is_answered",
+    "keep_sums",
     "load_model",
     "save_answer",
     "save_model",

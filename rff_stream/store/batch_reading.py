@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from rff_stream._array import Array, Float64, digest
@@ -207,19 +208,24 @@ def read_batches(
     log: Log, batches: Iterable[Batch], root: Root, max_bytes: int | None
 ) -> Iterator[tuple[Batch, Groups]]:
     """The moments of batches, in their order; the next ones are read while one is used."""
-    waiting: collections.deque[tuple[Batch, Future[Groups]]] = collections.deque()
+    every = list(batches)
+    calls = (partial(read_batch, log, batch, root, max_bytes) for batch in every)
+    yield from zip(every, read_ahead(calls), strict=True)
+
+
+def read_ahead(calls: Iterable[Callable[[], Value]]) -> Iterator[Value]:
+    """What calls give, in their order; the next ones run while one is used."""
+    waiting: collections.deque[Future[Value]] = collections.deque()
     with ThreadPoolExecutor(READERS, "rff-stream-store") as pool:
         try:
-            for batch in batches:
-                waiting.append((batch, pool.submit(read_batch, log, batch, root, max_bytes)))
+            for call in calls:
+                waiting.append(pool.submit(call))
                 if len(waiting) > READERS:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
+                    yield waiting.popleft().result()
             while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
+                yield waiting.popleft().result()
         finally:
-            for _, future in waiting:
+            for future in waiting:
                 future.cancel()
 
 

@@ -196,7 +196,7 @@ def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, bytes]]
 FIT = "fit"
 """Id of the batch that a fitted model begins with."""
 
-RESERVED = ("answers", "data", "log", "row", "c")
+RESERVED = ("answers", "data", "log", "row", "sums", "c")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}(?:/[A-Za-z_][A-Za-z0-9_]{0,63}){0,3}")
 
 

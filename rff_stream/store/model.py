@@ -15,17 +15,25 @@ from rff_stream.store.batch_reading import (
     answer_name,
     check_answered,
     find_answer,
-    read_batches,
     read_root,
     read_whole,
     sum_by_group,
 )
 from rff_stream.store.batch_writing import FIT, NewBatch, Root, write_store
+from rff_stream.store.block_sums import (
+    SUMS,
+    kept_sums,
+    lasting_blocks,
+    names_of_blocks,
+    sorted_batches,
+    sum_of_batches,
+)
 from rff_stream.store.commit_log import Batch, Log, ever
 from rff_stream.store.files import Files
 from rff_stream.store.local import local_path, open_files
 from rff_stream.store.moment_store import MomentStore
 from rff_stream.store.moments_codec import Label
+from rff_stream.store.zarr_files import group_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +127,12 @@ def save_model(
     if answers and len(batches) > 1:
         store = MomentStore.open(path, storage_options=storage_options)
         place = ModelPlace.of(store.log, path, storage_options)
-        save_answer(place, store.batches(), {"fitted": header["fitted"]}, answers)
+        save_answer(place, store.log, store.batches(), {"fitted": header["fitted"]}, answers)
 
 
 def save_answer(
     saved_at: ModelPlace,
+    log: Log,
     batches: Collection[Batch],
     header: Mapping[str, Any],
     answers: Mapping[str, Array],
@@ -133,7 +142,7 @@ def save_answer(
     :func:`load_model` gives it back while they are the batches that count, with ``header`` in
     place of what the model's own says under the same keys.
     """
-    log = saved_at.open().log
+    log.refresh()  # refuses another model in its place
     if find_answer(log, batches, None) is not None:
         return
     place = f"{saved_at.path.rstrip('/')}/{ANSWERS}/{answer_name(log, batches)}"
@@ -142,6 +151,26 @@ def save_answer(
     except ModelError:  # another driver may have been faster
         if find_answer(log, batches, None) is None:
             raise
+
+
+def keep_sums(saved_at: ModelPlace, store: MomentStore) -> None:
+    """Keep the sums of blocks of batches that will hardly change, in place of former ones."""
+    log, there = store.log, kept_sums(store.log)
+    blocks = lasting_blocks(log, store.batches())
+    if blocks and not there:
+        log.files.write(f"{SUMS}/zarr.json", group_metadata({}, SUMS))
+    for name in blocks.keys() - there:
+        ids = {batch.id for batch in blocks[name]}
+        groups = sum_by_group(groups for _, groups in store.each(ids))
+        place = f"{saved_at.path.rstrip('/')}/{SUMS}/{name}"
+        try:
+            save_model(place, {}, {}, {}, groups, storage_options=saved_at.storage_options)
+        except ModelError:  # another driver may have been faster
+            if name not in kept_sums(log):
+                raise
+    if blocks.keys() - there:
+        for name in there - names_of_blocks(log, store.batches()).keys():
+            log.files.remove(f"{SUMS}/{name}")
 
 
 def load_model(
@@ -171,8 +200,7 @@ def _load(files: Files, max_bytes: int | None) -> tuple[Log, StoredModel]:
     unchanged = {batch.data for batch in live.values()} == {log.first.data} - {None}
     moments = None
     if root.row is not None:
-        chosen = [live[key] for key in sorted(live)]
-        moments = sum_by_group(g for _, g in read_batches(log, chosen, root, max_bytes))
+        moments = sum_of_batches(log, sorted_batches(log), root, max_bytes)
     header, answers = root.header, root.answers
     if not unchanged:
         found = find_answer(log, live.values(), max_bytes)

@@ -46,6 +46,14 @@ from rff_stream.store.batch_writing import (
     shared_labels,
     write_store,
 )
+from rff_stream.store.block_sums import (
+    SUMS,
+    kept_sums,
+    names_of_blocks,
+    read_sum,
+    sorted_batches,
+    sum_of_batches,
+)
 from rff_stream.store.commit_log import Batch, Entry, Log, LogState, Replaced, entry_name, ever
 from rff_stream.store.files import CLAIMS, Files
 from rff_stream.store.local import open_files
@@ -82,6 +90,10 @@ def verify_store(files: Files, max_bytes: int | None) -> Verified:
     if (answer := answer_log(log, log.state.live.values())) is not None:
         start = f"{ANSWERS}/{find_name(log, log.state.live.values())}/"
         named |= {f"{start}{name}" for name in _list_named(answer, answer.history())}
+    named |= {f"{SUMS}/zarr.json"}
+    for sum_name in names_of_blocks(log, sorted_batches(log)).keys() & kept_sums(log):
+        inside = Log.open(files.below(f"{SUMS}/{sum_name}"))
+        named |= {f"{SUMS}/{sum_name}/{name}" for name in _list_named(inside, inside.history())}
     live = log.state.live.values()
     return Verified(
         entries=len(history),
@@ -121,6 +133,11 @@ def collect_garbage(log: Log, older_than: float) -> list[str]:
         kept = name in (log.first.answers, answer)
         if not kept and all(log.files.age(n) > older_than for n in log.files.sizes(folder)):
             remove(folder)
+    blocks = names_of_blocks(log, sorted_batches(log))
+    for name in kept_sums(log) - blocks.keys():
+        folder = f"{SUMS}/{name}"
+        if all(log.files.age(n) > older_than for n in log.files.sizes(folder)):
+            remove(folder)
     for name in log.files.sizes("log"):
         if PARTIAL.fullmatch(name) and log.files.age(name) > older_than:
             log.files.remove(name)
@@ -145,6 +162,12 @@ def _problems(log: Log, max_bytes: int | None) -> Iterator[str]:
         find_answer(log, log.state.live.values(), max_bytes)
     except ModelError as error:
         yield str(error)
+    there, blocks = kept_sums(log), names_of_blocks(log, sorted_batches(log))
+    for name in blocks.keys() & there:
+        try:
+            read_sum(log, name, blocks[name], root, max_bytes)
+        except ModelError as error:
+            yield str(error)
     for batch in log.state.live.values():
         try:
             read_batch(log, batch, root, max_bytes)
@@ -399,6 +422,8 @@ class MomentStore:
         weights: Weights | None = None,
     ) -> dict[Label, Moments]:
         """Sum of each group over the batches, as :meth:`total` sums."""
+        if where is None and groups is None and weights is None:
+            return sum_of_batches(self._log, self.batches(), self._root, self._max_bytes)
         return sum_by_group(self._read(where, groups, weights))
 
     def forget(self, id: str) -> None:
