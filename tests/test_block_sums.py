@@ -6,12 +6,14 @@ import itertools
 import os
 import shutil
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import rff_stream as rs
 from rff_stream.errors import ModelError
@@ -44,7 +46,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def new_store(path: Path, names: list[str] = NAMES) -> MomentStore:
+def new_store(path: Path | str, names: list[str] = NAMES) -> MomentStore:
     store = MomentStore.create(path, a_row())
     for i, name in enumerate(names):
         store.append(name, some_moments(i))
@@ -128,6 +130,22 @@ def test_a_sum_that_another_driver_removes_is_made_of_its_batches(
     listings = iter([names])
     monkeypatch.setattr(block_sums, "kept_sums", lambda log: next(listings, set()))
     assert same_moments(store.groups()[None], plain)
+
+
+def test_sums_behind_a_url(reads: list[str]) -> None:
+    url = f"memory://{uuid.uuid4().hex}/S"
+    store = new_store(url, NAMES[:40])
+    plain = store.groups()[None]
+    keep_sums(ModelPlace.of(store.log, url, None), store)
+    reads.clear()
+    assert same_moments(MomentStore.open(url).groups()[None], plain) and len(reads) < 40
+    assert store.verify().unnamed == []
+    system, place = MemoryFileSystem(), url.removeprefix("memory:/")
+    for name in system.ls(f"{place}/sums", detail=False):  # a driver died before it committed
+        if system.isdir(f"{name}/log"):
+            system.rm(f"{name}/log", recursive=True)
+    assert MomentStore.open(url).verify().unnamed
+    assert same_moments(MomentStore.open(url).groups()[None], plain)
 
 
 def test_old_sums_are_garbage(tmp_path: Path) -> None:

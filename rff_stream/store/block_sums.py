@@ -93,19 +93,22 @@ def sum_of_batches(log: Log, batches: Sequence[Batch], root: Root, max_bytes: in
 def read_sum(
     log: Log, name: str, block: Sequence[Batch], root: Root, max_bytes: int | None
 ) -> Groups:
-    """The kept sum of a block, every byte verified; of its batches where it has just gone.
+    """The kept sum of a block, every byte verified; of its batches where it is no longer there.
+
+    The same where it was never finished: its driver died, and at a URL nothing comes at once.
 
     Raises ModelError: it is damaged, with the remedy to remove it.
     """
+    files = log.files.below(f"{SUMS}/{name}")
     try:
-        inside = Log.open(log.files.below(f"{SUMS}/{name}"))
+        inside = Log.open(files)
         (batch,) = inside.state.live.values()
         groups = read_batch(inside, batch, root, max_bytes)
         if batch.rows != sum(each.rows for each in block):
             raise ModelError(f"{inside.files.place} does not hold the rows of its batches.")
         return groups
     except (ModelError, ValueError) as error:
-        if name in kept_sums(log):
+        if name in kept_sums(log) and files.folders("log"):
             place = f"{log.files.place}/{SUMS}/{name}"
             raise ModelError(
                 f"{error} Or remove {place}: it is a cache, and summed again."

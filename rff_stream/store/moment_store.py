@@ -92,8 +92,10 @@ def verify_store(files: Files, max_bytes: int | None) -> Verified:
         named |= {f"{start}{name}" for name in _list_named(answer, answer.history())}
     named |= {f"{SUMS}/zarr.json"}
     for sum_name in names_of_blocks(log, sorted_batches(log)).keys() & kept_sums(log):
-        inside = Log.open(files.below(f"{SUMS}/{sum_name}"))
-        named |= {f"{SUMS}/{sum_name}/{name}" for name in _list_named(inside, inside.history())}
+        own = files.below(f"{SUMS}/{sum_name}")
+        inside = Log.open(own) if own.folders("log") else None  # else it was never finished
+        listed = set() if inside is None else _list_named(inside, inside.history())
+        named |= {f"{SUMS}/{sum_name}/{name}" for name in listed}
     live = log.state.live.values()
     return Verified(
         entries=len(history),
