@@ -55,9 +55,9 @@ def enough_features(model: Any) -> str:
     most = np.max(getattr(model, "df_", np.nan))
     if np.isnan(most):
         return ""
-    features = model.features_
-    if hasattr(features, "maps"):
-        features = features.maps[model.choice_.best]
+    features, choice = model.features_, getattr(model, "choice_", None)
+    if hasattr(choice, "weights"):  # of several maps; maps side by side have none
+        features = features.maps[choice.best]
     r = features.n_components
     cells = getattr(features, "n_cells", 0)
     words = "R is enough" if most < 0.8 * r * max(cells, 1) else "more components may do better"
