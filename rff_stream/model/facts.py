@@ -55,7 +55,8 @@ def enough_features(model: Any) -> str:
     most = np.max(getattr(model, "df_", np.nan))
     if np.isnan(most):
         return ""
-    features, choice = model.features_, getattr(model, "choice_", None)
+    features: Any = model.features_
+    choice: Any = getattr(model, "choice_", None)
     if hasattr(choice, "weights"):  # of several maps; maps side by side have none
         features = features.maps[choice.best]
     r = features.n_components
