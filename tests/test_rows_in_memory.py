@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -213,6 +214,25 @@ def test_times_where_the_fit_had_numbers_are_refused(verb, make):
     with pytest.raises(DataError, match=r"'x0' holds times"):
         by_place.predict(np.array([times, times]).T)
     assert model.n_rows_ == N
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.Table.from_pandas, xr.Dataset.from_dataframe])
+def test_numbers_where_the_fit_had_times_are_refused(make):
+    """The year 2015 was read as the day 2015 after 1970."""
+    data = frame()[["v", "a"]].assign(u=pd.date_range("2000-01-01", periods=N, freq="D"))
+    model = ridge().fit(make(data), "a")
+    with pytest.raises(DataError, match=r"'u' holds numbers without a unit, but .* on times"):
+        model.predict(make(data.assign(u=2015.0)))
+    days = (data.u - pd.Timestamp("1970-01-01")).dt.days
+    columns = {"u": days, "v": data.v}
+    by_place = np.column_stack([columns[name] for name in model.columns_.inputs])
+    with (
+        pytest.warns(UserWarning, match="feature names")
+        if make != xr.Dataset.from_dataframe
+        else contextlib.nullcontext()
+    ):
+        found = model.predict(by_place)
+    np.testing.assert_allclose(found, np.asarray(model.predict(make(data))))
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

@@ -7,7 +7,7 @@ import pytest
 from rff_stream import text_formatting
 from rff_stream.cli import output
 from rff_stream.errors import DataError
-from rff_stream.sources import open_source
+from rff_stream.sources import Selection, open_source
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,7 @@ def test_what_zarr_says_of_a_store_is_shown_without_its_secrets(url: str) -> Non
     with pytest.raises(DataError, match="cannot be opened as Zarr: GroupNotFoundError") as caught:
         open_source(url, "y")
     assert "SECRET" not in str(caught.value)
+
+
+def test_a_selection_shows_no_storage_options() -> None:
+    assert "SECRET" not in repr(Selection("s3://bucket/a", storage_options={"secret": "SECRET"}))

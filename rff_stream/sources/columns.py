@@ -33,6 +33,7 @@ from rff_stream.sources.levels import (
 )
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import (
+    EPOCH,
     TIME_FIELDS,
     Accessor,
     Convert,
@@ -238,7 +239,7 @@ def align(container: Container, selection: Selection) -> SourceBuilder:
 def check_units(
     fitted: Columns, inputs: Sequence[NamedVariable], targets: Sequence[NamedVariable]
 ) -> None:
-    """The units and calendars are those of the fit, where both are known; times were times.
+    """The units and calendars are those of the fit, where both are known; times stay times.
 
     Raises DataError: naming the column and both units.
     """
@@ -247,22 +248,33 @@ def check_units(
     for known, found in ((inputs_of, inputs), (targets_of, targets)):
         for each in found:
             names = each.columns or (each.name,)
-            of_time = each.units_of_time
-            units = {n: unit for n, unit in known.items() if of_time or (unit and each.units)}
-            same = [name for name in units if name in names or base_of(name)[0] == each.name]
-            other = next((name for name in same if units[name] != each.units), None)
-            if other is not None and not units[other]:
-                raise KindError(
-                    f"{other!r} holds times ({each.units}), but the model was fitted on numbers. A "
-                    f"column is of one kind in the fit and after it. Give the numbers of the fit, "
-                    f"such as a field of the time: {each.name}.dayofyear."
-                )
-            if other is not None:
-                raise DataError(
-                    f"{other!r} is in {each.units!r}, but the model was fitted on "
-                    f"{units[other]!r}. Numbers mean the same only in the same units and "
-                    f"calendar. Convert it, or correct the attribute."
-                )
+            for name, unit in known.items():
+                if name in names or base_of(name)[0] == each.name:
+                    check_unit(name, unit, each)
+
+
+def check_unit(name: str, fitted: str, found: NamedVariable) -> None:
+    """A column of this unit in the fit has it still.
+
+    Arrays are taken by place, and their numbers are in the units of the fit.
+    """
+    rule = "A column is of one kind in the fit and after it."
+    by_place = len(found.variable.dims) > 1 and found.columns is not None
+    if found.units_of_time and not fitted:
+        raise KindError(
+            f"{name!r} holds times ({found.units}), but the model was fitted on numbers. {rule} "
+            f"Give the numbers of the fit, such as a field of the time: {found.name}.dayofyear."
+        )
+    if fitted.startswith(EPOCH) and not found.units and not by_place:
+        raise KindError(
+            f"{name!r} holds numbers without a unit, but the model was fitted on times ({fitted}). "
+            f"{rule} Give times, or an array of numbers in these units."
+        )
+    if fitted and found.units and fitted != found.units:
+        raise DataError(
+            f"{name!r} is in {found.units!r}, but the model was fitted on {fitted!r}. Numbers mean "
+            f"the same only in the same units and calendar. Convert it, or correct the attribute."
+        )
 
 
 class SourceBuilder:
