@@ -174,5 +174,5 @@ def test_inverse_transform_gives_rows_near_the_clean_ones(circle):
         assert found.shape == (50, 2)
         assert np.abs(np.linalg.norm(found, axis=1) - 1).mean() < 0.06
         np.testing.assert_allclose(model.transform(found), coordinates, atol=0.2)
-    with pytest.raises(ValueError, match=r"no row sample .*search starts"):
+    with pytest.raises(ValueError, match=r"no row sample .*way back begins"):
         rs.KernelPCA(6, sample_rows=0, **choices).fit(noisy).inverse_transform(coordinates)

@@ -124,7 +124,7 @@ def test_a_missing_row_has_none(rows: Any, features: str) -> None:
 def test_what_cannot_be_had_is_refused(rows: Any) -> None:
     X, y, new = rows
     model = process().fit(X, y)
-    with pytest.raises(RuntimeError, match="At most one of them"):
+    with pytest.raises(RuntimeError, match="At most one of return_std or return_cov"):
         model.predict(new, return_std=True, return_cov=True)
     model.set_params(memory=4096)
     with pytest.raises(rs.errors.PlanError, match=r"20 rows needs .*KiB.*sample_y"):

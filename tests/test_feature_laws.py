@@ -363,5 +363,5 @@ def test_a_model_of_a_user_kernel_predicts_when_it_is_loaded(tmp_path):
     model.save(tmp_path / "model.zarr")
     again = rs.load(tmp_path / "model.zarr")
     assert same_bits(again.predict(ROWS), model.predict(ROWS))
-    with pytest.raises(ModelError, match="pass the UserKernel"):
+    with pytest.raises(ModelError, match="pass the kernel with its functions"):
         again.fit(PILOT, PILOT[:, 0])
