@@ -117,3 +117,20 @@ def test_pre_images_by_regression_find_a_scale_of_their_own() -> None:
     assert np.sqrt(np.mean((back - X) ** 2)) < 0.1  # of rows with standard deviation .5
     with pytest.raises(ValueError, match=r"alpha=0 but it must be a finite number > 0"):
         model.set_params(alpha=0).fit(X).inverse_transform(model.transform(X))
+
+
+def test_what_was_asked_for_in_words_of_scikit_learn_is_kept(rows: Any, tmp_path: Any) -> None:
+    X, y = rows
+    model = rs.KernelPCA(3, gamma=0.5, fit_inverse_transform=True, alpha=0.1).fit(X)
+    coordinates = model.transform(X)
+    model.save(tmp_path / "bare.zarr")
+    with pytest.raises(rs.errors.ModelError, match=r"no row sample.*save with moments=True"):
+        rs.load(tmp_path / "bare.zarr").inverse_transform(coordinates)
+    model.save(tmp_path / "model.zarr", moments=True)
+    again = rs.load(tmp_path / "model.zarr").inverse_transform(coordinates)
+    np.testing.assert_array_equal(again, model.inverse_transform(coordinates))
+    process = rs.GaussianProcessRegressor(gamma=0.5, n_components=64, noise=0.1).fit(X, y)
+    process.save(tmp_path / "process.zarr")
+    stored = rs.load(tmp_path / "process.zarr")
+    assert (stored.kernel_, stored.gamma) == (process.kernel_, 0.5)
+    assert stored.log_marginal_likelihood() == process.log_marginal_likelihood()

@@ -155,7 +155,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     def _sampled_rows(self, remedy: str) -> tuple[Array, Array]:
         """The sampled rows (m, d) and their coordinates (m, q)."""
         sample = self._held().need_sample(
-            "and sampled rows are where the way back begins", f"{remedy} with sample_rows=2000."
+            "and sampled rows are where the way back begins",
+            f"{remedy} with sample_rows=2000 and save with moments=True.",
         )
         rows = sample[:, : self.n_features_in_]
         return rows, self.components_(self.features_(rows).astype(np.float64))
