@@ -15,6 +15,14 @@ from rff_stream.model.predict import score_rows
 from rff_stream.sources import Selection
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.gradients import GradientProducts, GradientStatistic
+from rff_stream.statistics.metric_step import MetricStepStatistic
+
+LEFT_OUT = 0.02
+"""Directions are left out while their mean squared slopes are together at most this share of the
+mean squared residual: for Gaussian inputs the error then rises by at most half of it (Poincaré)."""
+
+MOST_OF_STEP = 4096
+"""Largest number of entries of the directions: their sums are its square, 128 MB."""
 
 
 def gradient_statistic(model: Any) -> GradientStatistic:
@@ -52,6 +60,69 @@ def target_variance(fitted: Fitted) -> Float64:
         return np.full(len(fitted.columns.targets), np.nan)
     y, w = rows[:, d:-1], rows[:, -1]
     return np.asarray(np.average((y - np.average(y, axis=0, weights=w)) ** 2, axis=0, weights=w))
+
+
+def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatistic:
+    """What a pass adds up to move the directions along which a fitted function changes.
+
+    Raises
+    ------
+    ModelError
+        For a model that fits no mean of targets, has no row sample, or changes along no direction.
+    ValueError
+        If so many directions there are not, or are too many for their sums.
+    """
+    fitted: Fitted = model._held()
+    answer, d = fitted.answer, fitted.n_inputs
+    if not hasattr(answer, "mean") or hasattr(answer, "linear"):
+        raise ModelError(
+            f"{type(model).__name__} has no residuals of a mean, and directions are found by "
+            "these. Use KernelRidge or GaussianProcessRegressor."
+        )
+    if normal_scores_of(fitted.features) is not None:
+        raise ModelError(
+            "This map compares heavy-tailed inputs by their normal scores, and a matrix for the "
+            "inputs themselves would see a few rows alone. Give inputs whose tails are not heavy, "
+            "their logarithms say, and fit again."
+        )
+    if n_directions is not None and not 1 <= n_directions <= d:
+        raise ValueError(f"n_directions={n_directions!r} but it must be from 1 to {d}, the inputs.")
+    found, mean = of_sample(model), answer.mean()
+    rows = fitted.sampled_rows
+    x, y, w = rows[:, :d], rows[:, d:-1], rows[:, -1]
+    variance = target_variance(fitted)
+    varies = variance > 0
+    if varies.any():
+        several = len(found.targets) > 1
+        M = found.standardised() / (1 if several else variance[0])
+        values, vectors = np.linalg.eigh(M)
+        values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
+    if not varies.any() or not values[0]:
+        raise ModelError("The fitted function is constant: it changes along no direction.")
+    with single_threaded_blas():
+        residuals = np.average((y - mean(x)) ** 2, axis=0, weights=w)
+    noise = (residuals[varies] / variance[varies]).sum()
+    k = n_directions or max(int((np.cumsum(values[::-1])[::-1] > LEFT_OUT * noise).sum()), 1)
+    if k * d > MOST_OF_STEP:
+        raise ValueError(
+            f"{k} directions of {d} inputs have {k * d:,} entries, but at most {MOST_OF_STEP:,} "
+            f"are moved. Give n_directions={max(MOST_OF_STEP // d, 1)}."
+        )
+    return MetricStepStatistic(
+        mean,
+        answer.slopes(),
+        found.inputs,
+        found.targets,
+        np.average(x, axis=0, weights=w),
+        np.where(found.spread > 0, found.spread, 1.0),
+        np.sqrt(np.where(varies, variance, np.inf)),
+        vectors[:, :k] * np.sqrt(values[:k]),
+    )
+
+
+def metric_step(model: Any, data: Selection, n_directions: int | None) -> Any:
+    """Their step by all rows, by one streamed pass; by group where groups are asked for."""
+    return score_rows(model, data, metric_statistic(model, n_directions))
 
 
 def of_sample(model: Any) -> GradientProducts:

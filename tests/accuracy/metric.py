@@ -12,7 +12,8 @@ training rows; cover is the share of held-out values inside the 95 % interval of
 Made rows: y = sin(2u) + v²/2 + ε, u and v two orthogonal combinations of 20 inputs, ε of .2
 of the deviation. The largest principal angle to the truth is that of the metric which the pilot
 found, and that of M = mean ∇f∇fᵀ of the fit over all rows (``rs.inspect``): both by their two
-leading eigenvectors. A perfect answer leaves the noise.
+leading eigenvectors; "step" is a fit in the directions that ``rs.inspect.metric_step`` moved by all
+rows, with the standard error that it tells. A perfect answer leaves the noise.
 
 Noise alone: how often a metric is taken for 400 rows of 5 inputs that tell nothing of y.
 """
@@ -49,7 +50,7 @@ def few_inputs(seed: int) -> bare.Table:
 
 def with_metric(table: bare.Table, metric: str | None) -> bare.Fit:
     """The bare call with a metric, and what the search says."""
-    model = rs.GaussianProcessRegressor(metric=metric).fit(table.X, table.y)
+    model = rs.GaussianProcessRegressor(metric=metric, random_state=0).fit(table.X, table.y)
     choice = str(getattr(model, "choice_", ""))
     return bare.Fit(lambda: model.predict(table.X_test, return_std=True, noise=True), choice)
 
@@ -95,10 +96,16 @@ def made_rows(asked: argparse.Namespace) -> None:
     for n in map(int, asked.made.split(",")):
         for seed in map(int, asked.seeds.split(",")):
             X, y, truth = made(n + N_TEST, seed)
-            for metric in METRICS.values():
+            for name in asked.metrics.split(","):
+                metric, words = METRICS[name.removesuffix(" step")], ""
                 started = time.process_time()
                 model = rs.GaussianProcessRegressor(metric=metric, random_state=seed)
                 model.fit(X[:n], y[:n])
+                if name.endswith("step"):
+                    step = rs.inspect.metric_step(model, X[:n], y[:n])
+                    model.set_params(metric=step.matrix).fit(X[:n], y[:n])
+                    error = step.standard_errors.max()
+                    words = f" k = {step.n_directions}, standard error {error:.3f}"
                 seconds = time.process_time() - started
                 error = np.sqrt(np.mean((model.predict(X[n:]) - y[n:]) ** 2)) / NOISE
                 encoding = getattr(model.features_, "encoding", None)
@@ -107,8 +114,8 @@ def made_rows(asked: argparse.Namespace) -> None:
                     found = angle(encoding.matrix @ encoding.matrix.T, truth)
                 M = rs.inspect.gradient_outer_product(model, X[:n]).matrix()
                 print(
-                    f"{n:>10}, {seed:2} {metric!s:>7} {found:12.2f} {angle(M, truth):7.2f} "
-                    f"{error:11.3f} {seconds:5.1f}",
+                    f"{n:>10}, {seed:2} {name:>9} {found:10.3f} {angle(M, truth):7.3f} "
+                    f"{error:11.3f} {seconds:5.1f}{words}",
                     flush=True,
                 )
 
@@ -134,6 +141,7 @@ def main() -> None:
     parser.add_argument("--sets", help="names, with commas; by default all")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--made", help="numbers of rows, with commas")
+    parser.add_argument("--metrics", default="none,auto,full,auto step", help="of made rows")
     parser.add_argument("--noise", type=int, help="how many fits of noise alone")
     parser.add_argument("--tsv", type=Path, help="add the lines to this file")
     parser.add_argument("--cache", type=Path, help="rivals' lines: read where known, else added")
