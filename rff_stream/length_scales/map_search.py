@@ -292,9 +292,10 @@ class MapSearch:
             self._one_for_all()
         if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
             without = len(self.candidates)
-            for each in self._near_best()[:DEVELOPED]:
-                if not self._learn_metric(each):
-                    break
+            first, *others = self._near_best()[:DEVELOPED] or [None]
+            if first is not None and self._learn_metric(first):
+                for each in others:
+                    self._share_metric(each)
             if self.only_metric:
                 self._take_metrics(without)
         if self.compares_scales:
@@ -447,6 +448,19 @@ class MapSearch:
                 return before is not start
             before = self.candidates[-1]
         return True
+
+    def _share_metric(self, other: _Candidate) -> None:
+        """The metric of the best as a start for another kernel, with a length-scale of its own."""
+        kernel, started = other.kernel, time.process_time()
+        assert isinstance(kernel, RadialKernel)
+        windows = self._windows(self.best.matrix, *FEW_WINDOWS)
+        scaled = WindowEvidence(windows, self.best.matrix).climb_scales(
+            kernel, self.best.alpha, ard=False, iterations=self._steps(LATER_STEPS)
+        )
+        found = WindowEvidence(windows, scaled.matrix).climb_metric(
+            kernel, scaled.alpha, iterations=self._steps(LATER_STEPS)
+        )
+        self._judge(f"{kernel.text}, metric", found, started)
 
     # ------------------------------------------------------------------------------- windows
 
