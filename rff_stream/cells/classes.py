@@ -26,7 +26,7 @@ from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.metric import behind, in_metric, length_scale_behind, matrix_of
+from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.parameters import finds_scales, known_kernel, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.families.windows_of_pilot import pilot_windows
@@ -127,7 +127,7 @@ class CellClasses:
                 kernel, encoding = in_metric(found, encoding, pilot.x)
                 cost, scales = cost_of_shape(cost, found.shape, plan.n_rows), found.stored
             features = draw_cells(kernel, pilot, asked, cost, encoding)
-        scales["length_scale"] = length_scale_behind(features.encoding, features.kernel)
+        scales["length_scale"] = features.length_scale
         return features, scales
 
     def statistic(self, asked: SumRequest) -> Statistic:

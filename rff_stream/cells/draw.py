@@ -33,12 +33,14 @@ def search_of_cells(
     shape: CellShape,
     rng: np.random.Generator,
     encoding: Any,
+    averages: bool = False,
 ) -> MapSearch:
     """The search for cells, behind an encoding or none."""
-    sizes = isinstance(asked.features, ChosenCells)
+    plain, chosen = encoding is None, isinstance(asked.features, ChosenCells)
     return map_search(
-        rows, blocks, in_rows, asked, shape, rng, scores=encoding is None, sizes=sizes
-    )
+        rows, blocks, in_rows, asked, shape, rng,
+        scores=plain, sizes=chosen, averages=averages and chosen,
+    )  # fmt: skip
 
 
 def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:

@@ -41,7 +41,7 @@ from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import chosen_map
-from rff_stream.families.metric import behind, in_metric, length_scale_behind, matrix_of
+from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.parameters import known_kernel, named_kernels, number_or_array
 from rff_stream.families.protocol import (
     ClassFamily,
@@ -51,6 +51,7 @@ from rff_stream.families.protocol import (
     SumRequest,
     Totals,
 )
+from rff_stream.families.register import family_of, joined
 from rff_stream.families.windows_of_pilot import neighbouring_rows, seconds_of_windows
 from rff_stream.features.composed import encode_rows
 from rff_stream.leaf_layout import n_rows_of
@@ -70,6 +71,9 @@ FEWEST_COLUMNS = 256
 
 GAP_CELLS = 8
 """Cells whose halves are left out to see how wide errors in gaps are."""
+
+MOST_AVERAGED = 50_000
+"""Rows up to which the mean of two maps competes: a pass over more costs more than a search."""
 
 NOTHING_SEEN = 0.97
 """Error at left-out rows, relative to their standard deviation, at which length-scales are
@@ -195,6 +199,9 @@ class CellFamily:
     default_request: ClassVar[Any] = ChosenCells()
     classes: ClassVar[ClassFamily | None] = CellClasses()
 
+    def join(self, maps: Sequence[Any]) -> Any:
+        return None
+
     def serves(self, n_inputs: int) -> bool:
         return True
 
@@ -233,13 +240,22 @@ class CellFamily:
             encoding = chosen_map(encoding_of(features), columns.inputs)
             encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
             known = known_kernel(asked.kernel, asked.length_scale)
-            if known is None:
+            if known is not None:
+                features = draw_cells(known, pilot, asked, sizes, encoding)
+            else:
                 with single_threaded_blas():
                     found, scales = _search(reading, pilot, asked, n_rows, sizes, encoding)
-                known, encoding = in_metric(found, encoding, pilot.x)
-                sizes = cost_of_shape(sizes, found.shape, n_rows)
-            features = draw_cells(known, pilot, asked, sizes, encoding)
-        scales["length_scale"] = length_scale_behind(features.encoding, features.kernel)
+                several = []
+                for each in (found, *([] if found.second is None else [found.second])):
+                    own = in_metric(each, encoding, pilot.x)
+                    shaped = cost_of_shape(sizes, each.shape, n_rows)
+                    several.append(draw_cells(own[0], pilot, asked, shaped, own[1]))
+                scales["length_scale"] = several[0].length_scale
+                if len(several) > 1:
+                    both = joined(several)
+                    return DrawnMap(both, family_of(both).row(both, pilot, columns), scales)
+                (features,) = several
+        scales["length_scale"] = features.length_scale
         return DrawnMap(features, self.row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
@@ -371,7 +387,9 @@ def _search(
     if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
-    search = search_of_cells(rows, blocks, of_pilot, asked, shape, rng, encoding)
+    by_evidence = is_named(asked.penalty, "evidence")
+    averages = asked.averages and by_evidence and n_rows <= MOST_AVERAGED
+    search = search_of_cells(rows, blocks, of_pilot, asked, shape, rng, encoding, averages)
     found = search_map(search)
     if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
         warn_of_spacing(found.left_out_error, len(rows.x))

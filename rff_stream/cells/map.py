@@ -34,6 +34,7 @@ from rff_stream.features.packed_triangle import (
     pack_triangle,
     triangle_size,
 )
+from rff_stream.features.projection import length_scale_behind
 from rff_stream.features.random_trees import Partition, check_n_cells, order_by_cell
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 from rff_stream.length_scales.left_out import COLUMNS, ROWS_A_COLUMN
@@ -307,10 +308,9 @@ class LocalFeatures(NamedMap):
         return self.partition.n_cells
 
     @property
-    def scale(self) -> Float64:
-        """The length-scale that the columns were drawn with, one or one for each input."""
-        own = getattr(self.kernel, "length_scale", None)
-        return np.asarray(1.0 if own is None else own, np.float64)
+    def length_scale(self) -> Float64:
+        """In units of the inputs, or of the columns of an encoding that is no metric."""
+        return length_scale_behind(self.encoding, self.kernel)
 
     @property
     def n_components(self) -> int:

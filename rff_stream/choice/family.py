@@ -154,7 +154,8 @@ class ChoiceAnswer:
     def attributes(self, flat: bool) -> dict[str, Any]:
         """The choice, and what is known of the candidate of most weight."""
         best = self.choice.best
-        scale = scale_of_map(self.features[best])
+        own: Any = self.features[best]
+        scale = np.asarray(getattr(own, "length_scale", scale_of_map(own)))
         found = {"length_scale_": float(scale) if scale.ndim == 0 else scale}
         found |= self.processes[best].attributes(flat)
         return {name: found[name] for name in SHOWN if name in found} | {"choice_": self.choice}
@@ -213,6 +214,9 @@ class ChoiceFamily:
     default_request: ClassVar[Any] = None
     classes: ClassVar[ClassFamily | None] = None
 
+    def join(self, maps: Sequence[Any]) -> Any:
+        return CandidateFeatures(tuple(maps))
+
     def serves(self, n_inputs: int) -> bool:
         return True
 
@@ -253,6 +257,7 @@ class ChoiceFamily:
         ]
         features: Any = CandidateFeatures(tuple(draft.features for draft in drafts))
         scales = {name: value for draft in drafts[::-1] for name, value in draft.scales.items()}
+        scales.pop("choice", None)  # of the search of a member
         return DrawnMap(features, self.row(features, reading.pilot(asked.seed), columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:

@@ -78,7 +78,7 @@ class RegressionRecipe(Recipe):
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer
         found = {"length_scale_": fitted.length_scale} | answer.attributes(fitted.flat)
-        return searched(fitted) | found
+        return found | searched(fitted)
 
     def arrays(self, fitted: Fitted) -> dict[str, Array]:
         answer: RidgeAnswer = fitted.answer

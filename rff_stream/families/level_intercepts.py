@@ -21,9 +21,10 @@ from scipy import linalg, optimize
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.maps import PILOT_COMPONENTS, find_kernel, make_features
-from rff_stream.families.metric import length_scale_behind, with_metric
+from rff_stream.families.metric import with_metric
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
+from rff_stream.features.projection import length_scale_behind
 from rff_stream.pilot import Pilot
 from rff_stream.sources.levels import MAX_LEVELS, column_of_level, is_coded
 

@@ -9,13 +9,11 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.maps import length_scale_of
 from rff_stream.families.parameters import learns_metric, named_kernels, searches
 from rff_stream.families.protocol import MapParameters
 from rff_stream.families.windows_of_pilot import few_targets, map_search, pilot_windows
 from rff_stream.features import Projection, Then
 from rff_stream.features.composed import encode_rows
-from rff_stream.kernels import length_scale_vector
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
@@ -75,15 +73,6 @@ def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
         encoding if found.normal_scores is None else found.normal_scores
     )  # none was asked for then
     return found.own_kernel, behind(before, found.metric, x)
-
-
-def length_scale_behind(encoding: Any, kernel: Any) -> Float64:
-    """In units of the inputs, or of the columns of an encoding that is no metric."""
-    metric = encoding.second if isinstance(encoding, Then) else encoding
-    if isinstance(metric, Projection):
-        own = length_scale_vector(kernel, metric.n_components)
-        return replace(metric, matrix=metric.matrix / own).length_scale
-    return np.asarray(length_scale_of(kernel))
 
 
 def columns_of_metric(metric: Any, n_columns: int) -> int:

@@ -54,6 +54,8 @@ class MapParameters:
     penalty: Any  # float, array or str: α as it was given, or the rule that finds it
     seed: int
     progress: bool
+    averages: bool = False
+    """Whether the mean of two maps may answer: its weights are those of the row sample."""
     metric: Any = None
     """Matrix (d, k) in front of the map, "full", "auto", or None for a length-scale an input."""
 
@@ -242,6 +244,9 @@ class Family(Protocol):
     of the parameter that asks for it."""
     default_request: ClassVar[Any]
     """What ``features="auto"`` asks for, of the one family that it means; None of the others."""
+
+    def join(self, maps: Sequence[Any]) -> Any:
+        """These maps as one whose answers are averaged; None of a family that averages none."""
 
     def serves(self, n_inputs: int) -> bool:
         """Whether it can answer for so many inputs with the packages that are installed."""

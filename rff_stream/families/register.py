@@ -70,6 +70,12 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
     )
 
 
+def joined(maps: Sequence[Any]) -> Any:
+    """Maps whose sums one read collects and whose answers are averaged, as one map."""
+    found = (family.join(maps) for family in families())
+    return next(each for each in found if each is not None)
+
+
 def require(features: Any, ability: str, value: Any = None) -> None:
     """Refuse what the family of a map cannot do, for the value of the parameter that asks for it.
 

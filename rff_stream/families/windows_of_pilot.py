@@ -119,11 +119,17 @@ def map_search(
     *,
     scores: bool = False,
     sizes: bool = False,
+    averages: bool = False,
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run.
 
+    <<<<<<< HEAD
     Normal scores of heavy-tailed inputs, and cells of other sizes, compete where it is said. Where
     scores do not compete, values that no length-scale in reach can tell apart are bounded.
+    =======
+    Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of two maps compete
+    where it is said.
+    >>>>>>> 0690409 (wip)
     """
     free = finds_scales(asked)
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
@@ -144,6 +150,7 @@ def map_search(
         metric=learns,
         only_metric=learns and asked.metric == "full",
         sizes=sizes,
+        averages=averages,
         normal_scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
         say=logger.info if asked.progress else lambda line: None,
     )

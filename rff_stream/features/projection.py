@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import FeatureDtype, frozen
 from rff_stream.features.encodings import Encoding
+from rff_stream.kernels import length_scale_vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,3 +64,13 @@ class Projection(Encoding):
     def _batch_slopes(self, X: Array, weights: Float64) -> Float64:
         """Ac: the same at every row where c is."""
         return np.broadcast_to(self.matrix @ weights, (len(X), self.n_inputs, weights.shape[-1]))
+
+
+def length_scale_behind(encoding: Any, kernel: Any) -> Float64:
+    """Of a kernel in units of the inputs, or of the columns of an encoding that is no metric."""
+    metric = getattr(encoding, "second", encoding)
+    if isinstance(metric, Projection):
+        own = length_scale_vector(kernel, metric.n_components)
+        return np.asarray(replace(metric, matrix=metric.matrix / own).length_scale)
+    given = getattr(kernel, "length_scale", None)
+    return np.asarray(1.0 if given is None else given, np.float64)

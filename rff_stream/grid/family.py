@@ -250,6 +250,9 @@ class GridFamily:
     default_request: ClassVar[Any] = None
     classes: ClassVar[ClassFamily | None] = None
 
+    def join(self, maps: Sequence[Any]) -> Any:
+        return None
+
     def serves(self, n_inputs: int) -> bool:
         return n_inputs <= MOST_INPUTS and importlib.util.find_spec("finufft") is not None
 

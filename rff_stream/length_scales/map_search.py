@@ -46,6 +46,8 @@ from rff_stream.length_scales.windows import (
 )
 from rff_stream.pilot import neighbour_scale, weight_unit
 
+TINY = float(np.finfo(float).tiny)
+
 FIRST = Matern(nu=1.5)
 """The kernel whose length-scales the others begin from."""
 
@@ -105,6 +107,10 @@ SHARE_OF_MEDIAN, SCALE_STEP, SCALE_TURNS = 0.5, 1.5, 3
 """Length-scale of one candidate relative to the median distance; factor between length-scales that
 are compared by left-out errors, and how many at most."""
 
+LEAST_GAIN, SURE_OF_MEAN = 0.01, 1.0
+"""Share of the left-out error that a mean of two maps must save, and standard errors of the paired
+difference that it must be better by: it costs a second map in the pass and in each prediction."""
+
 UNUSED = 30.0
 """Length-scale of inputs that seem irrelevant, relative to the typical distance of rows."""
 
@@ -132,6 +138,8 @@ class MapChoice:
     trials: tuple[Trial, ...]
     normal_scores: NormalScores | None = None
     """What comes before A."""
+    second: MapChoice | None = None
+    """A map whose mean with this one is better than either."""
 
     @classmethod
     def of_constant(cls, kernel: ExactKernel, x: Float64, shape: CellShape) -> MapChoice:
@@ -248,6 +256,7 @@ class MapSearch:
     metric: bool = True
     only_metric: bool = False
     sizes: bool = False  # whether cells of other sizes compete
+    averages: bool = False  # whether the mean of two maps competes
     normal_scores: NormalScores | None = None
     """Of heavy-tailed inputs, to be compared; kept if they predict better."""
     say: Callable[[str], None] = lambda line: None
@@ -292,9 +301,9 @@ class MapSearch:
             self._one_for_all()
         if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
             without = len(self.candidates)
-            first, *others = self._near_best()[:DEVELOPED] or [None]
-            if first is not None and self._learn_metric(first):
-                for each in others:
+            near = self._near_best()[:DEVELOPED]
+            if near and self._learn_metric(near[0]):
+                for each in near[1:]:
                     self._share_metric(each)
             if self.only_metric:
                 self._take_metrics(without)
@@ -316,6 +325,23 @@ class MapSearch:
             if behind <= spread:
                 return each
         return least
+
+    def second(self) -> tuple[_Candidate, Trial] | None:
+        """The candidate whose weighted mean with the best has the least error, if it pays."""
+        best, found = self.best, []
+        for each in self.candidates:
+            if each is best or not np.isfinite(each.error):
+                continue
+            apart = best.errors - each.errors
+            weight = (best.errors * apart).mean() / max(float((apart**2).mean()), TINY)
+            squares = ((best.errors - np.clip(weight, 0, 1) * apart) ** 2).mean(axis=1)
+            change = squares - best.squares
+            spread = float(change.std() / np.sqrt(len(change)))
+            error, name = float(np.sqrt(squares.mean())), f"mean of {best.name} and {each.name}"
+            pays = error < (1 - LEAST_GAIN) * best.error
+            if pays and change.mean() < -SURE_OF_MEAN * spread:
+                found.append((each, Trial(name, error, float(change.mean()), spread, 0.0)))
+        return min(found, key=lambda pair: pair[1].error, default=None)
 
     def _take_metrics(self, without: int) -> None:
         """The metrics alone, as was asked for, and a warning where left-out rows tell against."""
@@ -570,5 +596,12 @@ def search_map(search: MapSearch) -> MapChoice:
     for each in search.first_looks + search.candidates:
         trials.append(Trial(each.name, each.error, *each.behind(best), each.seconds))
     n_rows, scores = len(best.errors), search.normal_scores
-    found = (best.kernel, best.matrix, best.shape, best.name)
-    return MapChoice(*found, n_rows, tuple(trials), scores)
+    partner = search.second() if search.averages else None
+    if partner is None:
+        found = (best.kernel, best.matrix, best.shape, best.name)
+        return MapChoice(*found, n_rows, tuple(trials), scores)
+    other, mean = partner
+    own = (other.kernel, other.matrix, other.shape, other.name)
+    second = MapChoice(*own, n_rows, (), scores)
+    found = (best.kernel, best.matrix, best.shape, mean.name)
+    return MapChoice(*found, n_rows, (*trials, mean), scores, second)

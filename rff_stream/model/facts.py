@@ -56,9 +56,8 @@ def enough_features(model: Any) -> str:
     if np.isnan(most):
         return ""
     features: Any = model.features_
-    choice: Any = getattr(model, "choice_", None)
-    if hasattr(choice, "weights"):  # of several maps; maps side by side have none
-        features = features.maps[choice.best]
+    if features.short_name() == "candidates":  # of several maps; maps side by side are one
+        features = features.maps[getattr(model.choice_, "best", 0)]
     r = features.n_components
     cells = getattr(features, "n_cells", 0)
     words = "R is enough" if most < 0.8 * r * max(cells, 1) else "more components may do better"

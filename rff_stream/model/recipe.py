@@ -32,6 +32,9 @@ from rff_stream.store import Checkpoint
 
 Groups = dict[Any, Any]
 
+FEWEST_AVERAGED = 1000
+"""Rows of the sample from which weights of a mean can be told: an error of 2 % of the variance."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassRequest:
@@ -137,6 +140,7 @@ class Recipe(ABC):
             penalty=self.penalty,
             seed=seed,
             progress=asked.progress,
+            averages=getattr(asked, "sample_rows", 0) >= FEWEST_AVERAGED,
             metric=getattr(asked, "metric", None),
         )
         choose = self.chooses and not coded_inputs(columns.inputs)

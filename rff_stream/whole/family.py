@@ -185,6 +185,9 @@ class WholeFamily:
     default_request: ClassVar[Any] = None
     classes: ClassVar[ClassFamily | None] = WholeClasses()
 
+    def join(self, maps: Sequence[Any]) -> Any:
+        return None
+
     def serves(self, n_inputs: int) -> bool:
         return True
 
