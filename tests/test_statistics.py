@@ -209,7 +209,7 @@ def statistics() -> dict[str, Any]:
         "classes by fold and class": ByFold(ByClass(classes), 3, 40),
         "classes with weights": ClassWeighted(classes, {0: 0.0, 1: 3.0}),
         "loss": loss,
-        "residuals": ResidualStatistic(lambda x: x[:, :1], np.zeros(1)),
+        "residuals": ResidualStatistic(lambda x: x[:, :1], 1),
         "scores": ClassScoreStatistic(lambda x: np.repeat(p, len(x), axis=0), (0, 1)),
         "normal equations": NormalEquationStatistic(
             features, np.ones((8, 1)), np.ones(1), residuals=True

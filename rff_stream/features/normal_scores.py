@@ -105,9 +105,14 @@ class NormalScores(Encoding):
 
 def normal_scores_of(features: Any) -> NormalScores | None:
     """By which a map compares heavy-tailed inputs; None where it compares them as they are."""
-    encoding = getattr(features, "encoding", None)
-    first = getattr(encoding, "first", encoding)  # a metric may follow
-    return first if isinstance(first, NormalScores) else None
+    each: list[Any] = [
+        getattr(one, "encoding", None) for one in getattr(features, "maps", (features,))
+    ]
+    first, *others = (getattr(own, "first", own) for own in each)  # a metric may follow
+    alike = all(
+        isinstance(own, NormalScores) and own.fingerprint == first.fingerprint for own in others
+    )
+    return first if isinstance(first, NormalScores) and alike else None
 
 
 def heavy_inputs(x: Float64) -> Array:
