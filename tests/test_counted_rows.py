@@ -22,7 +22,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.label_forms import canonical, text_of, texts_of
 from rff_stream.sources import growth, zarr_chunks
 from rff_stream.sources.protocol import Rows
-from rff_stream.sources.selection import InHoldOut
+from rff_stream.sources.request import InHoldOut
 from rff_stream.statistics.content_hash import ContentStatistic
 
 GOLDEN = Path(__file__).parent / "golden"

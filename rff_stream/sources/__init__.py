@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rff_stream.sources.opening import kind_of, open_selection, open_source, table_of
 from rff_stream.sources.protocol import SLAB_ROWS, Box, BoxCost, Columns, Reader, Rows, Source
-from rff_stream.sources.selection import HoldOut, Selection
+from rff_stream.sources.request import HoldOut, Selection
 
 __all__ = [
     "SLAB_ROWS",

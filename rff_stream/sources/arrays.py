@@ -21,7 +21,7 @@ from rff_stream.sources.container_types import (
 )
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
-from rff_stream.sources.selection import Selection
+from rff_stream.sources.request import Selection
 from rff_stream.sources.variables import Variable, variable_of
 from rff_stream.text_formatting import suggestion
 

@@ -27,8 +27,8 @@ from rff_stream.sources.arrays import as_it_is
 from rff_stream.sources.columns import align
 from rff_stream.sources.container_types import is_from, is_names, needed_package
 from rff_stream.sources.protocol import Bounds
+from rff_stream.sources.request import Selection
 from rff_stream.sources.rows import NonNumbers, Numbers
-from rff_stream.sources.selection import Selection
 from rff_stream.sources.tables import Table
 from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
 from rff_stream.text_formatting import cause_words

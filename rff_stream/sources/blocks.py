@@ -18,8 +18,8 @@ from rff_stream.errors import DataError
 from rff_stream.sources.columns import SourceBuilder
 from rff_stream.sources.container_types import is_from, plain_array
 from rff_stream.sources.protocol import Box, BoxCost, Columns, PlacesAlong, Reader, Rows
+from rff_stream.sources.request import HoldOut, Selection
 from rff_stream.sources.rows import Filler, Rules, Slab
-from rff_stream.sources.selection import HoldOut, Selection
 from rff_stream.sources.variables import Variable, Window, Wrap, column_values, kinds_like
 
 GUESSED_ROWS = 65_536

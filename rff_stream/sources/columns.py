@@ -32,6 +32,7 @@ from rff_stream.sources.levels import (
     split_level,
 )
 from rff_stream.sources.protocol import Columns
+from rff_stream.sources.request import HoldOut, InHoldOut, Selection, comparison
 from rff_stream.sources.rows import (
     EPOCH,
     TIME_FIELDS,
@@ -47,7 +48,6 @@ from rff_stream.sources.rows import (
     as_numbers,
     units_of_time,
 )
-from rff_stream.sources.selection import HoldOut, InHoldOut, Selection, comparison
 from rff_stream.sources.variables import Variable, VariablesReader, VariablesSource, Window, Wrap
 from rff_stream.text_formatting import list_names, suggestion
 

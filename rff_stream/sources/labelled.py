@@ -22,7 +22,7 @@ from rff_stream.sources.columns import (
 from rff_stream.sources.container_types import is_from, is_names
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Columns, regular_bounds
-from rff_stream.sources.selection import Selection
+from rff_stream.sources.request import Selection
 from rff_stream.sources.variables import Variable, VariablesSource, Wrap, variable_of
 from rff_stream.text_formatting import list_names, suggestion
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.sources.container_types import TABLES_OF_PANDAS, type_is_from, unknown_container
 from rff_stream.sources.protocol import Columns, Source
-from rff_stream.sources.selection import Selection, Where
+from rff_stream.sources.request import Selection, Where
 
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table

@@ -20,7 +20,7 @@ from rff_stream.sources import arrays, labelled
 from rff_stream.sources.container_types import is_from, missing_extra, needed_package
 from rff_stream.sources.icechunk_repositories import Versions, repository_at, store_and_versions
 from rff_stream.sources.protocol import Source
-from rff_stream.sources.selection import Selection
+from rff_stream.sources.request import Selection
 from rff_stream.sources.tables import open_table
 from rff_stream.sources.zarr_chunks import (
     PICKLED,

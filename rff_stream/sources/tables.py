@@ -24,8 +24,8 @@ from rff_stream.sources.columns import NamedVariable, align, plain_names, virtua
 from rff_stream.sources.container_types import check_index, is_from, is_names, is_table_of_pandas
 from rff_stream.sources.graph_arrays import recheck
 from rff_stream.sources.protocol import Source
+from rff_stream.sources.request import Selection
 from rff_stream.sources.rows import NonNumbers
-from rff_stream.sources.selection import Selection
 from rff_stream.sources.variables import Variable, VariablesSource, column_values, variable_of
 from rff_stream.text_formatting import list_names, suggestion
 

@@ -34,8 +34,8 @@ from rff_stream.sources.protocol import (
     Rows,
     Source,
 )
+from rff_stream.sources.request import HoldOut
 from rff_stream.sources.rows import Filler, NonNumbers, Numbers, Rules, Slab, VariableUse, as_text
-from rff_stream.sources.selection import HoldOut
 from rff_stream.text_formatting import cause_words
 
 if TYPE_CHECKING:
