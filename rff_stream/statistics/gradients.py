@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.added_fields import AddedFields
 from rff_stream.statistics.protocol import Packed, Sink
 
 ROWS = 4096
@@ -26,7 +27,7 @@ ARRAYS = ("outer", "origin", "shift", "variance")
 
 
 @dataclass(frozen=True, eq=False)
-class GradientProducts:
+class GradientProducts(AddedFields):
     """Σ w ∇f∇fᵀ of T functions of d inputs; values add, subtract and scale.
 
     Parameters
@@ -46,6 +47,8 @@ class GradientProducts:
         Rows.
     """
 
+    sums: ClassVar[tuple[str, ...]] = ("outer", "shift", "variance", "weight")
+
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
     outer: Float64
@@ -54,24 +57,6 @@ class GradientProducts:
     variance: Float64
     weight: float
     n: int
-
-    def __add__(self, other: Self) -> Self:
-        return self._plus(other, 1)
-
-    def __sub__(self, other: Self) -> Self:
-        return self._plus(other, -1)
-
-    def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0; n unchanged."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"factor={factor!r} but it must be a finite number > 0.")
-        return replace(
-            self,
-            outer=self.outer * factor,
-            shift=self.shift * factor,
-            variance=self.variance * factor,
-            weight=self.weight * factor,
-        )
 
     def __sizeof__(self) -> int:
         return int(self.outer.nbytes + self.shift.nbytes) + 512
@@ -130,7 +115,7 @@ class GradientProducts:
         vectors = vectors * np.sign(vectors[largest, np.arange(len(values))])
         return Directions(self.inputs, self.spread, values, vectors)
 
-    def _plus(self, other: Self, sign: int) -> Self:
+    def matched(self, other: Self) -> Self:
         if (self.inputs, self.targets) != (other.inputs, other.targets):
             raise ModelError(
                 f"Slopes of {', '.join(self.targets)} by {', '.join(self.inputs)} and of "
@@ -143,14 +128,7 @@ class GradientProducts:
             first + other.weight * moved,
             second + moved * (2 * first + other.weight * moved),
         ])  # fmt: skip
-        return replace(
-            self,
-            outer=self.outer + sign * other.outer,
-            shift=self.shift + sign * shift,
-            variance=self.variance + sign * other.variance,
-            weight=self.weight + sign * other.weight,
-            n=self.n + sign * other.n,
-        )
+        return replace(other, origin=self.origin, shift=shift)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

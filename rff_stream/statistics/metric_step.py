@@ -12,9 +12,9 @@ directions falls as 1/√n, whatever rows the pilot had. Inputs are over their s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
@@ -22,6 +22,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.added_fields import AddedFields
 from rff_stream.statistics.protocol import Sink
 
 NUMBERS = 1 << 20
@@ -29,7 +30,7 @@ NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class MetricStep:
+class MetricStep(AddedFields):
     """H and b of a fit, and the metric that follows; values of one fit add, subtract and scale.
 
     Parameters
@@ -51,6 +52,8 @@ class MetricStep:
         Rows.
     """
 
+    sums: ClassVar[tuple[str, ...]] = ("normal", "right", "square", "weight")
+
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
     origin: Float64
@@ -61,24 +64,6 @@ class MetricStep:
     square: float
     weight: float
     n: int
-
-    def __add__(self, other: Self) -> Self:
-        return self._plus(other, 1)
-
-    def __sub__(self, other: Self) -> Self:
-        return self._plus(other, -1)
-
-    def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0; n unchanged."""
-        if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"factor={factor!r} but it must be a finite number > 0.")
-        return replace(
-            self,
-            normal=self.normal * factor,
-            right=self.right * factor,
-            square=self.square * factor,
-            weight=self.weight * factor,
-        )
 
     def __sizeof__(self) -> int:
         return int(self.normal.nbytes) + 1024
@@ -133,7 +118,7 @@ class MetricStep:
         ridge = max(ridge, diagonal * len(self.normal) * np.finfo(float).eps)
         return linalg.cho_factor(self.normal + ridge * np.eye(len(self.normal)), lower=True)
 
-    def _plus(self, other: Self, sign: int) -> Self:
+    def matched(self, other: Self) -> Self:
         same = (self.inputs, self.targets) == (other.inputs, other.targets)
         if not same or not np.array_equal(self.start, other.start):
             raise ModelError(
@@ -141,14 +126,7 @@ class MetricStep:
                 f"{', '.join(other.targets)} by {', '.join(other.inputs)} cannot be added unless "
                 "they are steps of one fit. Add sums of the rows of one model."
             )
-        return replace(
-            self,
-            normal=self.normal + sign * other.normal,
-            right=self.right + sign * other.right,
-            square=self.square + sign * other.square,
-            weight=self.weight + sign * other.weight,
-            n=self.n + sign * other.n,
-        )
+        return other
 
 
 @dataclass(frozen=True, slots=True, eq=False)

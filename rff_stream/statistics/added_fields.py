@@ -1,0 +1,44 @@
+"""Values whose fields are sums over rows: they add, subtract and scale, field by field."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+
+class AddedFields(ABC):
+    """A frozen dataclass with ``n`` rows, whose fields of the names ``sums`` are sums."""
+
+    n: int
+    sums: ClassVar[tuple[str, ...]]
+
+    def __add__(self, other: Self) -> Self:
+        return self._plus(other, 1)
+
+    def __sub__(self, other: Self) -> Self:
+        return self._plus(other, -1)
+
+    def scale(self, factor: float) -> Self:
+        """Every weight times ``factor`` > 0; n unchanged."""
+        if not (np.isfinite(factor) and factor > 0):
+            raise ValueError(f"factor={factor!r} but it must be a finite number > 0.")
+        return self._with({name: getattr(self, name) * factor for name in self.sums})
+
+    @abstractmethod
+    def matched(self, other: Self) -> Self:
+        """The other value in the form of this one; refuses one of other columns or another fit."""
+
+    def _plus(self, other: Self, sign: int) -> Self:
+        found = self.matched(other)
+        names = (*self.sums, "n")
+        return self._with({
+            name: getattr(self, name) + sign * getattr(found, name) for name in names
+        })  # fmt: skip
+
+    def _with(self, fields: dict[str, Any]) -> Self:
+        own: Any = self
+        changed: Self = replace(own, **fields)
+        return changed
