@@ -19,9 +19,9 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate, probabilities
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.draw import cost_of_shape, draw_cells, encoding_of, search_of_cells
+from rff_stream.cells.draw import cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
-from rff_stream.cells.map import LocalFeatures
+from rff_stream.cells.map import ChosenCells, LocalFeatures
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
@@ -29,7 +29,7 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.parameters import finds_scales, known_kernel, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
-from rff_stream.families.windows_of_pilot import pilot_windows
+from rff_stream.families.windows_of_pilot import map_search, pilot_windows
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
@@ -226,7 +226,10 @@ def _search_class_windows(
     shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
     if not rows.varies:
         return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
-    search = search_of_cells(rows, pilot_windows(rows, rng), True, asked, shape, rng, encoding)
+    chosen, windows = isinstance(asked.features, ChosenCells), pilot_windows(rows, rng)
+    search = map_search(
+        rows, windows, True, asked, shape, rng, scores=encoding is None, sizes=chosen
+    )
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)

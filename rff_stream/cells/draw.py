@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,34 +12,13 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.metric import columns_of_metric
 from rff_stream.families.parameters import AUTO, LengthScale, check_inputs, check_kernel
 from rff_stream.families.protocol import MapParameters
-from rff_stream.families.windows_of_pilot import map_search
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapSearch
-from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.pilot import Pilot
 
 
 def encoding_of(features: Any) -> Any:
     """What is applied to rows before they are sent to cells, None for nothing."""
     return features.encode if isinstance(features, Cells) else None
-
-
-def search_of_cells(
-    rows: RowWindow,
-    blocks: Sequence[RowWindow],
-    in_rows: bool,
-    asked: MapParameters,
-    shape: CellShape,
-    rng: np.random.Generator,
-    encoding: Any,
-    averages: bool = False,
-) -> MapSearch:
-    """The search for cells, behind an encoding or none."""
-    plain, chosen = encoding is None, isinstance(asked.features, ChosenCells)
-    return map_search(
-        rows, blocks, in_rows, asked, shape, rng,
-        scores=plain, sizes=chosen, averages=averages and chosen,
-    )  # fmt: skip
 
 
 def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:

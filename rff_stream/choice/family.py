@@ -34,8 +34,9 @@ from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.maps import scale_of_map
 from rff_stream.families.protocol import (
-    ClassFamily,
+    ONE_KERNEL,
     DrawnMap,
+    Family,
     MapParameters,
     Process,
     StoredAnswer,
@@ -71,8 +72,7 @@ SHOWN = (
 REFUSES = {
     "until": "features=Candidates(…) is read to the end: the choice is made from the row sample of "
     "all rows. Use fit without until, or features='whole'.",
-    "with_kernel": "The columns and sums of this model are for one kernel only. Fit with "
-    "features='grid', whose kernel is chosen after the read, or fit again.",
+    "with_kernel": ONE_KERNEL,
     "refine": "refine={value} but candidates are compared without it. Use refine=0, or one map.",
     "classes": "features=Candidates(…) but candidates are for KernelRidge and "
     "GaussianProcessRegressor. Choose one map here.",
@@ -205,23 +205,15 @@ class ChoiceAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceFamily:
+class ChoiceFamily(Family):
     """:class:`~rff_stream.Candidates`: features="auto" of regressors, and maps that were drawn."""
 
     name: ClassVar[str | None] = None
     kinds: ClassVar[tuple[type, ...]] = (Candidates, CandidateFeatures)
     refuses: ClassVar[Mapping[str, str]] = REFUSES
-    default_request: ClassVar[Any] = None
-    classes: ClassVar[ClassFamily | None] = None
 
     def join(self, maps: Sequence[Any]) -> Any:
         return CandidateFeatures(tuple(maps))
-
-    def serves(self, n_inputs: int) -> bool:
-        return True
-
-    def finds_kernels(self, features: Any) -> bool:
-        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         if isinstance(asked.penalty, str) and asked.penalty != "evidence":

@@ -69,10 +69,8 @@ def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:
 
 def in_metric(found: MapChoice, encoding: Any, x: Float64) -> tuple[Any, Any]:
     """The kernel of a choice, and the encoding of rows x (n, d) before it, with the metric."""
-    before = (
-        encoding if found.normal_scores is None else found.normal_scores
-    )  # none was asked for then
-    return found.own_kernel, behind(before, found.metric, x)
+    scores = found.normal_scores  # they compete where no encoding was asked for
+    return found.own_kernel, behind(scores or encoding, found.metric, x)
 
 
 def columns_of_metric(metric: Any, n_columns: int) -> int:

@@ -25,6 +25,12 @@ ABILITIES = ("until", "with_kernel", "refine", "classes")
 """What a family may refuse: fits of a part of the rows, whose error is computed from sums alone;
 another kernel after the read; steps on the exact system; classifiers."""
 
+ONE_KERNEL = (
+    "The columns and sums of this model are for one kernel only. Fit with features='grid', whose "
+    "kernel is chosen after the read, or fit again."
+)
+"""The refusal of another kernel, by families whose sums are for one."""
+
 WHOLE = "whole"
 """Name of the family of one map of the whole space."""
 
@@ -239,20 +245,23 @@ class Family(Protocol):
     """The string that ``features=`` accepts for it; None if there is none."""
     kinds: ClassVar[tuple[type, ...]]
     """Maps, and requests for one, that are of this family."""
-    refuses: ClassVar[Mapping[str, str]]
+    refuses: ClassVar[Mapping[str, str]] = {}
     """What it cannot do, of ``ABILITIES``, with the message that says so; ``{value}`` in it is that
     of the parameter that asks for it."""
-    default_request: ClassVar[Any]
+    default_request: ClassVar[Any] = None
     """What ``features="auto"`` asks for, of the one family that it means; None of the others."""
 
     def join(self, maps: Sequence[Any]) -> Any:
         """These maps as one whose answers are averaged; None of a family that averages none."""
+        return None
 
     def serves(self, n_inputs: int) -> bool:
         """Whether it can answer for so many inputs with the packages that are installed."""
+        return True
 
     def finds_kernels(self, features: Any) -> bool:
         """Whether kernels, length-scales and a metric compete where they are not said."""
+        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
@@ -287,5 +296,5 @@ class Family(Protocol):
     def restore(self, stored: StoredAnswer, *, variances: bool) -> Any:
         """Rebuild the result of :meth:`solve` from stored arrays."""
 
-    classes: ClassVar[ClassFamily | None]
+    classes: ClassVar[ClassFamily | None] = None
     """The same for classifiers; None of a family that refuses "classes"."""

@@ -71,7 +71,9 @@ def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
 
 
 def joined(maps: Sequence[Any]) -> Any:
-    """Maps whose sums one read collects and whose answers are averaged, as one map."""
+    """Maps whose sums one read collects and whose answers are averaged, as one; one as it is."""
+    if len(maps) == 1:
+        return maps[0]
     found = (family.join(maps) for family in families())
     return next(each for each in found if each is not None)
 

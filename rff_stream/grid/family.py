@@ -25,8 +25,8 @@ from rff_stream.families.parameters import (
     number_or_array,
 )
 from rff_stream.families.protocol import (
-    ClassFamily,
     DrawnMap,
+    Family,
     MapParameters,
     StoredAnswer,
     SumRequest,
@@ -237,7 +237,7 @@ REFUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class GridFamily:
+class GridFamily(Family):
     """:class:`~rff_stream.GridFeatures` with their :class:`~rff_stream.grid.moments.GridMoments`.
 
     ``features="grid"``, a :class:`~rff_stream.Grid` that says how many modes and which inputs
@@ -247,17 +247,9 @@ class GridFamily:
     name: ClassVar[str | None] = "grid"
     kinds: ClassVar[tuple[type, ...]] = (Grid, GridFeatures)
     refuses: ClassVar[Mapping[str, str]] = REFUSES
-    default_request: ClassVar[Any] = None
-    classes: ClassVar[ClassFamily | None] = None
-
-    def join(self, maps: Sequence[Any]) -> Any:
-        return None
 
     def serves(self, n_inputs: int) -> bool:
         return n_inputs <= MOST_INPUTS and importlib.util.find_spec("finufft") is not None
-
-    def finds_kernels(self, features: Any) -> bool:
-        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         import_finufft()

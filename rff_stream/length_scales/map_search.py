@@ -153,6 +153,11 @@ class MapChoice:
         return cls(kernel, np.diag(1 / deviation(x)), shape, kernel.text, 0, ())
 
     @property
+    def maps(self) -> list[MapChoice]:
+        """The choice alone, or with the one whose mean with it answers."""
+        return [self] if self.second is None else [self, self.second]
+
+    @property
     def metric(self) -> Float64 | None:
         """A where it mixes inputs."""
         return self.matrix if (self.matrix != np.diag(self.matrix.diagonal())).any() else None

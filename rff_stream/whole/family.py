@@ -27,9 +27,11 @@ from rff_stream.families.maps import context_of_few, n_columns, n_entries, secon
 from rff_stream.families.metric import columns_of_metric
 from rff_stream.families.parameters import check_choices, learns_metric, number_or_array, searches
 from rff_stream.families.protocol import (
+    ONE_KERNEL,
     WHOLE,
     ClassFamily,
     DrawnMap,
+    Family,
     MapParameters,
     StoredAnswer,
     SumRequest,
@@ -173,26 +175,13 @@ class ProcessAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeFamily:
+class WholeFamily(Family):
     """Any :class:`~rff_stream.features.base.FeatureMap` with its :class:`~rff_stream.Moments`."""
 
     name: ClassVar[str | None] = WHOLE
     kinds: ClassVar[tuple[type, ...]] = ()  # what no other family takes
-    refuses: ClassVar[Mapping[str, str]] = {
-        "with_kernel": "The columns and sums of this model are for one kernel only. Fit with "
-        "features='grid', whose kernel is chosen after the read, or fit again."
-    }
-    default_request: ClassVar[Any] = None
+    refuses: ClassVar[Mapping[str, str]] = {"with_kernel": ONE_KERNEL}
     classes: ClassVar[ClassFamily | None] = WholeClasses()
-
-    def join(self, maps: Sequence[Any]) -> Any:
-        return None
-
-    def serves(self, n_inputs: int) -> bool:
-        return True
-
-    def finds_kernels(self, features: Any) -> bool:
-        return False
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         d = columns_of_metric(asked.metric, n_inputs)
