@@ -29,7 +29,7 @@ from rff_stream.answers.penalty_selection import ridge_path
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.model import gradients
-from rff_stream.model.facts import enough_features, model_card, units_of_scales
+from rff_stream.model.facts import enough_features, maps_of, model_card, units_of_scales
 from rff_stream.model.input_rows import open_later
 from rff_stream.moments import Moments
 from rff_stream.notebook_display import Card, numbers, table
@@ -322,7 +322,9 @@ def sure(model: Any, test: Assessment | None) -> Section:
         )
         return Section("How sure it is", _beside_words(paragraph(enough, words), _path(model)))
     noise = f"Noise has a standard deviation of {numbers(np.sqrt(model.noise_variance_))}."
-    words = "Far from the data the standard deviation of f is too small, unless R is larger."
+    one_map = not any(hasattr(each, "n_cells") for each in maps_of(model))
+    far = "Far from the data the standard deviation of f is too small, unless R is larger."
+    words = far if one_map else ""
     covered = "" if test is None else _coverage(model, test)
     drawn = [] if test is None else _coverage_table(model, test)
     pictures = [*drawn, *_path(model)]

@@ -363,6 +363,7 @@ def test_the_bare_call_answers_by_the_mean_of_two_maps_where_it_pays(tmp_path: A
     assert np.shape(fit.length_scale_) == (4,) and sum(fit.importance_.values()) == pytest.approx(1)
 
     fit.save(tmp_path / "mean.zarr", moments=True)
+    assert "2 maps, R = 1600" in fit._repr_html_() and "the process itself" in fit._repr_html_()
     again = rs.load(tmp_path / "mean.zarr")
     np.testing.assert_array_equal(again.predict(X[800:]), mean)
     assert str(again.choice_) == str(fit.choice_)

@@ -50,16 +50,22 @@ def model_card(model: Any) -> Card:
     return Card(type(model).__name__, rows)
 
 
+def maps_of(model: Any) -> tuple[Any, ...]:
+    """The map, or each of several whose answers are averaged; maps side by side are one."""
+    features: Any = model.features_
+    return tuple(features.maps) if features.short_name() == "candidates" else (features,)
+
+
 def enough_features(model: Any) -> str:
     """Whether R is enough, from the degrees of freedom that the fit uses; "" if not known."""
     most = np.max(getattr(model, "df_", np.nan))
     if np.isnan(most):
         return ""
-    features: Any = model.features_
-    if features.short_name() == "candidates":  # of several maps; maps side by side are one
-        features = features.maps[getattr(model.choice_, "best", 0)]
+    features = maps_of(model)[getattr(getattr(model, "choice_", None), "best", 0)]
     r = features.n_components
     cells = getattr(features, "n_cells", 0)
+    if cells == 1 and r >= model.n_rows_:
+        return f"{most:.0f} of {r}: every row is a column, the process itself"
     words = "R is enough" if most < 0.8 * r * max(cells, 1) else "more components may do better"
     columns = f"R = {r} in each of {cells} cells" if cells else f"R = {r}"
     return f"{most:.0f} of {columns}: {words}"
@@ -101,14 +107,18 @@ def _classes(model: Any) -> Fact:
 
 
 def _kernel(model: Any) -> Fact:
-    name = kernel_name("gaussian" if model.kernel == "auto" else model.kernel)
-    name = getattr(getattr(model.features_, "kernel", None), "text", name)  # of a map of its own
-    return Fact("kernel", f"{name}, R = {model.features_.n_components}", {"kernel": name})
+    asked = kernel_name("gaussian" if model.kernel == "auto" else model.kernel)
+    maps = maps_of(model)
+    names = [getattr(getattr(each, "kernel", None), "text", asked) for each in maps]
+    words = [f"{name}, R = {each.n_components}" for name, each in zip(names, maps, strict=True)]
+    return Fact("kernel", "; ".join(words), {"kernel": " and ".join(dict.fromkeys(names))})
 
 
 def _features(model: Any) -> Fact:
-    features = model.features_
-    words = f"R = {features.n_components}, {type(features).__name__}, {features.dtype}"
+    features, maps = model.features_, maps_of(model)
+    kinds = " and ".join(dict.fromkeys(type(each).__name__ for each in maps))
+    several = f"{len(maps)} maps, " if len(maps) > 1 else ""
+    words = f"{several}R = {features.n_components}, {kinds}, {features.dtype}"
     return Fact("features", words, {"n_components": features.n_components})
 
 
