@@ -123,13 +123,9 @@ def map_search(
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run.
 
-    <<<<<<< HEAD
-    Normal scores of heavy-tailed inputs, and cells of other sizes, compete where it is said. Where
-    scores do not compete, values that no length-scale in reach can tell apart are bounded.
-    =======
     Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of two maps compete
-    where it is said.
-    >>>>>>> 0690409 (wip)
+    where it is said. Where scores do not compete, values that no length-scale in reach can tell
+    apart are bounded.
     """
     free = finds_scales(asked)
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)

@@ -65,13 +65,13 @@ class ExactKernel(ABC):
     --------
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
-    ... class Linear(ExactKernel):
+    ... class ScaledProduct(ExactKernel):
     ...     length_scale: LengthScale = None
     ...     variance: float = 1.0
     ...
     ...     def unit_value(self, X, Y):
     ...         return X @ Y.T
-    >>> float(Linear(2.0)(np.array([[2.0]]), np.array([[6.0]]))[0, 0])  # (2/2)·(6/2)
+    >>> float(ScaledProduct(2.0)(np.array([[2.0]]), np.array([[6.0]]))[0, 0])  # (2/2)·(6/2)
     3.0
     """
 
