@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex
@@ -22,6 +22,7 @@ from rff_stream.leaf_layout import (
     lay_out,
     n_rows_of,
 )
+from rff_stream.length_scales.budget import seconds_by_default
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 from rff_stream.notebook_display import plan_card
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
@@ -62,7 +63,9 @@ class Plan(Sizes):
     largest : BoxCost
         Rows and bytes of the largest leaf.
     search_seconds : float
-        Approximate upper limit of CPU seconds for the search for length-scales; 0 for none.
+        CPU seconds, about, of a search for a map that looks at every candidate; 0 for none.
+    search_limit : float
+        Those that it may take.
     kept_bytes : int
         Features of all rows that a loss keeps after the pass; 0 if it reads the rows again.
     posterior_bytes : int
@@ -79,6 +82,7 @@ class Plan(Sizes):
     workers: int
     largest: BoxCost
     search_seconds: float = 0.0
+    search_limit: float = math.inf
     kept_bytes: int = 0
     posterior_bytes: int = 0
     held_bytes: int = 0
@@ -185,20 +189,18 @@ class Plan(Sizes):
 
     def time_parts(self) -> dict[str, float]:
         """Seconds by what takes them."""
-        reading = self.source_bytes / DECODE_RATE
-        reading += self.largest.chunks * self._leaves_worth * CHUNK_SECONDS
         at_once = self.threads * self.workers
         parallel = {
-            "features and sums": self.n_rows * self.cost.row_seconds(self) / at_once,
-            "reading": reading / at_once,
+            "features and sums": self._summing / at_once,
+            "reading": self._reading / at_once,
             "sending": self.traffic_bytes / (self.workers * NETWORK_RATE),
         }
         # A scheduler of its own works while workers do.
         hidden = sum(parallel.values()) if self.workers > 1 else 0.0
-        searched = {"length-scales": self.search_seconds} if self.search_seconds else {}
+        searched = min(self.search_seconds, self.search_limit)
         return {
             **parallel,
-            **searched,
+            **({"length-scales": searched} if searched else {}),
             "tasks": max(self._scheduling - hidden, 0.0),
             "solve": self.cost.solve_seconds(self),
         }
@@ -222,6 +224,22 @@ class Plan(Sizes):
         if self.search_seconds:
             parts["search"] = {"program": BASE_BYTES, "length-scales": SEARCH_BYTES}
         return parts
+
+    @property
+    def _reading(self) -> float:
+        """CPU seconds of decoding."""
+        chunks = self.largest.chunks * self._leaves_worth
+        return self.source_bytes / DECODE_RATE + chunks * CHUNK_SECONDS
+
+    @property
+    def _summing(self) -> float:
+        """CPU seconds of features and sums."""
+        return self.n_rows * self.cost.row_seconds(self)
+
+    @property
+    def default_limit(self) -> float:
+        """CPU seconds that a search may take if nothing is said; on any number of threads."""
+        return seconds_by_default(self._reading + self._summing + self.cost.solve_seconds(self))
 
     @property
     def _in_threads(self) -> bool:
@@ -265,7 +283,7 @@ class Plan(Sizes):
         """What length-scales cost before the pass."""
         if not self.search_seconds:
             return []
-        longest = format_seconds(self.search_seconds)
+        longest = format_seconds(min(self.search_seconds, self.search_limit))
         return [("search", f"at most about {longest} for length-scales, on some of the rows")]
 
     def _cluster_lines(self) -> list[tuple[str, str]]:
@@ -311,7 +329,8 @@ class PlanRequest:
     sums: SumsDtype = "auto"
     dtype: DTypeLike = "float32"
     n_groups: int = 1
-    search_seconds: float = 0.0  # of the search for length-scales before the pass
+    search_seconds: float = 0.0  # of the search for length-scales before the pass, if not limited
+    search_limit: float | None = None  # what it may take; by default as long as the pass
 
 
 def plan(
@@ -389,7 +408,7 @@ def plan_for(
         fewest_rows=request.cost.fewest_rows,
         in_sequence=request.cost.all_cells > 0,
     )
-    return Plan(
+    found = Plan(
         **asdict(sizes),
         layout=layout,
         cost=request.cost,
@@ -400,6 +419,8 @@ def plan_for(
         largest=largest_leaf(source, layout),
         search_seconds=request.search_seconds,
     )
+    limit = request.search_limit
+    return replace(found, search_limit=found.default_limit if limit is None else limit)
 
 
 def precision(dtype: DTypeLike) -> Precision:

@@ -117,6 +117,9 @@ def assess(
 WIDTH, HEIGHT = 6.4, 4.2
 """Inches of a picture: 640 px wide on the page, and readable at half of that."""
 
+CANDIDATES_OF_HEIGHT = 12
+"""Candidates that a picture of this height has room for."""
+
 STYLE = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
@@ -253,6 +256,24 @@ def _range(values: Float64, unit: str) -> str:
         return f"{values.min():.4g} … {values.max():.4g}"
     ends = (np.array([values.min(), values.max()]) * 86400).astype("datetime64[s]")
     return " … ".join(np.datetime_as_string(ends, unit="D"))
+
+
+def chosen(model: Any) -> Section:
+    """What competed before the read, what was taken, and what a simple rule would give."""
+    found, title = getattr(model, "choice_", None), "How this model was chosen"
+    if found is None or len(found.names) < 2:
+        return Section(title, ())
+    caption = "Errors at rows of the pilot that each candidate had not seen, and CPU seconds."
+    words = f"Taken: {' and '.join(found.taken_names)}."
+    not_begun = getattr(found, "not_begun", ())
+    left = (
+        f"Within search_seconds={found.limit:.3g} were not begun: {'; '.join(not_begun)}."
+        if not_begun
+        else ""
+    )
+    height = HEIGHT * max(1.0, len(found.names) / CANDIDATES_OF_HEIGHT)
+    blocks = (picture(partial(plot.choice, found), caption, height),)
+    return Section(title, blocks, words=paragraph(words, left))
 
 
 def good(model: Any, test: Assessment | None) -> Section:
@@ -596,6 +617,7 @@ def report(
         lead(model, test),
         [
             fit_section(model),
+            chosen(model),
             good(model, test),
             depends(model),
             sure(model, test),

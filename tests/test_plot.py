@@ -44,6 +44,7 @@ class Shelf:
         choices: dict[str, Any] = {"n_components": 64, "random_state": 0, "progress": False}
         self.line = rs.GaussianProcessRegressor(**choices).fit(self.x[:, :1], self.y)
         self.plane = rs.KernelRidge(**choices).fit(self.x, self.y)
+        self.searched = rs.KernelRidge(random_state=0, progress=False).fit(self.x, self.y)
         self.folds = rs.collect(self.plane.features_, self.x, self.y, folds=4)
         means = rs.collect(self.plane.features_, self.x, folds=9, order=1)
         self.drift = drift({f"2020-0{k + 1}": each for k, each in means.items()})
@@ -131,6 +132,10 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "kernel_evidence": (
         lambda s, ax: rs.plot.kernel_evidence(s.kernels, ax),
         ("length-scale", "Matern 3/2", "highest: "),
+    ),
+    "choice": (
+        lambda s, ax: rs.plot.choice(s.searched.choice_, ax),
+        ("left-out rows", "taken", "5 neighbours", "a line", " s"),
     ),
     "residuals": (
         lambda s, ax: rs.plot.residuals(s.plane, s.folds, ax),

@@ -12,6 +12,7 @@ from rff_stream.errors import NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.families.windows_of_pilot import neighbouring_rows
 from rff_stream.kernels import RadialKernel
+from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape, left_out_errors, merge_copies
 from rff_stream.length_scales.map_search import MapSearch, SearchRecord, search_map
 from rff_stream.length_scales.window_evidence import (
@@ -325,3 +326,61 @@ def test_a_long_cube_in_one_table_gives_windows_at_its_own_density(rng):
     for block in blocks:
         assert len(np.unique(block.x[:, 0])) >= 9
         assert (np.diff(np.unique(block.x[:, 1])) == 1).all()
+
+
+def test_a_search_ends_within_its_budget_and_the_same_map_is_found_again(rng):
+    """Its seconds are counted by work: a limit that is not reached changes nothing."""
+    x, w = rng.normal(size=(700, 3)), np.ones(700)
+    y = np.sin(2 * x[:, :1]) * x[:, 1:2] + 0.1 * rng.normal(size=(700, 1))
+    kernels, shape = [rs.Matern(nu=1.5), rs.Gaussian(), rs.Laplacian()], CellShape(700, 700)
+    free = search(RowWindow(x, y, w), kernels, shape)
+    spent = free.budget.spent
+    for share in (2.0, 0.5, 0.0):
+        budget = SearchBudget(share * spent)
+        found = search(RowWindow(x, y, w), kernels, shape, budget=budget)
+        first, look = search_cost_of_start(700), seconds_of_look(700, 3, radial=True)
+        # what is always done, an iteration of the climb that is under way, and one judgement
+        assert budget.spent <= max(budget.limit, first) + 21 * look
+        assert bool(budget.left_out) == (share < 1)
+        assert len(found.trials) + len(budget.left_out) >= 3
+    assert share == 0 and len(found.trials) == 1
+    again = search(RowWindow(x, y, w), kernels, shape, budget=SearchBudget(2 * spent))
+    assert again.taken == free.taken and (again.matrix == free.matrix).all()
+    assert again.rivals == free.rivals and set(free.rivals) == {"5 neighbours", "a line"}
+
+
+def search_cost_of_start(n_rows):
+    """Three starts of five looks, and two iterations from each with at most 20 looks."""
+    return 3 * (5 + 2 * 2 * 20) * seconds_of_look(n_rows, 3, radial=True)
+
+
+def test_simple_rules_are_compared_at_rows_that_they_did_not_see(rng):
+    x = rng.normal(size=(100, 2))
+    y = x[:, :1] + 0.3 * rng.normal(size=(100, 1))
+    found = search(RowWindow(x, y, np.ones(100)), [rs.Gaussian()], CellShape(100, 100))
+    u, t = x / x.std(axis=0), (y - y.mean()) / y.std()
+    line, near = [], []
+    for i in range(100):
+        kept = np.arange(100) != i
+        design = np.column_stack([np.ones(100), u])
+        coef = np.linalg.lstsq(design[kept], t[kept], rcond=None)[0]
+        line.append(t[i, 0] - design[i] @ coef[:, 0])
+        order = np.argsort(((u[kept] - u[i]) ** 2).sum(axis=1))[:5]
+        near.append(t[i, 0] - t[kept][order].mean())
+    expected = {"5 neighbours": near, "a line": line}
+    for name, missed in expected.items():
+        assert found.rivals[name] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
+
+
+def test_what_a_search_may_take_is_a_parameter(rng):
+    x = rng.normal(size=(300, 2))
+    y = np.sin(x[:, 0])
+    model = rs.KernelRidge(search_seconds=0, random_state=0, progress=False).fit(x, y)
+    assert model.choice_.limit == 0 and "gaussian" in model.choice_.not_begun
+    assert "not begun" in str(model.choice_) and "not begun" in repr(model)
+    assert model.score(x, y) > 0.99
+    model = rs.KernelRidge(random_state=0, progress=False).fit(x, y)
+    assert model.choice_.limit == model.plan_.search_limit == 10 and not model.choice_.not_begun
+    for wrong, kind in ((-1, ValueError), (np.inf, ValueError), ("long", TypeError)):
+        with pytest.raises(kind, match="search_seconds"):
+            rs.KernelClassifier(search_seconds=wrong).fit(x, y > 0)

@@ -47,6 +47,12 @@ class Choice:
         """The candidate of most weight, over all targets."""
         return int(self.weights.sum(axis=1).argmax())
 
+    @property
+    def taken_names(self) -> tuple[str, ...]:
+        """Of the candidates that answer."""
+        used = zip(self.names, self.weights, strict=True)
+        return tuple(name for name, shares in used if (shares > 0).any())
+
     def __str__(self) -> str:
         shares = self.weights.mean(axis=1)
         taken = [

@@ -245,6 +245,7 @@ class Learner:
     estimator: Literal["ridge", "gp"] = "ridge"
     cells: Any = None
     features: Literal["whole", "local", "grid", "auto"] | None = None
+    search_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +381,11 @@ learner = group(
         "features of the whole space cannot represent. Length-scales are found from the data.",
     ),
     click.option(
+        "--search-seconds", type=click.FloatRange(0), metavar="S",
+        help="CPU seconds that the search for kernel, metric and cells may take; by default as "
+        "long as the pass, and at least 10.",
+    ),
+    click.option(
         "--alpha", type=alpha, default="evidence", show_default=True, metavar="ALPHA",
         help="Penalty: evidence, cv, gcv, or a number (noise variance / signal variance).",
     ),
@@ -451,6 +457,7 @@ def estimator(learner: Learner, chosen: RowOptions, machine: Machine, seed: int)
         "memory": machine.memory,
         "random_state": seed,
         "features": features_of(learner),
+        "search_seconds": learner.search_seconds,
         **chosen.missing,
     }
     by_evidence = isinstance(learner.alpha, str) and learner.alpha == "evidence"

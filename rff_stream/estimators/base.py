@@ -362,7 +362,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         if np.isnan(most):
             return own
         if hasattr(self, "choice_"):
-            return f"{own}  # {self.choice_}"
+            return f"{own}  # {getattr(self.choice_, 'words', self.choice_)}"
         if not hasattr(self, "coef_"):
             return f"{own}  # {self.features_!r}"
         return f"{own}  # df/R = {most:.0f}/{self.features_.n_components}"

@@ -214,7 +214,7 @@ class ClassRecipe(Recipe):
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
-            asked = self.map_parameters(columns, seed)
+            asked = self.drawn_by(request, seed)
             family = class_family_of(asked.features)
             features, scales = family.draw(pilot, columns.inputs, asked, request.plan)
         bare = pilot.with_targets(np.empty((len(pilot.x), 0)))

@@ -90,6 +90,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         This needs one more read and a matrix of (R + 1)·C columns, at most 16,384.
     metric : {"auto", "full"}, (d, k) array or None, default="auto"
         As in :class:`~rff_stream.KernelRidge`, learnt with one-hot classes.
+    search_seconds : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
@@ -157,6 +159,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     laplace: float | str | None = None
     gamma: float | None = None
     metric: Any = "auto"
+    search_seconds: float | None = None
     sums: SumsDtype = "auto"
     features: FeatureChoice = "auto"
 

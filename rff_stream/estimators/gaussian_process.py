@@ -68,8 +68,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # 
         As in :class:`~rff_stream.KernelRidge`.
     noise : float, (T,) array or "evidence", default="evidence"
         α = σₙ²/σ_f². A number fixes the ratio; the level is still estimated.
-    features, metric, fit_intercept, missing_rows, missing_chunks, dtype, sums, sample_rows, \
-memory, progress, random_state
+    features, metric, search_seconds, fit_intercept, missing_rows, missing_chunks, dtype, sums, \
+sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
 
     Attributes
@@ -130,6 +130,7 @@ n_missing_, plan_
     _: KW_ONLY
     gamma: float | None = None
     metric: Any = "auto"
+    search_seconds: float | None = None
     fit_intercept: bool = True
     sums: SumsDtype = "auto"
     features: FeatureChoice = "auto"

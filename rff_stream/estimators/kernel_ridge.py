@@ -88,6 +88,10 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         cells or of one map that is drawn by name. A matrix in units of 1/input is taken as it is,
         and ``length_scale`` is that of rows xA: a number keeps the scales of its columns.
         None: no metric.
+    search_seconds : float, optional
+        CPU seconds that the search for kernel, length-scales, metric and cells may take, counted by
+        its work on one core, so that a busy machine finds the same. None: as long as the pass that
+        is planned, and at least 10 s. ``choice_`` says which candidates were not begun.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding error of float32 sums. Each step is one
         cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.
@@ -159,6 +163,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     refine: int = 0
     gamma: float | None = None
     metric: Any = "auto"
+    search_seconds: float | None = None
     fit_intercept: bool = True
     sums: SumsDtype = "auto"
     features: FeatureChoice = "auto"

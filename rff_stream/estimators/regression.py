@@ -68,7 +68,7 @@ class RegressionRecipe(Recipe):
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        asked = self.map_parameters(request.opened.columns, seed_of(self.asked.random_state))
+        asked = self.drawn_by(request, seed_of(self.asked.random_state))
         return family_of(asked.features).draw(request.reading, request.opened.columns, asked)
 
     def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:

@@ -190,6 +190,19 @@ def check_sample_rows(size: Any) -> None:
         raise ValueError(f"sample_rows={size!r} but it must be a whole number ≥ 0.")
 
 
+def check_search_seconds(seconds: Any) -> None:
+    """A number ≥ 0 that is finite, or None."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number):
+        raise TypeError(f"search_seconds={seconds!r} but it must be a number of CPU seconds.")
+    if not 0 <= seconds < np.inf:
+        raise ValueError(
+            f"search_seconds={seconds!r} but it must be ≥ 0 and finite. Give e.g. 10, or None for "
+            "as long as the pass, and at least 10 s."
+        )
+
+
 def check_n_components(n_components: Any, features: Any) -> None:
     """R is an integer ≥ 1, even where cosines and sines come in pairs; None if it is not said."""
     if n_components is None:

@@ -64,6 +64,8 @@ class MapParameters:
     """Whether the mean of two maps may answer: its weights are those of the row sample."""
     metric: Any = None
     """Matrix (d, k) in front of the map, "full", "auto", or None for a length-scale an input."""
+    search_seconds: float | None = None
+    """CPU seconds that the search for a map may take; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

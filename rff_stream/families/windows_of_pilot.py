@@ -17,6 +17,7 @@ from rff_stream.families.protocol import MapParameters
 from rff_stream.features.composed import encode_rows
 from rff_stream.features.normal_scores import NormalScores, heavy_inputs
 from rff_stream.leaf_layout import n_rows_of
+from rff_stream.length_scales.budget import SearchBudget
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapSearch
 from rff_stream.length_scales.window_evidence import RANGE, RowWindow
@@ -147,6 +148,7 @@ def map_search(
         only_metric=learns and asked.metric == "full",
         sizes=sizes,
         averages=averages,
+        budget=SearchBudget(np.inf if asked.search_seconds is None else asked.search_seconds),
         normal_scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
         say=logger.info if asked.progress else lambda line: None,
     )

@@ -147,9 +147,13 @@ class ExactKernel(ABC):
         """
         return self.variance * self.unit_gradient(*scaled_rows(self, X, Y))
 
-    def weighted_gradient(self, X: Array, Y: Array, weights: Float64) -> Float64:
-        """Σ weightsₙₘ ∂kₙₘ/∂ log ℓⱼ (d,): what a climb over length-scales asks for."""
-        return np.asarray(np.einsum("dnm,nm->d", self.length_scale_gradient(X, Y), weights))
+    def weighted_gradient(self, X: Array, weights: Float64, values: Float64) -> Float64:
+        """Σ weightsᵢⱼ ∂k(xᵢ, xⱼ)/∂ log ℓ (d,): what a climb over length-scales asks for.
+
+        Of symmetric weights (n, n), of which the lower triangle is read, and values k(xᵢ, xⱼ).
+        """
+        both = np.tril(weights) + np.tril(weights, -1).T
+        return np.asarray(np.einsum("dnm,nm->d", self.length_scale_gradient(X, X), both))
 
     def input_slopes(self, X: Array, Y: Array, weights: Float64) -> Float64:
         """∂/∂x_j Σ_u c_u k(x, u) (n, d, T) of rows X (n, d), over the rows u of Y (m, d).

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 from scipy import linalg
+from scipy.linalg import blas
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Profile, best_alpha
+from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.random_trees import Partition
 from rff_stream.kernels import ExactKernel, RadialKernel
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow, squared_distances
@@ -71,13 +73,14 @@ def left_out_errors(
     cells = [cut(each, fit.matrix, shape, rng) for each in regions]
     flat = [cell for region in cells for cell in region]
     orders = [rng.permutation(len(cell.u)) for cell in flat]
-    some = rng.permutation(len(flat))[:CELLS_OF_ALPHA]
+    some, r = rng.permutation(len(flat))[:CELLS_OF_ALPHA].tolist(), shape.n_components
     try:
-        alpha = _alpha(fit.kernel, [flat[i] for i in some], [orders[i] for i in some], shape)
-        errors = [
-            _errors_in(fit.kernel, cell, order, shape.n_components, alpha)
-            for cell, order in zip(flat, orders, strict=True)
-        ]
+        known = {i: _columns(fit.kernel, flat[i], orders[i], r) for i in some}
+        alpha = _alpha([(flat[i], known[i]) for i in some])
+        errors = []
+        for i, (cell, order) in enumerate(zip(flat, orders, strict=True)):
+            Z = known.pop(i) if i in known else _columns(fit.kernel, cell, order, r)
+            errors.append(_errors_in(cell, Z, alpha))
     except linalg.LinAlgError:
         size = sum(len(each.x) for each in regions), regions[0].y.shape[1]
         return np.full(size, np.nan)
@@ -130,30 +133,34 @@ def _values(kernel: ExactKernel, u: Float64, v: Float64 | None = None) -> Float6
 
 def _columns(kernel: ExactKernel, cell: CellRows, order: Array, r: int) -> Float64:
     """√w (z − z̄) (R, m) with landmarks at the first R rows in ``order``."""
-    U = cell.u[order[:r]]
-    values = np.array(_values(kernel, U))
-    values[np.diag_indices_from(values)] += NUGGET * kernel.variance
-    factor = linalg.cholesky(values, lower=True, check_finite=False, overwrite_a=True)
-    Z = linalg.solve_triangular(
-        factor, _values(kernel, U, cell.u), lower=True, check_finite=False, overwrite_b=True
-    )
-    Z -= np.average(Z, axis=1, weights=cell.w)[:, None]
+    chosen = order[:r]
+    values = np.array(_values(kernel, cell.u[chosen], cell.u))
+    own = np.asfortranarray(values[:, chosen])
+    own[np.diag_indices_from(own)] = (1 + NUGGET) * kernel.variance
+    Z = blas.dtrmm(1.0, _inverse_factor(own), values, lower=1)
+    Z -= (Z @ (cell.w / cell.w.sum()))[:, None]
     Z *= np.sqrt(cell.w)
     return np.asarray(Z)
+
+
+def _inverse_factor(matrix: Float64) -> Float64:
+    """L⁻¹ of a matrix LLᵀ."""
+    found = inverse_factor(matrix)
+    if found is None:
+        raise linalg.LinAlgError
+    return found
 
 
 def _targets(cell: CellRows) -> Float64:
     return np.sqrt(cell.w)[:, None] * (cell.y - np.average(cell.y, axis=0, weights=cell.w))
 
 
-def _alpha(
-    kernel: ExactKernel, cells: Sequence[CellRows], orders: Sequence[Array], shape: CellShape
-) -> float:
-    """α of highest evidence in some cells together."""
+def _alpha(cells: Sequence[tuple[CellRows, Float64]]) -> float:
+    """α of highest evidence in some cells together, with their columns."""
     values, squares, border = [], [], 0.0
-    scatter = np.zeros(cells[0].y.shape[1])
-    for cell, order in zip(cells, orders, strict=True):
-        Z, y = _columns(kernel, cell, order, shape.n_components), _targets(cell)
+    scatter = np.zeros(cells[0][0].y.shape[1])
+    for cell, Z in cells:
+        y = _targets(cell)
         found, vectors = linalg.eigh(Z @ Z.T, check_finite=False, driver="evd")
         values.append(np.maximum(found, 0))
         squares.append((vectors.T @ (Z @ y)) ** 2)
@@ -162,7 +169,7 @@ def _alpha(
     varies = scatter > 0
     if not np.any(varies):
         return 1.0
-    freedom = sum(len(cell.u) - 1 for cell in cells)
+    freedom = sum(len(cell.u) - 1 for cell, _ in cells)
     profile = Profile(
         eigenvalues=np.concatenate(values)[:, None],
         squared_rhs=np.concatenate(squares)[:, varies],
@@ -175,13 +182,11 @@ def _alpha(
     return float(best_alpha(profile, largest, NUGGET * largest, shared=True)[0])
 
 
-def _errors_in(kernel: ExactKernel, cell: CellRows, order: Array, r: int, alpha: float) -> Float64:
-    """r/(1 − h) (m, T), in units of y."""
-    Z, y = _columns(kernel, cell, order, r), _targets(cell)
-    normal = Z @ Z.T
+def _errors_in(cell: CellRows, Z: Float64, alpha: float) -> Float64:
+    """r/(1 − h) (m, T), in units of y, with columns Z (R, m)."""
+    y, normal = _targets(cell), Z @ Z.T
     normal[np.diag_indices_from(normal)] += alpha
-    factor = linalg.cholesky(normal, lower=True, check_finite=False, overwrite_a=True)
-    B = linalg.solve_triangular(factor, Z, lower=True, check_finite=False, overwrite_b=True)
+    B = blas.dtrmm(1.0, _inverse_factor(normal), Z, lower=1)
     residual = y - B.T @ (B @ y)
     leverage = np.einsum("rm,rm->m", B, B) + cell.w / cell.w.sum()
     rest = np.maximum(1 - leverage, LEAST_REST) * np.sqrt(cell.w)

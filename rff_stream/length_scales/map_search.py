@@ -9,15 +9,17 @@
    functions of combinations of inputs. It is taken where left-out rows say so.
 4. Sizes of cells compete in the same way.
 
-A search goes on with what is within reach of the best, by paired differences of squared errors.
+A search goes on with what is within reach of the best, by paired differences of squared errors,
+and while there is something left of its budget.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -27,7 +29,14 @@ from rff_stream.errors import warn
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.features.random_trees import random_cell
 from rff_stream.kernels import ExactKernel, Matern, RadialKernel
-from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_copies
+from rff_stream.length_scales.budget import SearchBudget, seconds_of_judging, seconds_of_look
+from rff_stream.length_scales.left_out import (
+    LEAST_REST,
+    CellShape,
+    cut,
+    left_out_errors,
+    merge_copies,
+)
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
@@ -37,6 +46,7 @@ from rff_stream.length_scales.window_evidence import (
     best_start,
     climb_from,
     left_out_residuals,
+    squared_distances,
 )
 from rff_stream.length_scales.windows import (
     compact_windows,
@@ -111,6 +121,9 @@ LEAST_GAIN, SURE_OF_MEAN = 0.01, 1.0
 """Share of the left-out error that a mean of two maps must save, and standard errors of the paired
 difference that it must be better by: it costs a second map in the pass and in each prediction."""
 
+NEIGHBOURS, RIVAL_ROWS = 5, 1000
+"""Rows whose mean is a simple rule to be compared with, and rows where it is."""
+
 UNUSED = 30.0
 """Length-scale of inputs that seem irrelevant, relative to the typical distance of rows."""
 
@@ -140,6 +153,8 @@ class MapChoice:
     """What comes before A."""
     second: MapChoice | None = None
     """A map whose mean with this one is better than either."""
+    budget: SearchBudget | None = None
+    rivals: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of_constant(cls, kernel: ExactKernel, x: Float64, shape: CellShape) -> MapChoice:
@@ -181,11 +196,16 @@ class MapChoice:
 
     def packed(self) -> Array:
         """The trials as bytes, for the store."""
-        plain = {
+        plain: dict[str, Any] = {
             "taken": self.taken,
             "n_rows": self.n_rows,
             "trials": list(map(asdict, self.trials)),
         }
+        if self.rivals:
+            plain["rivals"] = dict(self.rivals)
+        if self.budget is not None:
+            plain["seconds"], plain["limit"] = self.budget.spent, self.budget.limit
+            plain["not_begun"] = self.budget.left_out
         return np.frombuffer(json.dumps(plain).encode(), np.uint8).astype(np.int64)
 
 
@@ -196,13 +216,23 @@ class SearchRecord:
     taken: str
     n_rows: int  # rows that were compared
     trials: tuple[Trial, ...]
+    seconds: float = np.nan  # CPU seconds of the search, by its work
+    limit: float = np.inf  # those that it was allowed
+    not_begun: tuple[str, ...] = ()  # candidates for which nothing was left
+    rivals: Mapping[str, float] = field(default_factory=dict)
+    """Errors of simple rules at the same rows, in the same units."""
 
     @classmethod
     def of(cls, packed: Array) -> SearchRecord:
         """The record of a search from its bytes."""
         plain = json.loads(bytes(packed.astype(np.uint8)))
-        trials = tuple(Trial(**each) for each in plain["trials"])
-        return cls(plain["taken"], plain["n_rows"], trials)
+        plain["trials"] = tuple(Trial(**each) for each in plain["trials"])
+        return cls(**plain | {"not_begun": tuple(plain.get("not_begun", ()))})
+
+    @property
+    def taken_names(self) -> tuple[str, ...]:
+        """Of the candidates that answer: one, or a mean that is a candidate, too."""
+        return (self.taken,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -214,9 +244,36 @@ class SearchRecord:
         """Root mean squared errors at left-out rows, over the standard deviation of y."""
         return np.array([each.error for each in self.trials])
 
+    @property
+    def words(self) -> str:
+        """What was taken and the errors, in a line."""
+        taken = next(each for each in self.trials if each.name == self.taken)
+        others = [each for each in self.trials if each is not taken]
+        found = f"{self.taken}: error {taken.error:.3g} at {self.n_rows:,} left-out rows"
+        if others:
+            near = min(others, key=lambda each: each.error)
+            spread = (near.spread + taken.spread) / 2 / max(near.error, TINY)
+            found += f"; {near.name} {near.error:.3g} ± {spread:.1g}"
+        for name, error in self.rivals.items():
+            found += f"; {name} {error:.3g}"
+        left = f", {len(self.not_begun)} not begun" if self.not_begun else ""
+        if np.isfinite(self.seconds):
+            found += f"; {len(self.trials)} compared{left} in {self.seconds:.2g} CPU s"
+        return found
+
     def __str__(self) -> str:
-        errors = "; ".join(f"{each.name}: {each.error:.3g}" for each in self.trials)
-        return f"{self.taken} (errors at {self.n_rows:,} left-out rows: {errors})"
+        lines = [f"errors at {self.n_rows:,} left-out rows, over the spread of y"]
+        for each in sorted(self.trials, key=lambda trial: trial.error):
+            spread = each.spread / 2 / max(each.error, TINY)
+            known = f"{each.error:.4g} ± {spread:.1g}" if spread else f"{each.error:.4g}"
+            mark = "  taken" if each.name == self.taken else ""
+            lines.append(f"{known:<18} {each.seconds:5.1f} s  {each.name}{mark}")
+        lines += [f"{error:<18.4g} {'':7}  {name}" for name, error in self.rivals.items()]
+        lines += [f"{'not begun':<18} {'':7}  {name}" for name in self.not_begun]
+        if np.isfinite(self.seconds):
+            limit = f" of {self.limit:.3g}" if np.isfinite(self.limit) else ""
+            lines.append(f"search: {self.seconds:.2g}{limit} CPU s by its work")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,6 +325,7 @@ class MapSearch:
     errors_of: Callable[[Float64, Float64], Float64] = lambda errors, y: errors
     """Errors (m, T) that are compared, from those of targets y (m, T) less their means; of classes,
     those of their probabilities."""
+    budget: SearchBudget = field(default_factory=SearchBudget)
     compares_scales: bool = False
     """Whether length-scales compete by left-out errors, too. Evidence takes targets for Gaussian
     numbers; for classes its length-scales are too short."""
@@ -290,13 +348,18 @@ class MapSearch:
 
         self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
         started = time.process_time()
+        self.budget.reserve = self._seconds_to_judge(min(len(self.rows.x), JUDGED_ROWS), self.shape)
         first = self._first_scales()
         self.regions = self._regions(first.matrix)
+        if self.normal_scores is not None and not self.budget.allows("normal scores"):
+            self.normal_scores = None
         if self.normal_scores is not None:
             first = self._compare_scores(first, started, middle)
         started = time.process_time()
         windows = self._windows(first.matrix, *FEW_WINDOWS)
         for kernel in sorted(self.kernels, key=lambda each: each != first.kernel):
+            if self.candidates and not self.budget.allows(kernel.text):
+                continue
             fit = self._fit_kernel(windows, kernel, first)
             if fit is not None:
                 self._judge(kernel.text, fit, started)
@@ -347,6 +410,22 @@ class MapSearch:
             if pays and change.mean() < -SURE_OF_MEAN * spread:
                 found.append((each, Trial(name, error, float(change.mean()), spread, 0.0)))
         return min(found, key=lambda pair: pair[1].error, default=None)
+
+    def rivals(self) -> dict[str, float]:
+        """Errors of a line, and of the mean of near rows, at some of the rows that are compared.
+
+        Of targets alone: classes are compared by their probabilities.
+        """
+        region = max(self.regions, key=lambda each: len(each.x))
+        n, count = len(region.x), min(len(region.x), RIVAL_ROWS)
+        if self.compares_scales or n <= max(NEIGHBOURS, region.x.shape[1] + 1):
+            return {}
+        x, y = region.x / deviation(region.x), region.y
+        missed = {f"{NEIGHBOURS} neighbours": y[:count] - _near_means(x, y, count)}
+        basis, _ = np.linalg.qr(np.column_stack([np.ones(n), x]))
+        left = 1 - np.einsum("ij,ij->i", basis, basis)
+        missed["a line"] = (y - basis @ (basis.T @ y)) / np.maximum(left, LEAST_REST)[:, None]
+        return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
 
     def _take_metrics(self, without: int) -> None:
         """The metrics alone, as was asked for, and a warning where left-out rows tell against."""
@@ -411,11 +490,11 @@ class MapSearch:
         spread = deviation(self.rows.x)
         steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
         windows = self._windows(np.diag(1 / steps), *FIRST_WINDOWS)
-        matrices = [best_start(windows, kernel, unit) for unit in (spread, steps)]
+        matrices = [best_start(windows, kernel, unit, self.budget) for unit in (spread, steps)]
         relevant = self._relevant_start(spread) if self.ard else None
         matrices += [] if relevant is None else [relevant]
         found = [
-            climb_from(windows, kernel, each, self.ard, self._steps(FIRST_STEPS))
+            climb_from(windows, kernel, each, self.ard, self._steps(FIRST_STEPS), self.budget)
             for each in matrices
         ]
         return max(found, key=lambda each: each.log_evidence)
@@ -435,13 +514,14 @@ class MapSearch:
         self, windows: Sequence[RowWindow], kernel: ExactKernel, first: MetricFit
     ) -> MetricFit | None:
         """A kernel's own length-scales, from those of the first; None if it is far behind."""
-        evidence, steps = WindowEvidence(windows, first.matrix), self._steps(LATER_STEPS)
+        evidence = WindowEvidence(windows, first.matrix, self.budget)
+        steps = self._steps(LATER_STEPS)
         found = evidence.climb_scales(kernel, first.alpha, ard=False, iterations=steps)
         lead = self._most_evidence - found.log_evidence / evidence.freedom
         if lead > BEHIND:
             return None
         if self.ard:
-            evidence = WindowEvidence(windows, found.matrix)
+            evidence = WindowEvidence(windows, found.matrix, self.budget)
             found = evidence.climb_scales(kernel, found.alpha, ard=True, iterations=steps)
         self._most_evidence = max(self._most_evidence, found.log_evidence / evidence.freedom)
         return found
@@ -449,13 +529,17 @@ class MapSearch:
     def _compact_alone(self) -> None:
         """Where seasons and weather act together, scattered rows see the former alone."""
         least = min(self.candidates, key=lambda each: each.error)
+        if not self.budget.allows(f"{least.kernel.text}, near rows"):
+            return
         started = time.process_time()
         steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
         windows = self._windows(np.diag(1 / steps), 0, FEW_WINDOWS[1])
         if len(windows) < 2:
             return
-        start = best_start(windows, least.kernel, steps)
-        found = climb_from(windows, least.kernel, start, self.ard, self._steps(LATER_STEPS))
+        start = best_start(windows, least.kernel, steps, self.budget)
+        found = climb_from(
+            windows, least.kernel, start, self.ard, self._steps(LATER_STEPS), self.budget
+        )
         moved = np.log(np.abs(found.matrix).sum(axis=0) / np.abs(least.matrix).sum(axis=0))
         if np.abs(moved).max() >= np.log(APART):
             self._judge(f"{least.kernel.text}, near rows", found, started)
@@ -469,9 +553,11 @@ class MapSearch:
         assert isinstance(kernel, RadialKernel)
         turns = [("metric", FEW_WINDOWS), ("metric, more windows", MANY_WINDOWS)]
         for name, sizes in turns[:1] if self._sees_all else turns:
+            if not self.budget.allows(f"{kernel.text}, {name}") and not self.only_metric:
+                return before is not start
             started = time.process_time()
             windows = self._windows(before.matrix, *sizes)
-            found = WindowEvidence(windows, before.matrix).climb_metric(
+            found = WindowEvidence(windows, before.matrix, self.budget).climb_metric(
                 kernel, before.alpha, iterations=self._steps(METRIC_STEPS)
             )
             self._judge(f"{kernel.text}, {name}", found, started)
@@ -484,11 +570,13 @@ class MapSearch:
         """The metric of the best as a start for another kernel, with a length-scale of its own."""
         kernel, started = other.kernel, time.process_time()
         assert isinstance(kernel, RadialKernel)
+        if not self.budget.allows(f"{kernel.text}, metric"):
+            return
         windows = self._windows(self.best.matrix, *FEW_WINDOWS)
-        scaled = WindowEvidence(windows, self.best.matrix).climb_scales(
+        scaled = WindowEvidence(windows, self.best.matrix, self.budget).climb_scales(
             kernel, self.best.alpha, ard=False, iterations=self._steps(LATER_STEPS)
         )
-        found = WindowEvidence(windows, scaled.matrix).climb_metric(
+        found = WindowEvidence(windows, scaled.matrix, self.budget).climb_metric(
             kernel, scaled.alpha, iterations=self._steps(LATER_STEPS)
         )
         self._judge(f"{kernel.text}, metric", found, started)
@@ -536,6 +624,8 @@ class MapSearch:
         half = len(u) // 2
         typical = float(np.median(np.linalg.norm(u[:half] - u[half : 2 * half], axis=1)))
         kernel, started = self.kernels[0], time.process_time()
+        if not self.budget.allows(f"{kernel.text}, one length-scale"):
+            return
         matrix = np.diag(1 / (deviation(self.rows.x) * (SHARE_OF_MEDIAN * typical or 1.0)))
         fit = MetricFit(kernel, matrix, START_ALPHA, np.nan)
         self._judge(f"{kernel.text}, one length-scale", fit, started)
@@ -547,8 +637,11 @@ class MapSearch:
             least = best
             for turn in range(1, SCALE_TURNS + 1):
                 factor, started = SCALE_STEP ** (sign * turn), time.process_time()
+                name = f"{best.name}, ℓ × {factor:.3g}"
+                if not self.budget.allows(name):
+                    return
                 fit = MetricFit(best.kernel, best.matrix / factor, best.alpha, np.nan)
-                self._judge(f"{best.name}, ℓ × {factor:.3g}", fit, started)
+                self._judge(name, fit, started)
                 if self.candidates[-1].error >= least.error:
                     break
                 least = self.candidates[-1]
@@ -565,15 +658,22 @@ class MapSearch:
         fit = MetricFit(least.kernel, least.matrix, least.alpha, np.nan)
         if self.shape.n_rows >= largest:
             return
-        n = len(self.rows.x)
-        if n <= MOST_OF_MANY_COLUMNS:
-            shape = CellShape(2 * self.shape.n_rows, 2 * r)
-            self._judge(f"{least.name}, {2 * r} columns", fit, time.process_time(), shape)
+        self.budget.reserve = 0.0
+        n, judged = len(self.rows.x), sum(len(each.x) for each in self.regions)
+        more = CellShape(2 * self.shape.n_rows, 2 * r)
+        name = f"{least.name}, {2 * r} columns"
+        if n <= MOST_OF_MANY_COLUMNS and self.budget.allows(
+            name, self._seconds_to_judge(judged, more)
+        ):
+            self._judge(name, fit, time.process_time(), more)
         rows = LARGER * self.shape.n_rows
         before = least.error
         while rows <= largest:
-            started = time.process_time()
-            self._judge(f"{least.name}, cells of {rows:,} rows", fit, started, CellShape(rows, r))
+            started, name = time.process_time(), f"{least.name}, cells of {rows:,} rows"
+            shape = CellShape(rows, r)
+            if not self.budget.allows(name, self._seconds_to_judge(judged, shape)):
+                return
+            self._judge(name, fit, started, shape)
             if self.candidates[-1].error >= before:
                 return
             before, rows = self.candidates[-1].error, LARGER * rows
@@ -583,6 +683,7 @@ class MapSearch:
     ) -> None:
         """One more candidate, with its errors in cells of a shape."""
         shape = shape or self.shape
+        self.budget.spent += self._seconds_to_judge(sum(len(e.x) for e in self.regions), shape)
         if len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
             errors = left_out_residuals(self.regions[0], fit)
         else:
@@ -593,6 +694,20 @@ class MapSearch:
         self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
         self.candidates.append(found)
 
+    def _seconds_to_judge(self, n_rows: int, shape: CellShape) -> float:
+        """What errors of so many rows cost: of the process itself, or in cells."""
+        if n_rows <= shape.n_components:
+            return seconds_of_look(n_rows, 0, True)
+        return seconds_of_judging(n_rows, shape.n_components)
+
+
+def _near_means(x: Float64, y: Float64, count: int) -> Float64:
+    """The mean target of the nearest rows of each of the first rows, without itself."""
+    squared = squared_distances(x[:count], x)
+    squared[np.arange(count), np.arange(count)] = np.inf
+    near = np.argpartition(squared, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+    return np.asarray(y[near].mean(axis=1))
+
 
 def search_map(search: MapSearch) -> MapChoice:
     """The best candidate of a search, and what was compared."""
@@ -600,13 +715,13 @@ def search_map(search: MapSearch) -> MapChoice:
     trials = []
     for each in search.first_looks + search.candidates:
         trials.append(Trial(each.name, each.error, *each.behind(best), each.seconds))
-    n_rows, scores = len(best.errors), search.normal_scores
-    partner = search.second() if search.averages else None
-    if partner is None:
-        found = (best.kernel, best.matrix, best.shape, best.name)
-        return MapChoice(*found, n_rows, tuple(trials), scores)
-    other, mean = partner
-    own = (other.kernel, other.matrix, other.shape, other.name)
-    second = MapChoice(*own, n_rows, (), scores)
-    found = (best.kernel, best.matrix, best.shape, mean.name)
-    return MapChoice(*found, n_rows, (*trials, mean), scores, second)
+    n_rows, scores, second = len(best.errors), search.normal_scores, None
+    partner, taken = search.second() if search.averages else None, best.name
+    if partner is not None:
+        other, mean = partner
+        second = MapChoice(other.kernel, other.matrix, other.shape, other.name, n_rows, (), scores)
+        trials, taken = [*trials, mean], mean.name
+    return MapChoice(
+        best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, second,
+        search.budget, search.rivals(),
+    )  # fmt: skip

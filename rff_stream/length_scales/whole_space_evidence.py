@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import lapack
 
 from rff_stream._array import Array, Float64
+from rff_stream.features.dense_triangle import invert_positive
 from rff_stream.systems.normal_equations import mirror_lower
 
 BLOCK_ROWS = 1024
@@ -230,10 +230,9 @@ def _blocks(n: int) -> list[slice]:
 def _inverse(matrix: Float64, alpha: float) -> tuple[Float64 | None, float]:
     """(G + αI)⁻¹ and log|G + αI|; None where there is no factor. Overwrites G."""
     matrix[np.diag_indices_from(matrix)] += alpha
-    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
-    if failed:
+    inverse = matrix.T  # the same values in Fortran order
+    log_det = invert_positive(inverse)
+    if log_det is None:
         return None, 0.0
-    log_det = 2 * float(np.log(factor.diagonal()).sum())
-    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
     mirror_lower(inverse)
     return inverse, log_det

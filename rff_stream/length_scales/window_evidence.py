@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas
 
 from rff_stream._array import Array, Float64
+from rff_stream.features.dense_triangle import invert_positive
 from rff_stream.kernels import ExactKernel, RadialKernel
+from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 
 LEAST_ALPHA, MOST_ALPHA = 1e-8, 1e2
 """Ends of the search over α = σₙ²/σ_f² for rows of weight 1."""
@@ -82,7 +84,9 @@ class WindowEvidence:
     Raises ValueError: where every target is constant in all windows.
     """
 
-    def __init__(self, windows: Sequence[RowWindow], matrix: Float64) -> None:
+    def __init__(
+        self, windows: Sequence[RowWindow], matrix: Float64, budget: SearchBudget | None = None
+    ) -> None:
         unit = np.sqrt(np.mean([window.y.var(axis=0) for window in windows], axis=0))
         kept = unit > 0
         if not kept.any():
@@ -97,6 +101,7 @@ class WindowEvidence:
         self._rooms: list[_Room] = []
         self.freedom = sum(len(each.x) - 1 for each in windows)
         self.evaluations = 0
+        self._budget = SearchBudget() if budget is None else budget
 
     @property
     def spread(self) -> float:
@@ -170,9 +175,14 @@ class WindowEvidence:
             jac=True,
             method="L-BFGS-B",
             bounds=[*bounds, ends],
+            callback=self._stop_when_spent,
             options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": FLAT / self.freedom},
         )
         return result.x, float(result.fun)
+
+    def _stop_when_spent(self, intermediate_result: optimize.OptimizeResult) -> None:
+        if self._budget.is_spent:
+            raise StopIteration
 
     def _fit(self, kernel: ExactKernel, matrix: Float64, point: Float64, value: float) -> MetricFit:
         return MetricFit(kernel, matrix, float(np.exp(point[-1])), -value * self.freedom)
@@ -182,6 +192,8 @@ class WindowEvidence:
     ) -> tuple[float, list[Float64], float]:
         """−log p/rows; its derivatives by rows (m, k), or by −log ℓ (k,); that by log α."""
         self.evaluations += 1
+        radial, k = isinstance(kernel, RadialKernel), self._matrix.shape[1]
+        self._budget.spent += sum(seconds_of_look(len(u), k, radial) for u in rows)
         if not self._rooms:
             self._rooms = [_Room.of(len(each)) for each in self._rows]
         solved = []
@@ -207,8 +219,8 @@ class _Room:
     """Matrices (m, m) of one window, written again at every step: new memory costs as much."""
 
     squared: Float64
-    values: Float64
-    decay: Float64
+    matrix: Float64
+    pairs: Float64
 
     @classmethod
     def of(cls, m: int) -> _Room:
@@ -219,12 +231,12 @@ class _Room:
 class _SolvedWindow:
     """What value and derivatives of one window share."""
 
-    inverse: Float64  # K⁻¹ (m, m)
+    inverse: Float64  # K⁻¹ (m, m) in Fortran order; what lies above its diagonal is not used
     ones: Float64  # K⁻¹1 (m,)
     weighed: Float64  # Py (m, T)
     misfit: Float64  # Q (T,)
     log_det: float  # log|K| + log 1ᵀK⁻¹1
-    decay: Float64 | None  # κ' (m, m) of a radial kernel
+    pairs: Float64  # (m, m): κ' of a radial kernel, κ of any other
 
     def slope(
         self, kernel: ExactKernel, u: Float64, w: Float64, alpha: float, noise: Float64
@@ -234,52 +246,50 @@ class _SolvedWindow:
         Writes E over the inverse.
         """
         total, n_targets, change = float(self.ones.sum()), len(noise), self.inverse
-        left = np.column_stack([self.ones * (n_targets / total), self.weighed / noise])
-        right = np.column_stack([self.ones, self.weighed])
-        if n_targets > 1:
-            change *= n_targets
-        # of the transpose, which is the same matrix: BLAS writes in place
-        blas.dgemm(-1.0, right, left, beta=1.0, c=change.T, trans_b=True, overwrite_c=True)
+        taken = np.column_stack(
+            [self.ones * np.sqrt(n_targets / total), self.weighed / np.sqrt(noise)]
+        )
+        blas.dgemm(-1.0, taken, taken, n_targets, change, trans_b=True, overwrite_c=True)
         to_alpha = alpha * float((change.diagonal() / w).sum())
-        if self.decay is None:
-            return -kernel.weighted_gradient(u, u, change), to_alpha
-        change *= self.decay
-        both = change @ np.column_stack([u, np.ones(len(u))])
+        if not isinstance(kernel, RadialKernel):
+            return -kernel.weighted_gradient(u, change, self.pairs), to_alpha
+        change *= self.pairs.T
+        both = blas.dsymm(1.0, change, np.column_stack([u, np.ones(len(u))]), lower=1)
         return 4 * (both[:, -1:] * u - both[:, :-1]), to_alpha
 
 
 def _solve(
     kernel: ExactKernel, u: Float64, y: Float64, w: Float64, alpha: float, room: _Room
 ) -> _SolvedWindow | None:
-    matrix, decay = room.values, None
+    matrix, pairs = room.matrix, room.pairs
     if isinstance(kernel, RadialKernel):
-        decay = room.decay
-        kernel.write_value_and_slope(squared_distances(u, out=room.squared), matrix, decay)
+        kernel.write_value_and_slope(squared_distances(u, out=room.squared), matrix, pairs)
     else:
-        matrix[...] = kernel(u, u)
-    diagonal = np.diag_indices_from(matrix)
-    matrix[diagonal] += alpha / w
-    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
-    if failed:
+        matrix[...] = pairs[...] = kernel(u, u)
+    matrix[np.diag_indices_from(matrix)] += alpha / w
+    inverse = matrix.T  # the same values in Fortran order
+    log_det = invert_positive(inverse)
+    if log_det is None:
         return None
-    log_det = 2 * float(np.log(factor.diagonal()).sum())
-    half, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)  # zeros above the diagonal
-    inverse = np.add(half, half.T, out=room.squared)
-    inverse[diagonal] *= 0.5
-    ones = inverse.sum(axis=0)
+    together = blas.dsymm(1.0, inverse, np.column_stack([np.ones(len(u)), y]), lower=1)
+    ones, weighed = together[:, 0], together[:, 1:]
     total = float(ones.sum())
-    weighed = inverse @ y
     weighed -= np.outer(ones, ones @ y / total)
     misfit = np.maximum((y * weighed).sum(axis=0), 1e-300)
-    return _SolvedWindow(inverse, ones, weighed, misfit, log_det + float(np.log(total)), decay)
+    return _SolvedWindow(inverse, ones, weighed, misfit, log_det + float(np.log(total)), pairs)
 
 
-def best_start(windows: Sequence[RowWindow], kernel: ExactKernel, unit: Float64) -> Float64:
+def best_start(
+    windows: Sequence[RowWindow],
+    kernel: ExactKernel,
+    unit: Float64,
+    budget: SearchBudget | None = None,
+) -> Float64:
     """The matrix of the best of some multiples of the typical distance.
 
     From a scale far too long the evidence is flat, and a search ends where it began.
     """
-    evidence = WindowEvidence(windows, np.diag(1 / unit))
+    evidence = WindowEvidence(windows, np.diag(1 / unit), budget)
     scales = [factor * evidence.spread for factor in STARTS]
     best = min(scales, key=lambda scale: evidence.at(kernel, scale))
     return np.diag(1 / (unit * best))
@@ -302,14 +312,19 @@ def fit_windows(
 
 
 def climb_from(
-    windows: Sequence[RowWindow], kernel: ExactKernel, start: Float64, ard: bool, iterations: int
+    windows: Sequence[RowWindow],
+    kernel: ExactKernel,
+    start: Float64,
+    ard: bool,
+    iterations: int,
+    budget: SearchBudget | None = None,
 ) -> MetricFit:
     """The same from a matrix."""
-    evidence = WindowEvidence(windows, start)
+    evidence = WindowEvidence(windows, start, budget)
     found = evidence.climb_scales(kernel, START_ALPHA, ard=False, iterations=iterations)
     if not ard:
         return found
-    evidence = WindowEvidence(windows, found.matrix)
+    evidence = WindowEvidence(windows, found.matrix, budget)
     return evidence.climb_scales(kernel, found.alpha, ard=True, iterations=iterations)
 
 

@@ -129,7 +129,8 @@ def _choice(model: Any) -> Fact:
     choice = model.choice_
     if isinstance(choice, SearchRecord):
         errors = dict(zip(choice.names, choice.errors.tolist(), strict=True))
-        return Fact("choice", str(choice), {"choice": choice.taken, "left_out_errors": errors})
+        plain = {"choice": choice.taken, "left_out_errors": errors, "not_begun": choice.not_begun}
+        return Fact("choice", choice.words, plain)
     weights = dict(zip(choice.names, choice.weights.tolist(), strict=True))
     return Fact("choice", str(choice), {"choice": weights})
 

@@ -13,7 +13,12 @@ from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.maps import chosen_map, scale_of_map
-from rff_stream.families.parameters import check_n_components, check_sample_rows, length_scale_asked
+from rff_stream.families.parameters import (
+    check_n_components,
+    check_sample_rows,
+    check_search_seconds,
+    length_scale_asked,
+)
 from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
@@ -109,6 +114,7 @@ class Recipe(ABC):
         """Refuse parameters before anything is opened."""
         check_n_components(self.asked.n_components, self.asked.features)
         check_sample_rows(self.asked.sample_rows)
+        check_search_seconds(getattr(self.asked, "search_seconds", None))
 
     def open(self, data: Selection) -> Opened:
         """The rows of a fit."""
@@ -147,6 +153,11 @@ class Recipe(ABC):
         choose = self.chooses and not coded_inputs(columns.inputs)
         return decided(given, choose=choose)
 
+    def drawn_by(self, request: PassRequest, seed: int) -> MapParameters:
+        """The same, with what the search for a map may take beside the pass that is planned."""
+        asked = self.map_parameters(request.opened.columns, seed)
+        return replace(asked, search_seconds=request.plan.search_limit)
+
     @abstractmethod
     def draw(self, request: PassRequest) -> DrawnMap:
         """The map, drawn for the pilot, and what a row of the sums means."""
@@ -179,6 +190,7 @@ class Recipe(ABC):
             sums=self.sums,
             dtype=asked.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
+            search_limit=getattr(self.asked, "search_seconds", None),
         )
         request = family.foresee(request, asked, n_rows_of(source))
         return reading.plan(request, memory=self.asked.memory)

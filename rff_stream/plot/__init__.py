@@ -27,6 +27,7 @@ from rff_stream.plot.fits import coastlines, curve, observed, surface
 from rff_stream.plot.row_plots import components, density, novelty
 from rff_stream.plot.selection import (
     approximation_error,
+    choice,
     kernel_evidence,
     kernel_matrix,
     learning_curve,
@@ -38,6 +39,7 @@ from rff_stream.plot.selection import (
 __all__ = [
     "approximation_error",
     "calibration",
+    "choice",
     "coastlines",
     "components",
     "confusion",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
     GREY,
+    MOST_LABELS,
     axes,
     colour_bar,
     legend,
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
 
     from rff_stream.answers.learning_curves import RowCurve
     from rff_stream.answers.penalty_selection import RidgePath, Selection
+    from rff_stream.choice.stacking import Choice
     from rff_stream.features import FeatureMap
     from rff_stream.grid.selection import KernelComparison
     from rff_stream.kernels import Kernel
+    from rff_stream.length_scales.map_search import SearchRecord
 
+
+FAR_RIVAL = 1.5
+"""Error of a simple rule over that of the worst candidate above which it is not drawn."""
 
 MOST_SHOWN = 4000
 """Rows of a kernel matrix: 128 MB of values."""
@@ -186,6 +192,63 @@ def kernel_label(kernel: Kernel) -> str:
     if nu is None:
         return name
     return f"{name} {round(2 * nu)}/2" if nu * 2 == round(2 * nu) else f"{name} {nu:g}"
+
+
+def choice(found: SearchRecord | Choice, ax: Axes | None = None) -> Axes:
+    """What was compared before or after the read, by errors at left-out rows, and what was taken.
+
+    Parameters
+    ----------
+    found : SearchRecord or Choice
+        ``choice_`` of a fitted model.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+        A row for each candidate, the best one on top. Bars are two standard errors of the
+        difference from the best; a number on the right is CPU seconds. Grey lines are what simple
+        rules give at the same rows; one that is far worse is in the legend alone.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).normal(size=(300, 2)); y = np.sin(X[:, 0] - X[:, 1])
+    >>> model = rs.KernelRidge(random_state=0).fit(X, y)
+    >>> ax = choice(model.choice_, Figure().subplots())
+    >>> ax.get_xlabel()
+    'error at left-out rows, over the spread of y'
+    """
+    ax, errors = axes(ax), np.asarray(found.errors, np.float64)
+    error = errors if errors.ndim == 1 else np.sqrt((errors**2).mean(axis=1))
+    compared = np.flatnonzero(np.isfinite(error))
+    order = compared[np.argsort(error[compared], kind="stable")][:MOST_LABELS]
+    taken, places = set(found.taken_names), np.arange(len(order))
+    colours = [COLOURS[1] if found.names[k] in taken else COLOURS[0] for k in order]
+    trials = getattr(found, "trials", ())
+    if trials:
+        spread = np.array([trials[k].spread for k in order]) / error[order]  # ∂√q = ∂q / 2√q
+        ax.errorbar(error[order], places, xerr=spread, fmt="none", ecolor=GREY, elinewidth=1)
+    ax.scatter(error[order], places, c=colours, zorder=3)
+    names = [wrap_label(found.names[k]) for k in order]
+    ax.set_yticks(places, names)
+    ax.invert_yaxis()
+    for place, k in zip(places, order, strict=True):
+        if trials and trials[k].seconds:
+            ax.annotate(
+                f"{trials[k].seconds:.1f} s", (1.01, place), xycoords=("axes fraction", "data"),
+                ha="left", va="center", fontsize="small", color=GREY,
+            )  # fmt: skip
+    rivals: Mapping[str, float] = getattr(found, "rivals", {})
+    for style, (name, value) in zip(("--", ":"), rivals.items(), strict=False):
+        ax.plot([], [], color=GREY, ls=style, lw=1, label=f"{name}: {value:.3g}")
+        if value <= FAR_RIVAL * error[order].max():
+            ax.axvline(value, color=GREY, ls=style, lw=1)
+    ax.scatter([], [], c=COLOURS[1], label="taken")
+    ax.set(xlabel="error at left-out rows" + (", over the spread of y" if trials else ""))
+    legend_above(ax)
+    return ax
 
 
 def selection(found: Selection, ax: Axes | None = None) -> Axes:

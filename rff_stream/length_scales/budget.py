@@ -1,0 +1,58 @@
+"""CPU seconds that a search for a map may take, counted by its work.
+
+No clock decides: the same rows, parameters and seed give the same map on a fast machine, a slow one
+and a busy one. Work is turned into seconds by what it took on one core (measured for windows of
+256 to 1,500 rows and 3 to 30 inputs, cells of 256 and 512 columns, to within a quarter).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PAIR_SECONDS, INPUT_SECONDS, FACTOR_SECONDS = 13e-9, 1e-9, 20e-12
+"""Of one look at a window of m rows: times m²; times m² for each input, where the kernel's slope is
+no function of distances; times m³ for the inverse."""
+
+COLUMN_SECONDS = 0.28e-9
+"""Of a left-out error in cells of R columns: times R² for each row."""
+
+LEAST_SECONDS = 10.0
+"""What a search may take where the pass takes less, and nothing is said."""
+
+
+def seconds_by_default(pass_seconds: float) -> float:
+    """What a search may take where nothing is said: as much as the pass, and at least 10 s."""
+    return max(LEAST_SECONDS, pass_seconds)
+
+
+def seconds_of_look(n_rows: int, n_inputs: int, radial: bool) -> float:
+    """One value of the evidence of a window, with its slope."""
+    pair = PAIR_SECONDS + (0.0 if radial else INPUT_SECONDS * n_inputs)
+    return n_rows**2 * (pair + FACTOR_SECONDS * n_rows)
+
+
+def seconds_of_judging(n_rows: int, n_columns: int) -> float:
+    """Left-out errors of so many rows in cells of so many columns."""
+    return COLUMN_SECONDS * n_rows * n_columns**2
+
+
+@dataclass(slots=True)
+class SearchBudget:
+    """What a search may take, what it has taken, and which parts were not begun."""
+
+    limit: float = float("inf")  # seconds
+    spent: float = 0.0
+    reserve: float = 0.0  # what is kept for judging what was found
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a part that is under way should end with what it has found."""
+        return self.spent + self.reserve >= self.limit
+
+    def allows(self, name: str, seconds: float = 0.0) -> bool:
+        """Whether a part may begin, after which there is enough left to judge what it finds."""
+        if self.spent + seconds + self.reserve < self.limit:
+            return True
+        self.left_out.append(name)
+        return False
